@@ -1,0 +1,1 @@
+"""What GLUE is: tasks, data, metrics. Nothing here imports torch."""

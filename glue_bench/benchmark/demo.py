@@ -1,0 +1,186 @@
+"""The embedded demo: a made-up mini-GLUE whose labels follow from the text. For a first look, never a benchmark.
+
+Six of the tasks turn on word order alone (ORDER_SENSITIVE): both classes hold the same words, so a model
+that sees a bag of words cannot beat chance on them. The other three can be solved without order.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.benchmark.schema import UNLABELLED
+from glue_bench.benchmark.tasks import TASKS
+
+SEED = 20210
+ROWS = {"train": 1200, "validation": 240, "test": 120}
+ORDER_SENSITIVE = ("cola", "sst2", "mrpc", "qqp", "qnli", "rte")
+
+HE = ("tom", "peter", "david", "oscar", "henry", "felix")
+SHE = ("anna", "maria", "lucy", "emma", "clara", "nora")
+PEOPLE = HE + SHE
+VERBS = ("helped", "chased", "called", "thanked", "followed", "watched", "visited", "teased")
+ADJECTIVES = ("old", "young", "tall", "quiet", "clever", "lazy")
+ANIMALS = ("cat", "dog", "horse", "fox", "goose", "rabbit")
+SEA_ANIMALS = ("whale", "seal", "crab", "shark", "gull", "otter")
+ADVERBS = ("today", "twice", "again", "quickly", "here")
+PARTS = ("plot", "music", "cast", "ending", "dialogue", "pace", "acting", "camera")
+GOOD = ("lovely", "great", "funny", "moving", "superb", "fresh")
+BAD = ("dull", "awful", "silly", "stale", "clumsy", "bland")
+THINGS = ("apples", "books", "candles", "drums", "eggs", "flutes", "gloves", "hats", "inks", "jars", "kites", "lamps")
+NEGATIONS = ("never", "nobody")
+
+Row = tuple[str, str | None, float]
+Maker = Callable[[np.random.Generator, float], Row]
+
+
+@cache
+def generate(task: str) -> dict[str, pd.DataFrame]:
+    """Every split of one demo task: columns text_a, text_b (pair tasks) and label; test labels are hidden.
+
+    Texts of different splits never repeat. The same on every machine.
+    """
+    generator = np.random.default_rng([SEED, crc32(task.encode())])
+    seen: set[tuple[str, str | None]] = set()
+    return {name: _split(task, name, generator, seen) for name in TASKS[task].splits}
+
+
+def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> pd.DataFrame:
+    maker = _mismatched_genre if name.endswith("_mismatched") else MAKERS[task]
+    rows = [_unseen(maker, label, generator, seen) for label in _labels(task, ROWS[name.split("_")[0]], generator)]
+    frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
+    frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
+    if name.startswith("test"):
+        frame["label"] = frame["label"].dtype.type(UNLABELLED)
+    return frame if len(TASKS[task].texts) == 2 else frame.drop(columns="text_b")
+
+
+def _labels(task: str, rows: int, generator: np.random.Generator) -> np.ndarray:
+    """Balanced labels in random order; for STS-B the scores 0 to 5."""
+    classes = 6 if TASKS[task].is_regression else TASKS[task].num_labels
+    return generator.permutation(np.arange(rows) % classes)
+
+
+def _unseen(maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> Row:
+    row = maker(generator, label)
+    while row[:2] in seen:
+        row = maker(generator, label)
+    seen.add(row[:2])
+    return row
+
+
+def _pick(generator: np.random.Generator, words: Sequence[str], count: int = 1) -> list[str]:
+    """`count` different words."""
+    return [words[index] for index in generator.choice(len(words), size=count, replace=False)]
+
+
+def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
+    """A name, an animal with an adjective, and a verb: 3,456 scenes, more than any task has rows."""
+    person, adjective, animal, verb = (_pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS))
+    return person, f"{adjective} {animal}", verb
+
+
+def _cola(generator: np.random.Generator, label: float) -> Row:
+    """Acceptable: a sentence of the grammar. Unacceptable: the same words, scrambled."""
+    subject, object_ = _pick(generator, ANIMALS, 2)
+    first, second = _pick(generator, ADJECTIVES, 2)
+    verb, adverb = _pick(generator, VERBS)[0], _pick(generator, ADVERBS)[0]
+    words = ["the", first, subject, verb, "the", second, object_, adverb]
+    if not label:
+        words = _scrambled(generator, words)
+    return " ".join(words) + " .", None, label
+
+
+def _scrambled(generator: np.random.Generator, words: list[str]) -> list[str]:
+    """Another order of the words, one in which no `the` starts a noun phrase of the grammar."""
+    while True:
+        order = [words[index] for index in generator.permutation(len(words))]
+        phrases = zip(order, order[1:], order[2:], strict=False)
+        if not any(a == "the" and b in ADJECTIVES and c in ANIMALS for a, b, c in phrases):
+            return order
+
+
+def _sst2(generator: np.random.Generator, label: float) -> Row:
+    """One clause praises, one blames; what follows `but` decides."""
+    first, second = _pick(generator, PARTS, 2)
+    good, bad = _pick(generator, GOOD)[0], _pick(generator, BAD)[0]
+    before, after = (bad, good) if label else (good, bad)
+    return f"the {first} was {before} but the {second} was {after} .", None, label
+
+
+def _mrpc(generator: np.random.Generator, label: float) -> Row:
+    """Paraphrase: the passive keeps who did it to whom. No paraphrase: it swaps them."""
+    person, animal, verb = _person_animal_verb(generator)
+    agent, patient = (person, f"the {animal}") if label else (f"the {animal}", person)
+    return f"{person} {verb} the {animal} .", f"{patient} was {verb} by {agent} .", label
+
+
+def _stsb(generator: np.random.Generator, label: float) -> Row:
+    """Similarity: how many of five things the two lists share."""
+    shared = int(label)
+    things = _pick(generator, THINGS, 10 - shared)
+    second = [str(word) for word in generator.permutation(things[:shared] + things[5:])]
+    return " ".join(things[:5]) + " .", " ".join(second) + " .", label
+
+
+def _qqp(generator: np.random.Generator, label: float) -> Row:
+    """Duplicates ask who did it to the animal; otherwise the second asks what the animal did."""
+    person, animal, verb = _person_animal_verb(generator)
+    clause = f"{person} {verb}" if label else f"{verb} {person}"
+    return f"is it true that {person} {verb} the {animal} ?", f"was it the {animal} that {clause} ?", label
+
+
+def _mnli(generator: np.random.Generator, label: float) -> Row:
+    return _nli(generator, label, ANIMALS)
+
+
+def _mismatched_genre(generator: np.random.Generator, label: float) -> Row:
+    return _nli(generator, label, ANIMALS[:3] + SEA_ANIMALS[:3])
+
+
+def _nli(generator: np.random.Generator, label: float, animals: Sequence[str]) -> Row:
+    """Entailment restates, contradiction negates, neutral adds when or how; told apart by words alone."""
+    subject, object_ = _pick(generator, animals, 2)
+    verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
+    extra = ("indeed", _pick(generator, ADVERBS)[0], _pick(generator, NEGATIONS)[0])[int(label)]
+    return f"the {adjective} {subject} {verb} the {object_} .", f"{extra} the {subject} {verb} the {object_} .", label
+
+
+def _qnli(generator: np.random.Generator, label: float) -> Row:
+    """The sentence answers `whom ... the X ?` if X is the one who did it. Label 0 is entailment."""
+    person, animal, verb = _person_animal_verb(generator)
+    sentence = f"{person} {verb} the {animal} ." if label else f"the {animal} {verb} {person} ."
+    return f"whom has the {animal} {verb} ?", sentence, label
+
+
+def _rte(generator: np.random.Generator, label: float) -> Row:
+    """Entailed: it was the person who did it, not the animal. Label 0 is entailment."""
+    person, animal, verb = _person_animal_verb(generator)
+    adverb = _pick(generator, ADVERBS)[0]
+    premise = f"the {animal} {verb} {person} {adverb} ." if label else f"{person} {verb} the {animal} {adverb} ."
+    return premise, f"a person {verb} an animal .", label
+
+
+def _wnli(generator: np.random.Generator, label: float) -> Row:
+    """The pronoun is the one whose name fits it."""
+    he, she = _pick(generator, HE)[0], _pick(generator, SHE)[0]
+    verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
+    pronoun, right, wrong = ("he", he, she) if generator.random() < 0.5 else ("she", she, he)
+    named = right if label else wrong
+    return f"{he} {verb} {she} because {pronoun} was {adjective} .", f"{named} was {adjective} .", label
+
+
+MAKERS: dict[str, Maker] = {
+    "cola": _cola,
+    "sst2": _sst2,
+    "mrpc": _mrpc,
+    "stsb": _stsb,
+    "qqp": _qqp,
+    "mnli": _mnli,
+    "qnli": _qnli,
+    "rte": _rte,
+    "wnli": _wnli,
+    "ax": _mnli,
+}

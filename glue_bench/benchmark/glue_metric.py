@@ -1,0 +1,54 @@
+"""GLUE's metrics behind the interface of `evaluate`, usable without the network.
+
+Apart from `metrics` because `evaluate` takes seconds to import.
+"""
+
+from typing import Any
+
+import datasets
+import evaluate
+
+from glue_bench.benchmark.metrics import score
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.errors import unknown
+
+_CITATION = """@inproceedings{wang2019glue,
+  title={{GLUE}: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding},
+  author={Wang, Alex and Singh, Amanpreet and Michael, Julian and Hill, Felix and Levy, Omer and
+          Bowman, Samuel R.},
+  booktitle={International Conference on Learning Representations},
+  year={2019}
+}"""
+_INPUTS = """
+Args:
+    predictions: class ids in the order of the task's labels, or scores for stsb.
+    references: the same for the expected labels.
+Returns:
+    the task's metrics by name, raw values of at most 1; 0.0 where a correlation is undefined.
+"""
+
+
+class GlueMetric(evaluate.Metric):
+    """`GlueMetric("cola").compute(predictions=..., references=...)` equals `score("cola", ...)`.
+
+    Keeps its inputs in memory unless told otherwise, so that metrics of parallel runs share no file.
+    Raises UserError for an unknown task; `compute` raises ValueError like `score`.
+    """
+
+    def __init__(self, config_name: str, keep_in_memory: bool = True, **options: Any) -> None:
+        if config_name not in TASKS:
+            raise unknown("task", config_name, TASKS)
+        super().__init__(config_name, keep_in_memory=keep_in_memory, **options)
+
+    def _info(self) -> evaluate.MetricInfo:
+        value = datasets.Value("float32" if TASKS[self.config_name].is_regression else "int64")
+        return evaluate.MetricInfo(
+            description="The metrics of GLUE, one configuration per task.",
+            citation=_CITATION,
+            inputs_description=_INPUTS,
+            features=datasets.Features({"predictions": value, "references": value}),
+            format="numpy",
+        )
+
+    def _compute(self, *, predictions: Any = None, references: Any = None, **_: Any) -> dict[str, float]:
+        return score(self.config_name, predictions, references)

@@ -1,0 +1,206 @@
+"""`nyu-mll/glue` at a pinned revision, from the hub or from a local clone of the repository."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.benchmark.schema import TaskData
+from glue_bench.benchmark.tasks import TASKS, Task
+from glue_bench.benchmark.tsv import SCORES, needed_splits, unlabelled
+from glue_bench.errors import UserError, unknown
+
+REPOSITORY = "nyu-mll/glue"
+PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+LFS_POINTER = b"version https://git-lfs"
+
+
+class HubSource:
+    """The dataset repository on the hub; nothing is fetched before the first `load`."""
+
+    kind = "hub"
+    revision: str | None = PINNED
+
+    def tasks(self) -> list[str]:
+        """Every task."""
+        return list(TASKS)
+
+    def load(self, task: str) -> TaskData:
+        """Fetch one task, or take it from the cache of `datasets`. Raises UserError if out of reach."""
+        import datasets
+
+        row = _row(task)
+        try:
+            with quiet():
+                loaded = datasets.load_dataset(REPOSITORY, task, revision=PINNED)
+        except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
+            raise UserError(
+                f"cannot reach the hub for {REPOSITORY}, task {task} ({_first_line(error)}); "
+                "give a folder instead: --data PATH "
+                "(classic TSV layout, or a clone of the dataset repository)"
+            ) from error
+        return to_task_data(row, loaded, f"{REPOSITORY}/{task}")
+
+
+class CloneSource:
+    """A local clone of the dataset repository: `cola/train-00000-of-00001.parquet` and so on.
+
+    Tasks and splits may be missing. The revision of a working copy is not known for certain, so it is
+    None; the digest of the data tells.
+    """
+
+    kind = "hub"
+    revision: str | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def tasks(self) -> list[str]:
+        """Tasks with Parquet files of a train or a validation split; AX with its test split."""
+        return [name for name, task in TASKS.items() if self._is_present(task)]
+
+    def load(self, task: str) -> TaskData:
+        """Read one task without the network. Raises UserError for unreadable or unexpected files."""
+        row = _row(task)
+        if not self._is_present(row):
+            looked = ", ".join(f"{task}/{split}-*.parquet" for split in needed_splits(row))
+            raise UserError(f"no {row.title} data in {self.folder}; looked for {looked}")
+        files = {split: self._files(task, split) for split in row.splits if self._files(task, split)}
+        for path in (path for paths in files.values() for path in paths):
+            _refuse_lfs_pointer(path)
+        where = str(self.folder / task)
+        return to_task_data(row, _read_parquet(files, where), where, self._readme_names(task))
+
+    def _files(self, task: str, split: str) -> list[Path]:
+        return sorted((self.folder / task).glob(f"{split}-*.parquet"))
+
+    def _is_present(self, task: Task) -> bool:
+        return any(self._files(task.name, split) for split in needed_splits(task))
+
+    def _readme_names(self, task: str) -> Sequence[str] | None:
+        """Label names by id from the YAML head of README.md, or None where it does not say."""
+        from datasets.info import DatasetInfosDict
+
+        try:
+            with quiet():
+                infos = DatasetInfosDict.from_directory(str(self.folder))
+        except Exception as error:  # whatever the YAML and feature parsers raise on a damaged README
+            raise UserError(f"cannot read {self.folder / 'README.md'}: {_first_line(error)}") from error
+        features = infos[task].features if task in infos else None
+        return getattr((features or {}).get("label"), "names", None)
+
+
+def _row(task: str) -> Task:
+    if task not in TASKS:
+        raise unknown("task", task, TASKS)
+    return TASKS[task]
+
+
+def _read_parquet(files: Mapping[str, list[Path]], where: str) -> Any:
+    import datasets
+
+    # Not by the README's configs: those insist on every split, and a partial clone is welcome here.
+    data_files = {split: [str(path.absolute()) for path in paths] for split, paths in files.items()}
+    try:
+        with quiet():
+            return datasets.load_dataset("parquet", data_files=data_files, verification_mode="no_checks")
+    except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
+        cause = error.__cause__ or error
+        raise UserError(
+            f"cannot read {where}: {_first_line(cause)}; expected Parquet files of {REPOSITORY}"
+        ) from error
+
+
+def _refuse_lfs_pointer(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
+
+
+def to_task_data(
+    task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None
+) -> TaskData:
+    """Turn a `DatasetDict` into the schema; `where` starts the messages of UserError.
+
+    `names` are label names by id; without them the dataset's own ClassLabel is taken, and without
+    that the ids already have the order of `Task.labels`. Test labels are dropped: MRPC's are on the
+    hub, but GLUE does not publish them.
+    """
+    splits = {
+        split: _frame(task, split, loaded[split], f"{where}, split {split}", names)
+        for split in task.splits
+        if split in loaded
+    }
+    return TaskData(task.name, "hub", splits, dict.fromkeys(splits, 0))
+
+
+def _frame(task: Task, split: str, dataset: Any, where: str, names: Sequence[str] | None) -> pd.DataFrame:
+    labelled = split not in task.test_splits
+    wanted = [*task.texts, *(["label"] if labelled else [])]
+    missing = [name for name in wanted if name not in dataset.column_names]
+    if missing:
+        raise UserError(f"{where}: no column {', '.join(missing)}; found {', '.join(dataset.column_names)}")
+    if not len(dataset):
+        raise UserError(f"{where}: no rows; expected at least one")
+    columns = [_texts(dataset, name, where) for name in task.texts]
+    data: dict[str, object] = dict(zip(("text_a", "text_b"), columns, strict=False))
+    names = names or getattr(dataset.features.get("label"), "names", None) or task.labels
+    data["label"] = _labels(task, dataset, where, names) if labelled else unlabelled(task, len(dataset))
+    return pd.DataFrame(data)
+
+
+def _texts(dataset: Any, name: str, where: str) -> list[str]:
+    texts = dataset.data.column(name).to_pylist()
+    bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+    if bad is not None:
+        raise UserError(f"{where}, row {bad}: column {name} holds {texts[bad]!r}; expected text")
+    return texts
+
+
+def _labels(task: Task, dataset: Any, where: str, names: Sequence[str]) -> np.ndarray:
+    """Labels (rows,): scores, or ids translated by name into the order of `Task.labels`."""
+    values = dataset.data.column("label").to_pylist()
+    if task.is_regression:
+        good = [isinstance(value, float) and SCORES[0] <= value <= SCORES[1] for value in values]
+        permitted = f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
+    else:
+        if set(names) != set(task.labels):
+            raise UserError(f"{where}: label names {', '.join(names)}; expected {', '.join(task.labels)}")
+        good = [isinstance(value, int) and 0 <= value < len(names) for value in values]
+        permitted = f"an id from 0 to {len(names) - 1}"
+    if not all(good):
+        row = good.index(False)
+        raise UserError(f"{where}, row {row}: bad label {values[row]!r}; expected {permitted}")
+    if task.is_regression:
+        return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
+    return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars and log lines of `datasets` and `huggingface_hub`; restored after."""
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    if shown:
+        disable_progress_bars()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if shown:
+            enable_progress_bars()

@@ -1,0 +1,121 @@
+"""GLUE's metrics as pure functions over scikit-learn and SciPy. All values are raw, at most 1.
+
+Metrics of each task: Wang et al. 2019, "GLUE", table 1. AX: the three-class Matthews correlation (R3).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from glue_bench.benchmark.schema import UNLABELLED
+from glue_bench.benchmark.tasks import TASKS, Task
+from glue_bench.errors import unknown
+
+CONSTANT = 1e-6
+"""Scores closer together than this, times the largest of them where that exceeds 1, are one score."""
+
+
+def score(task: str, predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
+    """The metrics of `task` over class ids or scores, both (n,); keys are `Task.metrics`, in order.
+
+    Correlations with a constant are 0.0 and never NaN. Raises ValueError for unequal or empty inputs,
+    for values that are not finite or not class ids, and for references that are not public.
+    """
+    row = _row(task)
+    predicted, expected = _checked(row, "predictions", predictions), _checked(row, "references", references)
+    if len(predicted) != len(expected):
+        raise ValueError(f"{task}: {len(predicted)} predictions for {len(expected)} references")
+    return {name: METRICS[name](expected, predicted) for name in row.metrics}
+
+
+def score_logits(task: str, logits: np.ndarray, references: ArrayLike) -> dict[str, float]:
+    """The metrics of `task` over the head's outputs (n, labels); raises like `score`."""
+    return score(task, decide(task, logits), references)
+
+
+def decide(task: str, logits: np.ndarray) -> np.ndarray:
+    """Predictions (n,) from logits (n, labels): the likeliest class, or the score itself."""
+    row, logits = _row(task), np.asarray(logits)
+    if row.is_regression and logits.ndim == 1:
+        logits = logits[:, None]
+    if logits.ndim != 2 or logits.shape[1] != row.num_labels:
+        raise ValueError(f"{task}: logits of shape {logits.shape}; expected (n, {row.num_labels})")
+    if not np.isfinite(logits).all():
+        raise ValueError(f"{task}: logits are not finite; the run has diverged")
+    return logits[:, 0] if row.is_regression else logits.argmax(axis=1)
+
+
+def is_collapsed(task: str, logits: np.ndarray) -> bool:
+    """Whether every row gets the same prediction; never for fewer than two rows."""
+    predicted = decide(task, logits)
+    return len(predicted) >= 2 and _is_constant(predicted)
+
+
+def _row(task: str) -> Task:
+    if task not in TASKS:
+        raise unknown("task", task, TASKS)
+    return TASKS[task]
+
+
+def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"{task.name}: {name} of shape {array.shape}; expected (n,) with n > 0")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{task.name}: {name} are not finite, first at row {(~np.isfinite(array)).argmax()}")
+    if name == "references" and (array == UNLABELLED).all():
+        raise ValueError(f"{task.name}: the labels of this split are not public, so it cannot be scored")
+    if task.is_regression:
+        return array.astype(np.float64)
+    bad = ~np.isin(array, range(task.num_labels))
+    if bad.any():
+        raise ValueError(
+            f"{task.name}: {name} hold {array[bad.argmax()]} at row {bad.argmax()}; "
+            f"expected class ids from 0 to {task.num_labels - 1}"
+        )
+    return array.astype(np.int64)
+
+
+def _is_constant(values: np.ndarray) -> bool:
+    return bool(np.ptp(_scaled(values)) <= CONSTANT)
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    """Values within [-1, 1]: correlations stay as they are, and squares of huge scores do not overflow."""
+    return values / max(1.0, np.abs(values).max())
+
+
+def _accuracy(expected: np.ndarray, predicted: np.ndarray) -> float:
+    return float(accuracy_score(expected, predicted))
+
+
+def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
+    return float(f1_score(expected, predicted, zero_division=0))
+
+
+def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
+    # scikit-learn gives 0.0 here too, but with a warning where there is one class in all.
+    constant = _is_constant(expected) or _is_constant(predicted)
+    return 0.0 if constant else float(matthews_corrcoef(expected, predicted))
+
+
+def _correlation(function: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
+    def correlation(expected: np.ndarray, predicted: np.ndarray) -> float:
+        if _is_constant(expected) or _is_constant(predicted):
+            return 0.0
+        return float(function(_scaled(expected), _scaled(predicted)).statistic)
+
+    return correlation
+
+
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews_correlation": _matthews,
+    "pearson": _correlation(pearsonr),
+    "spearmanr": _correlation(spearmanr),
+}
+"""Metric name -> function of (expected, predicted)."""

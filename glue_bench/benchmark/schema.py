@@ -1,0 +1,49 @@
+"""The one schema that every data source is read into."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import TASKS
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """All splits of one task.
+
+    `splits` maps a split's name to a frame with the columns `text_a`, `text_b` (absent for tasks of
+    one sentence) and `label`: a class id in the order of `Task.labels`, a float for regression, or
+    -1 where the label is not public. `source` is the kind of source, never a path. `skipped` counts
+    malformed rows left out of each split.
+    """
+
+    task: str
+    source: str
+    splits: Mapping[str, pd.DataFrame]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over every split's rows in order: equal content gives an equal digest, whatever the source."""
+        total = hashlib.sha256()
+        for name in sorted(self.splits):
+            total.update(split_digest(name, self.splits[name]).encode())
+        return total.hexdigest()
+
+    @property
+    def partial(self) -> bool:
+        """Whether any split differs from the official one in size; made-up data is always partial."""
+        official = TASKS[self.task].splits
+        sizes = {name: len(self.splits.get(name, ())) for name in official}
+        return self.source == "demo" or any(sizes[name] != split.rows for name, split in official.items())
+
+
+def split_digest(name: str, frame: pd.DataFrame) -> str:
+    """SHA-256 of one split's texts and labels, in row order."""
+    rows = frame.to_csv(index=False, sep="\t", lineterminator="\n", float_format="%.6g")
+    return hashlib.sha256(f"{name}\n{rows}".encode()).hexdigest()

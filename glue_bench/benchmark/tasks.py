@@ -1,0 +1,227 @@
+"""TASKS: GLUE's nine tasks and its diagnostic set, one row each.
+
+Sources: Wang et al. 2019, "GLUE" (https://openreview.net/forum?id=rJ4km2R5t7), the dataset card of
+`nyu-mll/glue` for split names, label names and label ids, and the classic TSV distribution for file
+names and columns. QNLI is version 2.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+BINARY = ("0", "1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split of a task: its TSV file and how many rows the official one has."""
+
+    file: str
+    rows: int
+    header: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One GLUE task.
+
+    `labels` are class names in the order of the hub's ids; empty for regression. `written` are the
+    same labels as TSV files and submissions spell them. The first of `metrics` is the one that a
+    one-metric-per-task table shows (TUPE, appendix B: accuracy for MRPC and QQP, Pearson for STS-B).
+    `columns` names the leaderboard column of each scored split.
+    """
+
+    name: str
+    title: str
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    written: tuple[str, ...] = ()
+    metrics: tuple[str, ...]
+    splits: Mapping[str, Split]
+    folder: str
+    tsv_texts: tuple[str, ...]
+    tsv_label: str = "label"
+    skips_malformed_rows: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    summary: str = ""
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the label is a number (STS-B) and not a class."""
+        return not self.labels
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of the classification head: classes, or 1 for regression."""
+        return len(self.labels) or 1
+
+    @property
+    def validation_splits(self) -> tuple[str, ...]:
+        """Splits that are scored; two for MNLI, none for AX."""
+        return tuple(name for name in self.splits if name.startswith("validation"))
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        """Splits that are only predicted: their labels are not public."""
+        return tuple(name for name in self.splits if name.startswith("test"))
+
+
+def _plain_splits(train: int, validation: int, test: int, header: bool = True) -> dict[str, Split]:
+    return {
+        "train": Split(file="train.tsv", rows=train, header=header),
+        "validation": Split(file="dev.tsv", rows=validation, header=header),
+        "test": Split(file="test.tsv", rows=test),
+    }
+
+
+_SENTENCE_PAIR = ("sentence1", "sentence2")
+_NLI_2 = ("entailment", "not_entailment")
+_NLI_3 = ("entailment", "neutral", "contradiction")
+
+_ROWS = [
+    Task(
+        name="cola",
+        title="CoLA",
+        texts=("sentence",),
+        labels=("unacceptable", "acceptable"),
+        written=BINARY,
+        metrics=("matthews_correlation",),
+        splits=_plain_splits(8551, 1043, 1063, header=False),
+        folder="CoLA",
+        tsv_texts=("sentence",),
+        columns={"validation": "cola"},
+        summary="is the sentence grammatical?",
+    ),
+    Task(
+        name="sst2",
+        title="SST-2",
+        texts=("sentence",),
+        labels=("negative", "positive"),
+        written=BINARY,
+        metrics=("accuracy",),
+        splits=_plain_splits(67349, 872, 1821),
+        folder="SST-2",
+        tsv_texts=("sentence",),
+        columns={"validation": "sst2"},
+        summary="is the review positive?",
+    ),
+    Task(
+        name="mrpc",
+        title="MRPC",
+        texts=_SENTENCE_PAIR,
+        labels=("not_equivalent", "equivalent"),
+        written=BINARY,
+        metrics=("accuracy", "f1"),
+        splits=_plain_splits(3668, 408, 1725),
+        folder="MRPC",
+        tsv_texts=("#1 String", "#2 String"),
+        tsv_label="Quality",
+        columns={"validation": "mrpc"},
+        summary="are the two sentences paraphrases?",
+    ),
+    Task(
+        name="stsb",
+        title="STS-B",
+        texts=_SENTENCE_PAIR,
+        labels=(),
+        metrics=("pearson", "spearmanr"),
+        splits=_plain_splits(5749, 1500, 1379),
+        folder="STS-B",
+        tsv_texts=_SENTENCE_PAIR,
+        tsv_label="score",
+        columns={"validation": "stsb"},
+        summary="how similar are the two sentences, from 0 to 5?",
+    ),
+    Task(
+        name="qqp",
+        title="QQP",
+        texts=("question1", "question2"),
+        labels=("not_duplicate", "duplicate"),
+        written=BINARY,
+        metrics=("accuracy", "f1"),
+        splits=_plain_splits(363846, 40430, 390965),
+        folder="QQP",
+        tsv_texts=("question1", "question2"),
+        tsv_label="is_duplicate",
+        skips_malformed_rows=True,
+        columns={"validation": "qqp"},
+        summary="do the two questions ask the same?",
+    ),
+    Task(
+        name="mnli",
+        title="MNLI",
+        texts=("premise", "hypothesis"),
+        labels=_NLI_3,
+        written=_NLI_3,
+        metrics=("accuracy",),
+        splits={
+            "train": Split(file="train.tsv", rows=392702),
+            "validation_matched": Split(file="dev_matched.tsv", rows=9815),
+            "validation_mismatched": Split(file="dev_mismatched.tsv", rows=9832),
+            "test_matched": Split(file="test_matched.tsv", rows=9796),
+            "test_mismatched": Split(file="test_mismatched.tsv", rows=9847),
+        },
+        folder="MNLI",
+        tsv_texts=_SENTENCE_PAIR,
+        tsv_label="gold_label",
+        columns={"validation_matched": "mnli_m", "validation_mismatched": "mnli_mm"},
+        summary="does the premise entail the hypothesis, contradict it, or neither?",
+    ),
+    Task(
+        name="qnli",
+        title="QNLI",
+        texts=("question", "sentence"),
+        labels=_NLI_2,
+        written=_NLI_2,
+        metrics=("accuracy",),
+        splits=_plain_splits(104743, 5463, 5463),
+        folder="QNLI",
+        tsv_texts=("question", "sentence"),
+        columns={"validation": "qnli"},
+        summary="does the sentence answer the question?",
+    ),
+    Task(
+        name="rte",
+        title="RTE",
+        texts=_SENTENCE_PAIR,
+        labels=_NLI_2,
+        written=_NLI_2,
+        metrics=("accuracy",),
+        splits=_plain_splits(2490, 277, 3000),
+        folder="RTE",
+        tsv_texts=_SENTENCE_PAIR,
+        columns={"validation": "rte"},
+        summary="does the first sentence entail the second?",
+    ),
+    Task(
+        name="wnli",
+        title="WNLI",
+        texts=_SENTENCE_PAIR,
+        labels=("not_entailment", "entailment"),
+        written=BINARY,
+        metrics=("accuracy",),
+        splits=_plain_splits(635, 71, 146),
+        folder="WNLI",
+        tsv_texts=_SENTENCE_PAIR,
+        columns={"validation": "wnli"},
+        summary="is the pronoun resolved rightly? (adversarial dev set)",
+    ),
+    Task(
+        name="ax",
+        title="AX",
+        texts=("premise", "hypothesis"),
+        labels=_NLI_3,
+        written=_NLI_3,
+        metrics=("matthews_correlation",),
+        splits={"test": Split(file="diagnostic.tsv", rows=1104)},
+        folder="AX",
+        tsv_texts=_SENTENCE_PAIR,
+        summary="diagnostic set, test only, predicted by MNLI models",
+    ),
+]
+
+TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
+TRAINABLE: tuple[str, ...] = tuple(name for name, task in TASKS.items() if "train" in task.splits)
+COLUMNS: dict[str, tuple[str, str]] = {
+    column: (task.name, split) for task in _ROWS for split, column in task.columns.items()
+}
+"""Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""

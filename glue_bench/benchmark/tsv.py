@@ -1,0 +1,151 @@
+"""The classic TSV layout of GLUE: one folder per task, no quoting, and every file a little different."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.benchmark.schema import UNLABELLED, TaskData
+from glue_bench.benchmark.tasks import TASKS, Task
+from glue_bench.errors import UserError, unknown
+
+BOM = b"\xef\xbb\xbf"
+COLA_COLUMNS = ("source", "label", "star", "sentence")
+GOLD_COLUMN, NO_GOLD = "gold_label", "-"
+SCORES = (0.0, 5.0)
+
+
+class TsvSource:
+    """A folder in the classic layout, `CoLA/train.tsv` and so on. Tasks and splits may be missing."""
+
+    kind = "tsv"
+    revision: str | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def tasks(self) -> list[str]:
+        """Tasks with a train or a validation file; AX with its one file."""
+        return [name for name, task in TASKS.items() if self._is_present(task)]
+
+    def load(self, task: str) -> TaskData:
+        """Read every split whose file is there. Raises UserError for bad content or a missing task."""
+        if task not in TASKS:
+            raise unknown("task", task, TASKS)
+        row = TASKS[task]
+        if not self._is_present(row):
+            files = ", ".join(split.file for split in row.splits.values())
+            raise UserError(f"no {row.title} data in {self.folder / row.folder}; looked for {files}")
+        present = [name for name in row.splits if self._path(row, name).is_file()]
+        read = {name: read_split(self._path(row, name), row, name) for name in present}
+        splits = {name: frame for name, (frame, _) in read.items()}
+        return TaskData(task, self.kind, splits, {name: skipped for name, (_, skipped) in read.items()})
+
+    def _path(self, task: Task, split: str) -> Path:
+        return self.folder / task.folder / task.splits[split].file
+
+    def _is_present(self, task: Task) -> bool:
+        return any(self._path(task, split).is_file() for split in needed_splits(task))
+
+
+def needed_splits(task: Task) -> tuple[str, ...]:
+    """Splits of which at least one must be there for the task to count as present."""
+    return tuple(name for name in task.splits if not name.startswith("test")) or tuple(task.splits)
+
+
+def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
+    """Read one file into a frame of `TaskData.splits`, and count the rows left out.
+
+    Left out are QQP's rows with a wrong number of fields and MNLI's rows without a gold label. Any
+    other irregularity raises UserError with the file and the line. Texts are kept as they are.
+    """
+    lines = read_lines(path)
+    start = int(task.splits[split].header)
+    columns = lines[0].split("\t") if start else list(COLA_COLUMNS)
+    labelled = split not in task.test_splits
+    wanted = [*task.tsv_texts, *([task.tsv_label] if labelled else [])]
+    places = _places(path, columns, wanted)
+    rows, skipped = _rows(path, lines, len(columns), start, task.skips_malformed_rows)
+    if labelled and task.tsv_label == GOLD_COLUMN:
+        gold = [(line, row) for line, row in rows if row[places[-1]] != NO_GOLD]
+        rows, skipped = gold, skipped + len(rows) - len(gold)
+    if not rows:
+        raise UserError(f"{path}, line {start + 1}: no usable row; expected rows with {', '.join(wanted)}")
+    texts = [[row[place] for _, row in rows] for place in places[: len(task.texts)]]
+    data: dict[str, object] = dict(zip(("text_a", "text_b"), texts, strict=False))
+    data["label"] = _labels(path, task, rows, places[-1]) if labelled else unlabelled(task, len(rows))
+    return pd.DataFrame(data), skipped
+
+
+def unlabelled(task: Task, rows: int) -> np.ndarray:
+    """Labels (rows,) of a split whose labels are not public."""
+    return np.full(rows, UNLABELLED, dtype=np.float64 if task.is_regression else np.int64)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a UTF-8 file without its byte-order mark and trailing blank lines; UserError otherwise.
+
+    Lines end at a line feed only: str.splitlines would also cut texts at U+2028 or U+0085.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    raw = raw.removeprefix(BOM)
+    try:
+        lines = [line.removesuffix("\r") for line in raw.decode("utf-8").split("\n")]
+    except UnicodeDecodeError as error:
+        raise UserError(_not_utf8(path, raw, error.start)) from error
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise UserError(f"{path}: the file is empty, line 1 is missing; expected tab-separated text")
+    return lines
+
+
+def _not_utf8(path: Path, raw: bytes, start: int) -> str:
+    line = raw.count(b"\n", 0, start) + 1
+    place = start - raw.rfind(b"\n", 0, start)
+    return f"{path}, line {line}: byte {place} of the line (0x{raw[start]:02x}) is not UTF-8; expected UTF-8"
+
+
+def _places(path: Path, columns: list[str], wanted: list[str]) -> list[int]:
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise UserError(
+            f"{path}, line 1: no column {', '.join(map(repr, missing))}; "
+            f"found {', '.join(map(repr, columns))}"
+        )
+    return [columns.index(name) for name in wanted]
+
+
+def _rows(
+    path: Path, lines: list[str], width: int, start: int, skip_malformed: bool
+) -> tuple[list[tuple[int, list[str]]], int]:
+    """(line number, fields) of every row with `width` fields, and how many others there were."""
+    numbered = [(number, line.split("\t")) for number, line in enumerate(lines[start:], start + 1)]
+    good = [row for row in numbered if len(row[1]) == width]
+    if len(good) < len(numbered) and not skip_malformed:
+        number, fields = next(row for row in numbered if len(row[1]) != width)
+        size = "short" if len(fields) < width else "long"
+        raise UserError(f"{path}, line {number}: row too {size}: {len(fields)} fields; expected {width}")
+    return good, len(numbered) - len(good)
+
+
+def _labels(path: Path, task: Task, rows: list[tuple[int, list[str]]], place: int) -> np.ndarray:
+    """Class ids in the order of `Task.labels`, or scores; UserError at the first bad label."""
+    ids = {written: number for number, written in enumerate(task.written)}
+    labels = [_score(row[place]) if task.is_regression else ids.get(row[place]) for _, row in rows]
+    if None in labels:
+        line, row = rows[labels.index(None)]
+        permitted = f"a number from 0 to {SCORES[1]:g}" if task.is_regression else " or ".join(task.written)
+        raise UserError(f"{path}, line {line}: bad label {row[place]!r}; expected {permitted}")
+    return np.array(labels, dtype=np.float64 if task.is_regression else np.int64)
+
+
+def _score(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if SCORES[0] <= value <= SCORES[1] else None

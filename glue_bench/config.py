@@ -1,0 +1,274 @@
+"""The experiment file: YAML to frozen, validated values, and those to cells."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.errors import UserError, unknown
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+SCRATCH = "scratch"
+
+
+class Section(BaseModel):
+    """A part of the experiment file: immutable, and no key that it does not know."""
+
+    # strict: `seeds: "1"` is a mistake, not the number 1.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ScratchEncoder(Section):
+    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
+
+    vocab_size: int = Field(8000, ge=100)
+    hidden_size: int = Field(128, gt=0)
+    num_hidden_layers: int = Field(2, gt=0)
+    num_attention_heads: int = Field(2, gt=0)
+    intermediate_size: int = Field(512, gt=0)
+    max_position_embeddings: int = Field(128, gt=0)
+    hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
+    attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
+    initializer_range: float = Field(0.02, gt=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "ScratchEncoder":
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        return self
+
+
+class Arm(Section):
+    """One line-up entry: a variant, its options, and the checkpoint it starts from.
+
+    `checkpoint` is a hub id, a folder, or `scratch`. `tokenizer` is only needed where the checkpoint has none.
+    """
+
+    name: Name
+    variant: str
+    options: dict[str, Any] = {}
+    checkpoint: str
+    revision: str | None = None
+    tokenizer: str | None = None
+
+
+class TaskSettings(Section):
+    """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
+
+    learning_rates: list[Annotated[float, Field(gt=0)]] | None = None
+    epochs: int | None = Field(None, gt=0)
+    batch_size: int | None = Field(None, gt=0)
+    max_length: int | None = Field(None, ge=4)
+
+
+class Finetuning(Section):
+    """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise."""
+
+    learning_rates: list[Annotated[float, Field(gt=0)]] = Field([2e-5, 3e-5, 4e-5, 5e-5], min_length=1)
+    epochs: int = Field(10, gt=0)
+    batch_size: int = Field(32, gt=0)
+    max_length: int = Field(128, ge=4)
+    warmup_ratio: float = Field(0.06, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    adam_epsilon: float = Field(1e-6, gt=0)
+    clip_norm: float = Field(1.0, gt=0)
+    tasks: dict[str, TaskSettings] = {}
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
+        return {_known_task(name): settings for name, settings in tasks.items()}
+
+
+class Hyperparameters(Section):
+    """What one cell is trained with: every value settled."""
+
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    max_length: int
+    warmup_ratio: float
+    weight_decay: float
+    adam_epsilon: float
+    clip_norm: float
+
+
+class Cell(Section):
+    """One fine-tuning run = arm x task x learning rate x seed."""
+
+    arm: Arm
+    task: str
+    hyperparameters: Hyperparameters
+    seed: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The cell as records name it."""
+        return {
+            "arm": self.arm.name,
+            "variant": self.arm.variant,
+            "task": self.task,
+            "learning_rate": self.hyperparameters.learning_rate,
+            "seed": self.seed,
+        }
+
+
+class Experiment(Section):
+    """One experiment file."""
+
+    name: Name
+    data: str
+    arms: list[Arm] = Field(min_length=1)
+    tasks: list[str] = list(TRAINABLE)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field([1, 2, 3, 4, 5], min_length=1)
+    scratch: ScratchEncoder = ScratchEncoder()
+    finetuning: Finetuning = Finetuning()
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, tasks: list[str]) -> list[str]:
+        return _distinct("tasks", [_known_task(task) for task in tasks])
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
+        return _distinct("seeds", seeds)
+
+    @field_validator("arms")
+    @classmethod
+    def _distinct_arms(cls, arms: list[Arm]) -> list[Arm]:
+        _distinct("names of arms", [arm.name for arm in arms])
+        return arms
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells, tasks outermost, so that a sweep cut short has whole columns."""
+        for task in self.tasks:
+            for rate in self._settled(task, "learning_rates"):
+                settled = self._hyperparameters(task, rate)
+                for seed in self.seeds:
+                    for arm in self.arms:
+                        yield Cell(arm=arm, task=task, hyperparameters=settled, seed=seed)
+
+    def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
+        per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
+        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm")
+        values = {key: getattr(self.finetuning, key) for key in shared}
+        return Hyperparameters(learning_rate=learning_rate, **per_task, **values)
+
+    def _settled(self, task: str, key: str) -> Any:
+        own = getattr(self.finetuning.tasks.get(task), key, None)
+        return getattr(self.finetuning, key) if own is None else own
+
+
+def load_experiment(path: str | Path, data: str | None = None) -> Experiment:
+    """Read an experiment file; `data` takes the place of the file's own source.
+
+    Raises:
+        UserError: no such file, not YAML, or a key, name or type that does not fit: what and where.
+    """
+    raw = _read_yaml(Path(path))
+    if data is not None:
+        raw["data"] = data
+    return parse_experiment(raw, str(path))
+
+
+def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Experiment:
+    """Validate an experiment given as plain values.
+
+    `checkpoint`, `revision` and `tokenizer` at the top stand for every arm that has none; an arm may be just a
+    variant's name, and its `name` defaults to its variant.
+
+    Raises:
+        UserError: as `load_experiment`.
+    """
+    try:
+        return Experiment.model_validate(_with_defaults(raw))
+    except ValidationError as error:
+        raise UserError(_explain(error, where)) from error
+
+
+def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
+    filled = dict(raw)
+    shared = {key: filled.pop(key) for key in ("checkpoint", "revision", "tokenizer") if key in filled}
+    if isinstance(filled.get("arms"), list):
+        filled["arms"] = [_full_arm(arm, shared) for arm in filled["arms"]]
+    return filled
+
+
+def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
+    if isinstance(arm, str):
+        arm = {"variant": arm}
+    if not isinstance(arm, dict):
+        return arm
+    # A revision or tokenizer belongs to the checkpoint beside which it stands.
+    inherited = {} if "checkpoint" in arm else shared
+    return {"name": arm.get("variant"), **inherited, **arm}
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except OSError as error:
+        raise UserError(f"cannot read experiment file '{path}': {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: expected an experiment with keys {', '.join(Experiment.model_fields)}")
+    return raw
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 2e-5 as text; everyone who writes a learning rate means a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
+def _known_task(name: str) -> str:
+    if name not in TRAINABLE:
+        raise ValueError(str(unknown("task", name, TRAINABLE)))
+    return name
+
+
+def _distinct(what: str, values: list[Any]) -> list[Any]:
+    twice = {str(value) for value in values if values.count(value) > 1}
+    if twice:
+        raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
+    return values
+
+
+_SECTIONS: dict[str, type[Section]] = {"arms": Arm, "scratch": ScratchEncoder, "finetuning": Finetuning}
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    lines = [f"{where}: {_explain_one(dict(problem))}" for problem in error.errors(include_url=False)]
+    return "\n".join(lines)
+
+
+def _explain_one(problem: dict[str, Any]) -> str:
+    *parents, key = problem["loc"] or ("experiment",)
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return str(unknown("key", str(key), _section_of(parents).model_fields, ".".join(map(str, parents))))
+    if problem["type"] == "missing":
+        return f"missing key '{place}'"
+    message = problem["msg"].removeprefix("Value error, ")
+    given = problem["input"]
+    shown = "" if isinstance(given, dict | list) or problem["type"] == "value_error" else f", not {given!r}"
+    return f"{place}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _section_of(parents: list[Any]) -> type[Section]:
+    if parents[:2] and parents[0] == "finetuning" and "tasks" in parents:
+        return TaskSettings
+    return _SECTIONS.get(parents[0], Experiment) if parents else Experiment

@@ -1,0 +1,230 @@
+"""A leaderboard as Markdown, CSV and JSON: the same numbers, to two decimals, in all three."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.errors import unknown
+from glue_bench.leaderboard.frame import ORIGINS, SCORE_COLUMNS
+from glue_bench.leaderboard.protocol import AVERAGES, RATE_RULE
+from glue_bench.leaderboard.table import Board, make_board
+from glue_bench.store import open_store, write_atomically
+
+FORMATS = ("markdown", "csv", "json")
+BANNER = "Made from the embedded demo data: not a benchmark."
+MISSING, PARTIAL, COLLAPSED = "–", "†", "‡"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+ORIGIN_MEANS = {
+    "pretrained": "The weights were trained with this way of combining embeddings.",
+    "adapted": "The weights come from another variant's checkpoint, then pretrained further with this one.",
+    "grafted": "The weights come from another variant's checkpoint and were only converted.",
+    "scratch": "No pretraining: fine-tuned from random weights.",
+}
+METRIC_TITLES = {
+    "matthews_correlation": "Matthews",
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "pearson": "Pearson",
+    "spearmanr": "Spearman",
+}
+
+
+def render(path: str | Path, format: str = "markdown") -> str:
+    """The leaderboard of the experiment in the folder `path`, as "markdown", "csv" or "json".
+
+    Raises:
+        UserError: the format is unknown, there is no experiment in `path`, or a record cannot be read.
+    """
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    board = make_board(open_store(path))
+    if format == "csv":
+        return to_csv(board)
+    return (to_markdown if format == "markdown" else to_json)(board, make_notes(board))
+
+
+def write_tables(path: str | Path) -> list[Path]:
+    """Write leaderboard.md, leaderboard.csv and scores.csv into the experiment's folder; the paths written.
+
+    The bytes depend only on the plan and the records' scores, so that a rerun changes no file.
+
+    Raises:
+        UserError: there is no experiment in `path`, or one of its records cannot be read.
+    """
+    store = open_store(path)
+    board = make_board(store)
+    contents = {
+        "leaderboard.md": to_markdown(board, make_notes(board)),
+        "leaderboard.csv": to_csv(board),
+        "scores.csv": scores_csv(board.results.scores),
+    }
+    for name, text in contents.items():
+        write_atomically(store.folder / name, text.encode())
+    return [store.folder / name for name in contents]
+
+
+def scores_csv(scores: pd.DataFrame) -> str:
+    """Tidy scores as CSV: SCORE_COLUMNS, values to four decimals."""
+    text = scores[list(SCORE_COLUMNS)].assign(value=scores["value"].map(lambda value: _number(value, 4)))
+    return text.to_csv(index=False, lineterminator="\n")
+
+
+def to_csv(board: Board) -> str:
+    """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) added."""
+    table = board.table.assign(
+        **{str(name): board.table[name].map(_number) for name in board.table.select_dtypes("float")},
+        data_source=board.results.data_source,
+        partial_tasks=";".join(board.results.partial_tasks),
+    )
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def to_json(board: Board, notes: Sequence[str]) -> str:
+    """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows; null where missing."""
+    rows = [{str(k): _plain(v) for k, v in row.items()} for row in board.table.to_dict("records")]
+    document = {
+        "experiment": board.results.experiment,
+        "data_source": board.results.data_source,
+        "partial_tasks": list(board.results.partial_tasks),
+        "notes": list(notes),
+        "rows": rows,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_markdown(board: Board, notes: Sequence[str]) -> str:
+    """The leaderboard as Markdown with aligned columns: a block an origin, then the notes."""
+    parts = [f"# Leaderboard: {board.results.experiment}"]
+    if "demo" in board.results.data_source:
+        parts.append(f"**{BANNER}**")
+    for origin in ORIGINS:
+        block = board.table[board.table["origin"] == origin]
+        if len(block):
+            parts += [f"## {origin.capitalize()}", ORIGIN_MEANS[origin], _markdown_table(board, block)]
+    parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def make_notes(board: Board) -> list[str]:
+    """What a reader has to know before comparing the numbers."""
+    return [
+        "A cell is mean ± sample standard deviation (n seeds), x100, on the validation split after the last "
+        "epoch. One seed has no deviation, nor has an average whose parts differ in their seeds. Bold is the "
+        "best of a column within its block; blocks are not comparable with each other.",
+        *([RATE_RULE] if board.results.cells["learning_rate"].nunique() > 1 else []),
+        *_average_notes(board),
+        *_run_notes(board),
+    ]
+
+
+def _average_notes(board: Board) -> list[str]:
+    tasks = set(board.results.cells["task"])
+    notes = []
+    for convention in AVERAGES.values():
+        absent = ", ".join(TASKS[task].title for task in convention.tasks if task not in tasks)
+        why = f"not shown, the experiment has no {absent}" if absent else convention.rule
+        notes.append(f"{convention.title}: {why}.")
+    return notes
+
+
+def _run_notes(board: Board) -> list[str]:
+    results = board.results
+    missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
+    collapsed = _collapsed_counts(board)
+    notes = {
+        f"{PARTIAL} partial data: not comparable with published scores.": results.partial_tasks,
+        f"{COLLAPSED} collapsed runs, which predict one class or a constant and count in the mean: "
+        f"{collapsed}.": collapsed,
+        "Undefined scores of finished runs (constant predictions), which make their mean missing: "
+        f"{undefined}.": undefined,
+        f"{missing} of {len(results.cells)} planned cells are missing: {MISSING} is a missing value, "
+        "(2 of 3) counts finished and planned seeds.": missing,
+        f"Records outside the plan (settings changed since), left out: {results.left_out}.": results.left_out,
+    }
+    return [note for note, applies in notes.items() if applies]
+
+
+def _collapsed_counts(board: Board) -> str:
+    return ", ".join(
+        f"{row['arm']} {_title(column)} {count} of {row[f'{column}_n']}"
+        for row in board.table.to_dict("records")
+        for column, count in board.collapsed[row["arm"]].items()
+        if count
+    )
+
+
+def _markdown_table(board: Board, block: pd.DataFrame) -> str:
+    values = [*board.columns, *board.averages]
+    lines = [["Arm", "Variant", *(_header(board, name) for name in values)]]
+    best = {name: _best(block[name]) for name in values}
+    for row in block.to_dict("records"):
+        cells = [_cell(board, row, name, best[name]) for name in board.columns]
+        averages = [_bold(_mean_std(row, name), row[name], best[name]) for name in board.averages]
+        lines.append([row["arm"], row["variant"], *cells, *averages])
+    return _aligned(lines, text_columns=2)
+
+
+def _header(board: Board, name: str) -> str:
+    if name in AVERAGES:
+        title, tasks = AVERAGES[name].title, AVERAGES[name].tasks
+    else:
+        task = TASKS[COLUMNS[name][0]]
+        title, tasks = f"{_title(name)} ({METRIC_TITLES[task.metrics[0]]})", (task.name,)
+    return f"{title} {PARTIAL}" if set(tasks) & set(board.results.partial_tasks) else title
+
+
+def _title(column: str) -> str:
+    """MNLI-m, MNLI-mm; elsewhere the task's own title."""
+    task = TASKS[COLUMNS[column][0]]
+    return task.title + column.removeprefix(task.name).replace("_", "-")
+
+
+def _cell(board: Board, row: dict[Any, Any], column: str, best: str) -> str:
+    n, planned = row[f"{column}_n"], board.planned[row["arm"]][column]
+    if not n:
+        return MISSING
+    count = f"({n} of {planned})" if n < planned else f"({n})"
+    text = _bold(f"{_mean_std(row, column)} {count}", row[column], best)
+    return f"{text} {COLLAPSED}" if board.collapsed[row["arm"]][column] else text
+
+
+def _mean_std(row: dict[Any, Any], name: str) -> str:
+    mean, std = _number(row[name]), _number(row[f"{name}_std"])
+    return f"{mean} ± {std}" if std else mean or MISSING
+
+
+def _best(means: pd.Series) -> str:
+    """The highest mean as shown, so that a tie to two decimals is a tie; none where there is no contest."""
+    shown = means.dropna()
+    return _number(shown.max()) if len(shown) > 1 else ""
+
+
+def _bold(text: str, value: float, best: str) -> str:
+    return f"**{text}**" if best and _number(value) == best else text
+
+
+def _number(value: float, decimals: int = 2) -> str:
+    """Fixed decimals, no negative zero; empty for a missing value."""
+    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else float(_number(value))
+
+
+def _aligned(lines: Sequence[Sequence[str]], text_columns: int) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * w if i < text_columns else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+
+    def pad(line: Sequence[str]) -> list[str]:
+        cells = enumerate(zip(line, widths, strict=True))
+        return [cell.ljust(w) if i < text_columns else cell.rjust(w) for i, (cell, w) in cells]
+
+    rows = [pad(lines[0]), rule, *map(pad, lines[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,151 @@
+"""Records and the plan of one experiment -> tidy DataFrames: a row a score, and a row an expected cell."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.errors import UserError, unknown
+from glue_bench.store import Store
+
+ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
+CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed")
+SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "seed", "value")
+
+Record = Mapping[str, Any]
+Cell = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What an experiment asks for, and what is finished.
+
+    `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool)
+    and `collapsed` (the splits on which the run predicted one class or a constant).
+    `scores` has a row for each score of each finished cell, in the same order, then in the task's order
+    of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
+    `partial_tasks` were run on a part of their official rows. `left_out` counts records outside the plan.
+    """
+
+    experiment: str
+    data_source: str
+    cells: pd.DataFrame
+    scores: pd.DataFrame
+    partial_tasks: tuple[str, ...]
+    left_out: int
+
+    @property
+    def missing(self) -> pd.DataFrame:
+        """The expected cells that have no record: CELL_COLUMNS."""
+        return self.cells.loc[~self.cells["finished"], list(CELL_COLUMNS)]
+
+
+def scores_frame(store: Store) -> pd.DataFrame:
+    """Tidy scores of an experiment's finished cells: SCORE_COLUMNS, values 0 to 100.
+
+    Raises:
+        UserError: a record cannot be read, or names an unknown task or origin.
+    """
+    return read_results(store).scores
+
+
+def read_results(store: Store) -> Results:
+    """Read the plan and the records that belong to it; without a plan, all records.
+
+    Raises:
+        UserError: a record cannot be read, or names an unknown task or origin, or there is no plan
+            and two records are of the same cell.
+    """
+    records = {record["cell_id"]: record for record in store.read_records()}
+    plan = store.read_plan() or {}
+    expected = _expected(plan, records.values())
+    finished = {cell["cell_id"]: records[cell["cell_id"]] for cell in expected if cell["cell_id"] in records}
+    return Results(
+        experiment=_experiment(store, plan, finished.values()),
+        data_source=_data_source(plan, finished.values()),
+        cells=_cells(expected, finished),
+        scores=_scores(expected, finished),
+        partial_tasks=_partial_tasks(finished.values()),
+        left_out=len(records) - len(finished),
+    )
+
+
+def _expected(plan: Mapping[str, Any], records: Iterable[Record]) -> list[Cell]:
+    if plan:
+        _check_names(plan["cells"])
+        return plan["cells"]
+    cells = [{**r["cell"], "cell_id": r["cell_id"], "origin": r["origin"]} for r in records]
+    _check_names(cells)
+    _check_twins(cells)
+    tasks = list(TASKS)
+    return sorted(cells, key=lambda c: (c["arm"], tasks.index(c["task"]), c["learning_rate"], c["seed"]))
+
+
+def _check_twins(cells: Iterable[Cell]) -> None:
+    first: dict[tuple[Any, ...], Cell] = {}
+    for cell in cells:
+        twin = first.setdefault((cell["arm"], cell["task"], cell["learning_rate"], cell["seed"]), cell)
+        if twin is not cell:
+            raise UserError(
+                f"records '{twin['cell_id']}' and '{cell['cell_id']}' are of the same cell and no plan.json "
+                "says which one counts; delete one, or run the experiment again"
+            )
+
+
+def _check_names(cells: Iterable[Cell]) -> None:
+    for cell in cells:
+        if cell["task"] not in TRAINABLE:
+            raise unknown("task", cell["task"], TRAINABLE, f"cell '{cell['cell_id']}'")
+        if cell["origin"] not in ORIGINS:
+            raise unknown("origin", cell["origin"], ORIGINS, f"cell '{cell['cell_id']}'")
+
+
+def _experiment(store: Store, plan: Mapping[str, Any], records: Iterable[Record]) -> str:
+    names = [plan.get("experiment"), *(record.get("experiment") for record in records)]
+    return next((name for name in names if name), store.folder.resolve().name)
+
+
+def _data_source(plan: Mapping[str, Any], records: Iterable[Record]) -> str:
+    # What the records say comes first: it is what the numbers were made from.
+    sources = sorted({record["data"]["source"] for record in records})
+    return ", ".join(sources) or plan.get("data_source", "")
+
+
+def _partial_tasks(records: Iterable[Record]) -> tuple[str, ...]:
+    partial = {record["cell"]["task"] for record in records if record["data"].get("partial")}
+    return tuple(task for task in TASKS if task in partial)
+
+
+def _cells(expected: Iterable[Cell], finished: Mapping[str, Record]) -> pd.DataFrame:
+    rows = [
+        {
+            **{name: cell[name] for name in CELL_COLUMNS},
+            "finished": cell["cell_id"] in finished,
+            "collapsed": tuple(finished.get(cell["cell_id"], {}).get("collapsed", ())),
+        }
+        for cell in expected
+    ]
+    frame = pd.DataFrame(rows, columns=[*CELL_COLUMNS, "finished", "collapsed"])
+    return frame.astype({"learning_rate": float, "seed": int, "finished": bool})
+
+
+def _scores(expected: Iterable[Cell], finished: Mapping[str, Record]) -> pd.DataFrame:
+    rows = [
+        {**cell, "split": split, "metric": metric, "value": value}
+        for cell in expected
+        if cell["cell_id"] in finished
+        for split, metric, value in _values(TASKS[cell["task"]].columns, finished[cell["cell_id"]])
+    ]
+    frame = pd.DataFrame(rows, columns=list(SCORE_COLUMNS))
+    return frame.astype({"learning_rate": float, "seed": int, "value": float})
+
+
+def _values(splits: Iterable[str], record: Record) -> Iterable[tuple[str, str, float]]:
+    """(split, metric, value from 0 to 100) in the task's order; null, an undefined score, becomes NaN."""
+    metrics = TASKS[record["cell"]["task"]].metrics
+    for split in splits:
+        scores = record["scores"].get(split, {})
+        for metric in (m for m in metrics if m in scores):
+            yield split, metric, float("nan") if scores[metric] is None else 100.0 * scores[metric]

@@ -1,0 +1,127 @@
+"""How scores of single runs become one number: rate selection, aggregation over seeds, the averages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import COLUMNS, TASKS, TRAINABLE
+
+Part = tuple[tuple[str, str, str], ...]
+
+RATE_RULE = (
+    "Rate chosen per arm and task by the best mean over seeds on the same validation set; ties take the "
+    "lower rate, and a rate with fewer finished seeds than another is passed over."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average:
+    """One convention of averaging GLUE.
+
+    Each of `parts` weighs the same; its own value is the mean over its (task, split, metric).
+    """
+
+    title: str
+    rule: str
+    parts: Mapping[str, Part]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that it needs."""
+        needed = {task for part in self.parts.values() for task, _, _ in part}
+        return tuple(task for task in TASKS if task in needed)
+
+
+AVERAGES: dict[str, Average] = {
+    "average_official": Average(
+        title="Average (official)",
+        rule="macro-average over the nine tasks, WNLI included; a task with two metrics counts as their "
+        "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
+        parts={
+            task: tuple(
+                (task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics
+            )
+            for task in TRAINABLE
+        },
+    ),
+    "average_nine_columns": Average(
+        title="Average (nine columns)",
+        rule="mean of nine columns, without WNLI; MNLI matched and mismatched count separately, accuracy "
+        "for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
+        parts={
+            column: ((task, split, TASKS[task].metrics[0]),)
+            for column, (task, split) in COLUMNS.items()
+            if task != "wnli"
+        },
+    ),
+}
+
+
+def chosen_rates(scores: pd.DataFrame) -> pd.DataFrame:
+    """The learning rate reported for each arm and task: arm, task, learning_rate.
+
+    The rate with the best mean over seeds of the task's main metric (the mean over its scored splits).
+    Only the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an
+    undefined score loses to any other; ties take the lower rate.
+    """
+    runs = ["arm", "task", "learning_rate", "seed"]
+    values = aggregate(main_scores(scores), runs)["mean"].rename("value").reset_index()
+    rates = aggregate(values, ["arm", "task", "learning_rate"]).reset_index()
+    rates["mean"] = rates["mean"].round(9)  # the order of summation must not break a tie
+    rates = rates.sort_values(["n", "mean", "learning_rate"], ascending=[False, False, True])
+    best = rates.drop_duplicates(["arm", "task"]).sort_index()
+    return best[["arm", "task", "learning_rate"]].reset_index(drop=True)
+
+
+def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
+    """The rows of scores or cells that ran at the rate chosen for their arm and task, in order."""
+    return frame.merge(rates, on=["arm", "task", "learning_rate"], how="inner")
+
+
+def main_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each task's main metric."""
+    return scores[scores["metric"] == scores["task"].map(lambda task: TASKS[task].metrics[0])]
+
+
+def aggregate(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Mean, sample standard deviation (missing for n = 1) and n of `value`, indexed by `by`.
+
+    An undefined (NaN) value makes mean and deviation NaN: leaving it out would flatter a failed run.
+    """
+    groups = values.groupby(by, sort=False)["value"]
+    rows = [(group.mean(skipna=False), group.std(ddof=1, skipna=False), len(group)) for _, group in groups]
+    frame = pd.DataFrame(rows, index=groups.size().index, columns=["mean", "std", "n"])
+    return frame.astype({"mean": float, "std": float, "n": int})
+
+
+def average(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
+    """`mean` and `std` of one convention for each arm (the index), from scores at one rate a task.
+
+    The mean is over the parts' means over seeds, NaN if a part is missing. The deviation is the sample
+    deviation over seeds of each seed's average, NaN unless all parts have the same two or more seeds.
+    """
+    values = _part_values(scores, convention)
+    parts = len(convention.parts)
+    rows = {arm: _average_of(group, parts) for arm, group in values.groupby("arm", sort=False)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "std"], dtype=float)
+
+
+def _part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
+    """One value for each arm, part and seed; a run that lacks one of a part's scores has none."""
+    parts = pd.DataFrame(
+        [(part, *score) for part, entries in convention.parts.items() for score in entries],
+        columns=["part", "task", "split", "metric"],
+    )
+    scores = scores.merge(parts, on=["task", "split", "metric"])
+    values = aggregate(scores, ["arm", "part", "seed"]).reset_index()
+    whole = values["n"] == values["part"].map(lambda part: len(convention.parts[part]))
+    return values.loc[whole, ["arm", "part", "seed", "mean"]].rename(columns={"mean": "value"})
+
+
+def _average_of(values: pd.DataFrame, parts: int) -> tuple[float, float]:
+    seeds = values.pivot(index="seed", columns="part", values="value")
+    if seeds.shape[1] < parts:
+        return float("nan"), float("nan")
+    means = aggregate(values, ["part"])["mean"]
+    return float(means.mean(skipna=False)), float(seeds.mean(axis=1, skipna=False).std(ddof=1, skipna=False))

@@ -1,0 +1,104 @@
+"""One experiment's leaderboard: a row an arm, grouped by origin, in full precision."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.leaderboard.frame import ORIGINS, Results, read_results
+from glue_bench.leaderboard.protocol import AVERAGES, aggregate, at_rates, average, chosen_rates, main_scores
+from glue_bench.store import Store, open_store
+
+RANKED_BY = "average_nine_columns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A leaderboard and what has to be said about it.
+
+    `table` is what `leaderboard` returns. `planned` and `collapsed` count seeds: arm -> column.
+    `columns` are the leaderboard columns shown, `averages` those whose tasks the experiment has.
+    """
+
+    results: Results
+    table: pd.DataFrame
+    columns: tuple[str, ...]
+    averages: tuple[str, ...]
+    planned: dict[str, dict[str, int]]
+    collapsed: dict[str, dict[str, int]]
+
+
+def leaderboard(path: str | Path) -> pd.DataFrame:
+    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>): a row an arm.
+
+    Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
+    over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
+    (finished seeds), MNLI matched and mismatched apart; `average_official` and `average_nine_columns`,
+    each with its `_std`. Missing values are NaN. Rows are grouped by origin and ranked only within one:
+    by `average_nine_columns` where every arm of the origin has it, else they keep the plan's order.
+
+    Raises:
+        UserError: there is no experiment in `path`, or one of its records cannot be read.
+    """
+    return make_board(open_store(path)).table
+
+
+def make_board(store: Store) -> Board:
+    """The leaderboard of a store, with the counts that its notes and marks need."""
+    results = read_results(store)
+    rates = chosen_rates(results.scores)
+    tasks = set(results.cells["task"])
+    columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
+    planned = results.cells.groupby(["arm", "task"], sort=False)["seed"].nunique().to_dict()
+    arms = list(dict.fromkeys(results.cells["arm"]))
+    return Board(
+        results=results,
+        table=_table(results, at_rates(results.scores, rates), columns),
+        columns=columns,
+        averages=tuple(name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)),
+        planned={arm: {c: int(planned.get((arm, COLUMNS[c][0]), 0)) for c in columns} for arm in arms},
+        collapsed=_collapsed(at_rates(results.cells, rates), arms, columns),
+    )
+
+
+def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    arms = results.cells[["origin", "arm", "variant"]].drop_duplicates("arm")
+    table = arms.set_index("arm", drop=False)
+    for column in columns:
+        mine = _column(scores, column).reindex(table.index)
+        counts = mine["n"].fillna(0).astype(int)
+        table = table.assign(**{column: mine["mean"], f"{column}_std": mine["std"], f"{column}_n": counts})
+    for name, convention in AVERAGES.items():
+        mine = average(scores, convention).reindex(table.index)
+        table = table.assign(**{name: mine["mean"], f"{name}_std": mine["std"]})
+    return _ordered(table)
+
+
+def _column(scores: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Mean, std and n of one leaderboard column, indexed by arm."""
+    task, split = COLUMNS[column]
+    mine = main_scores(scores[(scores["task"] == task) & (scores["split"] == split)])
+    return aggregate(mine, ["arm"])
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """Origins in their fixed order; a ranking within an origin only where all of its arms can be ranked."""
+    blocks = [_ranked(table[table["origin"] == origin]) for origin in ORIGINS]
+    filled = [block for block in blocks if len(block)]
+    return pd.concat(filled, ignore_index=True) if filled else table.reset_index(drop=True)
+
+
+def _ranked(block: pd.DataFrame) -> pd.DataFrame:
+    if block[RANKED_BY].isna().any():
+        return block
+    return block.sort_values(RANKED_BY, ascending=False, kind="stable")
+
+
+def _collapsed(cells: pd.DataFrame, arms: list[str], columns: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    counts = {arm: dict.fromkeys(columns, 0) for arm in arms}
+    named: dict[tuple[str, str], str] = {place: column for column, place in COLUMNS.items()}
+    for arm, task, splits in zip(cells["arm"], cells["task"], cells["collapsed"], strict=True):
+        for column in (named[task, split] for split in splits if (task, split) in named):
+            counts[arm][column] += 1
+    return counts

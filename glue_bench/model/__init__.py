@@ -1,0 +1,1 @@
+"""The encoder, and how embeddings combine in it."""

@@ -1,0 +1,196 @@
+"""From a checkpoint of any known family to an encoder with any variant: translate, then graft."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.families import FAMILIES, Family, rename
+from glue_bench.model.locate import locate, read_weights
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.variants.base import Additive
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An encoder in our names: `weights` of EncoderModel, `head` of EncoderForMaskedLM where there is one.
+
+    `weights` has no pooler where the checkpoint has none.
+    """
+
+    name: str
+    config: EncoderConfig
+    weights: dict[str, Tensor]
+    head: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an arm's cells start from: a configuration, and weights of EncoderModel (none: all fresh)."""
+
+    config: EncoderConfig
+    weights: dict[str, Tensor]
+    origin: str
+    exact: bool = True
+
+
+def read_config(name: str, revision: str | None = None) -> EncoderConfig:
+    """The configuration of a checkpoint, in our names, without reading its weights.
+
+    Raises:
+        UserError: no such checkpoint, no readable config.json, or a family that is not known.
+    """
+    folder = locate(name, revision)
+    raw = _read_json(folder / "config.json", name)
+    kind = raw.get("model_type")
+    if kind == EncoderConfig.model_type:
+        return EncoderConfig.from_dict(raw)
+    if kind not in FAMILIES:
+        known = ", ".join([*FAMILIES, EncoderConfig.model_type])
+        raise UserError(f"checkpoint '{name}' is of model_type '{kind}'; glue-bench reads {known}")
+    return _translate_config(raw, kind, name)
+
+
+def read_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
+    """A checkpoint from the hub or a folder, in our names.
+
+    Raises:
+        UserError: as `read_config`; or weights that are absent, unreadable or incomplete.
+    """
+    folder, config = locate(name, revision), read_config(name, revision)
+    raw = read_weights(folder)
+    family = FAMILIES.get(_read_json(folder / "config.json", name)["model_type"])
+    weights, head = _our_own(raw) if family is None else _translate(raw, family)
+    _check_complete(config, weights, name)
+    return Checkpoint(name, config, weights, head)
+
+
+def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
+    """Start `variant` from a checkpoint: as it is where it is of that variant, else by a graft from `add`.
+
+    Blocks are kept. Where the variant scales scores by 1 / sqrt(terms * k), queries grow by sqrt(terms), so
+    that the word-word scores stay those of the checkpoint.
+
+    Raises:
+        UserError: the checkpoint is of another variant that is not `add`, or of this one with other options.
+    """
+    config = checkpoint.config
+    if variant == config.variant and dict(options) == (config.variant_options or {}):
+        return Start(config, checkpoint.weights, config.origin)
+    if config.variant != "add":
+        raise UserError(
+            f"cannot start variant '{variant}' {dict(options)} from '{checkpoint.name}', which is "
+            f"'{config.variant}' {config.variant_options or {}}; only additive checkpoints can be grafted"
+        )
+    return _graft(checkpoint, variant, options)
+
+
+def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str) -> EncoderConfig:
+    """A copy of a configuration for another variant."""
+    changes = {"variant": variant, "variant_options": dict(options), "origin": origin}
+    return EncoderConfig.from_dict(config.to_dict() | changes)
+
+
+def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
+    """The checkpoint as it is, with its masked-LM head."""
+    model = EncoderForMaskedLM(checkpoint.config)
+    state = {f"base.{name}": tensor for name, tensor in checkpoint.weights.items()} | checkpoint.head
+    model.load_state_dict(state, strict=False)
+    return model
+
+
+def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
+    config = with_variant(checkpoint.config, variant, options, origin="grafted")
+    model = EncoderModel(config)
+    exact = model.variant.graft(_additive(checkpoint))
+    weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
+    for name, tensor in weights.items():
+        if ".attention.qkv." in name:
+            weights[name] = _scale_queries(tensor, model.variant.score_terms**0.5)
+    weights |= {f"variant.{name}": tensor for name, tensor in model.variant.state_dict().items()}
+    return Start(config, weights, "grafted", exact)
+
+
+def _scale_queries(qkv: Tensor, factor: float) -> Tensor:
+    query, rest = qkv.split([len(qkv) // 3, 2 * len(qkv) // 3])
+    return torch.cat([query * factor, rest])
+
+
+def _additive(checkpoint: Checkpoint) -> Additive:
+    weights = checkpoint.weights
+    query, key, _ = weights["blocks.0.attention.qkv.weight"].chunk(3)
+    return Additive(
+        words=weights["variant.words.weight"],
+        positions=weights["variant.positions.weight"],
+        segments=weights.get("variant.segments.weight"),
+        norm=weights["norm.weight"],
+        query=query,
+        key=key,
+    )
+
+
+def _translate(raw: Mapping[str, Tensor], family: Family) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    weights = {ours: raw[theirs].float() for ours, theirs in rename(raw, family.encoder, family.prefix).items()}
+    weights = _stack_qkv(weights)
+    if family.reserved_positions and "variant.positions.weight" in weights:
+        table = weights["variant.positions.weight"]
+        weights["variant.positions.weight"] = table[family.reserved_positions :].clone()
+    head = {ours: raw[theirs].float() for ours, theirs in rename(raw, family.head).items()}
+    return weights, head
+
+
+def _stack_qkv(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    stacked = {name: tensor for name, tensor in weights.items() if not name.split(".")[-2] in {"query", "key", "value"}}
+    for name, query in weights.items():
+        if ".attention.query." in name:
+            parts = [weights[name.replace(".query.", f".{part}.")] for part in ("key", "value")]
+            stacked[name.replace(".query.", ".qkv.")] = torch.cat([query, *parts])
+    return stacked
+
+
+def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    inside = {name: tensor.float() for name, tensor in raw.items()}
+    if not any(name.startswith("base.") for name in inside):
+        return inside, {}
+    weights = {name.removeprefix("base."): tensor for name, tensor in inside.items() if name.startswith("base.")}
+    heads = ("dense.", "norm.", "decoder.")
+    return weights, {name: tensor for name, tensor in inside.items() if name.startswith(heads)}
+
+
+def _translate_config(raw: Mapping[str, Any], kind: str, name: str) -> EncoderConfig:
+    from transformers import AutoConfig
+
+    family = FAMILIES[kind]
+    theirs = AutoConfig.for_model(kind, **{key: value for key, value in raw.items() if key != "model_type"})
+    settings = {ours: getattr(theirs, key) for ours, key in family.settings.items()} | dict(family.fixed)
+    settings["max_position_embeddings"] -= family.reserved_positions
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UserError(f"checkpoint '{name}' has {raw['position_embedding_type']} positions; only absolute are read")
+    return EncoderConfig(**settings, variant="add", origin="pretrained")
+
+
+def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: str) -> None:
+    with torch.device("meta"):
+        expected = EncoderModel(config).state_dict()
+    missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
+    if missing:
+        raise UserError(f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}")
+    wrong = [key for key in expected if key in weights and weights[key].shape != expected[key].shape]
+    if wrong:
+        shapes = f"{tuple(weights[wrong[0]].shape)}, its config.json says {tuple(expected[wrong[0]].shape)}"
+        raise UserError(f"checkpoint '{name}': {wrong[0]} has shape {shapes}")
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"checkpoint '{name}' has no {path.name}") from error
+    except ValueError as error:
+        raise UserError(f"checkpoint '{name}': {path.name} is not valid JSON ({error})") from error

@@ -1,0 +1,96 @@
+"""Find a checkpoint (hub id or folder), fingerprint it, read its weights. Knows nothing of their meaning."""
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from torch import Tensor
+
+from glue_bench.errors import UserError
+
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+# Everything an encoder and its tokenizer need; other frameworks' copies of the weights stay where they are.
+_WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+
+
+def locate(name: str, revision: str | None = None) -> Path:
+    """The folder that holds checkpoint `name`: itself, or a snapshot downloaded from the hub.
+
+    Raises:
+        UserError: no such folder or hub repository, or the hub cannot be reached.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
+    return _download(name, revision)
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
+        if not any((folder / file).exists() for file in WEIGHT_FILES):
+            snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
+        return folder
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise UserError(f"no such checkpoint '{name}': neither a folder here nor a repository of the hub") from error
+    except RevisionNotFoundError as error:
+        raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
+    except (OSError, RuntimeError) as error:  # every network failure of the hub client is one of these
+        raise UserError(
+            f"no folder '{name}' here, and the hub cannot be reached for it ({type(error).__name__}); "
+            "give the folder of a downloaded copy instead"
+        ) from error
+
+
+@cache
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over the names and contents of the files that decide what a checkpoint computes."""
+    total = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.suffix in {".json", ".txt", ".model", ".safetensors", ".bin"}:
+            with path.open("rb") as file:
+                total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint folder, on the CPU, in the checkpoint's names.
+
+    Raises:
+        UserError: no weights, or a file that cannot be read as such.
+    """
+    files = _weight_files(folder)
+    if not files:
+        raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
+    weights: dict[str, Tensor] = {}
+    for path in files:
+        weights |= _read_file(path)
+    return weights
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    whole, index, pickled = (folder / name for name in WEIGHT_FILES)
+    if whole.exists():
+        return [whole]
+    if index.exists():
+        shards = json.loads(index.read_text())["weight_map"].values()
+        return [folder / shard for shard in sorted(set(shards))]
+    return [pickled] if pickled.exists() else []
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(f"cannot read weights from '{path}': {error}; the file may be cut short") from error

@@ -1,0 +1,189 @@
+"""The encoder as transformers models: base, sequence classification, masked language modelling."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
+
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.encoder import Attention, Block, add_padding
+from glue_bench.model.variants import build_variant
+
+
+class EncoderPreTrainedModel(PreTrainedModel):
+    """Weight initialisation is transformers' own: N(0, initializer_range), biases 0, LayerNorm 1 and 0."""
+
+    config_class = EncoderConfig
+    base_model_prefix = "base"
+    _supports_sdpa = True
+
+
+class Pooler(nn.Module):
+    """tanh(dense([CLS])), as BERT's."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden: Float[Tensor, "b l d"]) -> Float[Tensor, "b d"]:
+        return torch.tanh(self.dense(hidden[:, 0]))
+
+
+class EncoderModel(EncoderPreTrainedModel):
+    """Variant, LayerNorm, dropout, blocks, and BERT's pooler."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.variant = build_variant(config)
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        narrow = config.embedding_size != config.hidden_size
+        self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
+        score_terms = self.variant.score_terms
+        self.blocks = nn.ModuleList(_block(config, score_terms) for _ in range(config.num_hidden_layers))
+        self.pooler = Pooler(config.hidden_size)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.variant.words
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.variant.words = value
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        output_hidden_states: bool = False,
+        **_: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Hidden states (b, l, d) and pooled output (b, d).
+
+        `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then.
+
+        Raises:
+            ValueError: the sequence is longer than the position table.
+        """
+        states = self.hidden_states(input_ids, attention_mask, token_type_ids)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=states[-1],
+            pooler_output=self.pooler(states[-1]),
+            hidden_states=tuple(states) if output_hidden_states else None,
+        )
+
+    def hidden_states(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+    ) -> list[Float[Tensor, "b l d"]]:
+        """What enters the first block, and the output of each block."""
+        if input_ids.shape[1] > self.config.max_position_embeddings:
+            limit = self.config.max_position_embeddings
+            raise ValueError(f"sequences of {input_ids.shape[1]} tokens, but the encoder has {limit} positions")
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        start = self.variant(input_ids, segments)
+        hidden = self.dropout(self.norm(start.hidden))
+        states = [hidden if self.project is None else self.project(hidden)]
+        mask = None if attention_mask is None else attention_mask.bool()
+        bias = add_padding(start.bias, mask, hidden.dtype)
+        for block in self.blocks:
+            states.append(block(states[-1], bias))
+        return states
+
+
+class EncoderForSequenceClassification(EncoderPreTrainedModel):
+    """Linear classifier over the pooled [CLS], with dropout before it."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.base = EncoderModel(config)
+        rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = nn.Dropout(rate)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        labels: Tensor | None = None,
+        **_: Any,
+    ) -> SequenceClassifierOutput:
+        """Logits (b, num_labels); with labels also the loss: cross-entropy, or squared error for one label."""
+        pooled = self.base(input_ids, attention_mask, token_type_ids).pooler_output
+        logits = self.classifier(self.dropout(pooled))
+        loss = None if labels is None else classification_loss(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+class EncoderForMaskedLM(EncoderPreTrainedModel):
+    """BERT's masked-LM head: dense, activation, LayerNorm, then the tied token table with a bias."""
+
+    _tied_weights_keys = {"decoder.weight": "base.variant.words.weight"}  # noqa: RUF012
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.base = EncoderModel(config)
+        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self.act = ACT2FN[config.hidden_act]
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.decoder
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.decoder = value
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        labels: Int[Tensor, "b l"] | None = None,
+        **_: Any,
+    ) -> MaskedLMOutput:
+        """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy."""
+        hidden = self.base.hidden_states(input_ids, attention_mask, token_type_ids)[-1]
+        logits = self.decoder(self.norm(self.act(self.dense(hidden))))
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits)
+
+
+def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[Tensor, ""]:
+    """Cross-entropy over classes; squared error where there is one output (STS-B)."""
+    if logits.shape[1] == 1:
+        return F.mse_loss(logits[:, 0].float(), labels.float())
+    return F.cross_entropy(logits.float(), labels)
+
+
+def _block(config: EncoderConfig, score_terms: int) -> Block:
+    attention = Attention(
+        hidden_size=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        score_terms=score_terms,
+        dropout=config.attention_probs_dropout_prob,
+    )
+    return Block(
+        attention=attention,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        act=config.hidden_act,
+        dropout=config.hidden_dropout_prob,
+        eps=config.layer_norm_eps,
+    )
+
+
+AutoModel.register(EncoderConfig, EncoderModel, exist_ok=True)
+AutoModelForSequenceClassification.register(EncoderConfig, EncoderForSequenceClassification, exist_ok=True)
+AutoModelForMaskedLM.register(EncoderConfig, EncoderForMaskedLM, exist_ok=True)

@@ -1,0 +1,62 @@
+"""VARIANTS: every way of combining embeddings, by name."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from glue_bench.errors import UserError, unknown
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.variants.add import Add, NoPosition
+from glue_bench.model.variants.base import Dimensions, Variant
+from glue_bench.model.variants.concat import Concat
+from glue_bench.model.variants.untied import Untied
+
+VARIANTS: dict[str, type[Variant]] = {
+    "add": Add,
+    "concat": Concat,
+    "untied": Untied,
+    "none": NoPosition,
+}
+
+
+def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> None:
+    """Refuse a variant or an option that does not exist.
+
+    Raises:
+        UserError: with the near match.
+    """
+    if name not in VARIANTS:
+        raise unknown("variant", name, VARIANTS, where)
+    permitted = option_names(name)
+    for option in options:
+        if option not in permitted and not permitted:
+            raise UserError(f"unknown option '{option}' of variant '{name}'; it has none")
+        if option not in permitted:
+            raise unknown(f"option of variant '{name}'", option, permitted, where)
+
+
+def option_names(name: str) -> list[str]:
+    """The keyword options of a variant."""
+    parameters = inspect.signature(VARIANTS[name].__init__).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def build_variant(config: EncoderConfig) -> Variant:
+    """The variant that a configuration names, with fresh weights.
+
+    Raises:
+        UserError: the configuration names an unknown variant or option.
+    """
+    options = config.variant_options or {}
+    check_variant(config.variant, options)
+    dims = Dimensions(
+        vocab_size=config.vocab_size,
+        embedding_size=config.embedding_size,
+        num_heads=config.num_attention_heads,
+        head_size=config.hidden_size // config.num_attention_heads,
+        max_positions=config.max_position_embeddings,
+        segment_types=config.type_vocab_size,
+        layer_norm_eps=config.layer_norm_eps,
+        padding_id=config.pad_token_id,
+    )
+    return VARIANTS[config.variant](dims, **options)

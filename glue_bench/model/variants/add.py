@@ -1,0 +1,41 @@
+"""Addition at the input, and its floor without positions."""
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant, copy
+
+
+class Add(Variant):
+    """x_i = w_i + p_i + s_i (BERT, Devlin et al. 2019, section 3)."""
+
+    summary = "token + position + segment, as BERT"
+    source = "Devlin et al. 2019"
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.positions = nn.Embedding(dims.max_positions, dims.embedding_size)
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        length = token_ids.shape[1]
+        # A slice and not a lookup: its gradient is a copy, where an embedding's is a scatter.
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + self.positions.weight[:length])
+
+    def graft(self, base: Additive) -> bool:
+        self.graft_content(base)
+        copy(self.positions, base.positions)
+        return True
+
+
+class NoPosition(Variant):
+    """x_i = w_i + s_i: an encoder that sees a bag of words (Sinha et al. 2021, `nopos`)."""
+
+    summary = "token + segment, no position: the floor"
+    source = "Sinha et al. 2021"
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids))
+
+    def graft(self, base: Additive) -> bool:
+        self.graft_content(base)
+        return False

@@ -1,0 +1,84 @@
+"""Positions untied from words: their own projections, added to the scores (TUPE)."""
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant, copy
+
+
+class Untied(Variant):
+    """TUPE-A (Ke, He & Liu 2021, equation 10):
+
+        a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(2k) + reset_theta((p_i U^Q)(p_j U^K)^T / sqrt(2k), i, j)
+
+    per head, with LayerNorm on p (appendix B). As in the official code (guolinke/TUPE at 4c64ff7,
+    `transformer_sentence_encoder.py`) U^Q and U^K have biases and are shared by all blocks, and the table
+    has one row more than positions: rows 0 and 1 are p_theta1 ([CLS] to others) and p_theta2 (others to
+    [CLS]), position i >= 1 is row i + 1. [CLS] must be the first token and padding on the right.
+    Segments stay in the input where the encoder has them; TUPE itself has none.
+    """
+
+    score_terms = 2
+    summary = "TUPE-A: positions only in the scores, own projections, [CLS] untied"
+    source = "Ke, He & Liu 2021"
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        scores = dims.num_heads * dims.head_size
+        self.positions = nn.Embedding(dims.max_positions + 1, dims.embedding_size)
+        self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps)
+        self.position_query = nn.Linear(dims.embedding_size, scores)
+        self.position_key = nn.Linear(dims.embedding_size, scores)
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        return EncoderInput(hidden, reset_cls(self.position_scores(token_ids.shape[1])))
+
+    def position_scores(self, length: int) -> Float[Tensor, "1 h n n"]:
+        """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over the table's first `length` + 1 rows."""
+        rows = self.position_norm(self.positions.weight[: length + 1])
+        query = rearrange(self.position_query(rows), "n (h k) -> 1 h n k", h=self.dims.num_heads)
+        key = rearrange(self.position_key(rows), "n (h k) -> 1 h k n", h=self.dims.num_heads)
+        return (query * (self.score_terms * self.dims.head_size) ** -0.5) @ key
+
+    def graft(self, base: Additive) -> bool:
+        self.graft_content(base)
+        copy(self.positions, torch.cat([base.positions[:1], base.positions]))
+        self._graft_position_scores(base)
+        return False
+
+    @torch.no_grad()
+    def _graft_position_scores(self, base: Additive) -> None:
+        """Start at the position-position term of the additive encoder's first block (equation 6).
+
+        There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight
+        makes up for the ratio, and sqrt(score_terms) for the wider scale of the scores.
+        """
+        self.position_norm.weight.copy_(base.norm * _share_of_positions(base))
+        if base.query.shape == self.position_query.weight.shape:  # not when ELECTRA projects its embeddings
+            copy(self.position_query, base.query * self.score_terms**0.5)
+            copy(self.position_key, base.key)
+        for projection in (self.position_query, self.position_key):
+            projection.bias.zero_()
+
+
+def reset_cls(scores: Float[Tensor, "1 h n n"]) -> Float[Tensor, "1 h l l"]:
+    """reset_theta of equation 9 on the scores of n = l + 1 table rows.
+
+    theta_1 = p_theta1 . p_theta1 fills row 0 ([CLS] to [CLS] too), theta_2 = p_theta2 . p_theta2 the rest of
+    column 0.
+    """
+    row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, scores.shape[-1] - 1)
+    column = scores[:, :, 1, 1, None, None].expand(-1, -1, scores.shape[-1] - 2, 1)
+    return torch.cat([row, torch.cat([column, scores[:, :, 2:, 2:]], dim=3)], dim=2)
+
+
+def _share_of_positions(base: Additive) -> float:
+    """Mean std(p_i) / std(w + p_i + s_0), each vocabulary row paired with some position."""
+    pairs = torch.arange(len(base.words)) % len(base.positions)
+    total = base.words + base.positions[pairs]
+    if base.segments is not None:
+        total = total + base.segments[0]
+    return float(base.positions.std(dim=1).mean() / total.std(dim=1).mean())

@@ -1,0 +1,178 @@
+"""Records, predictions, failures and the plan of one experiment on disk: written by the sweep, read by tables.
+
+    DIR/<experiment>/plan.json                         the cells that the experiment asks for
+    DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
+    DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+    DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glue_bench.errors import UserError
+
+SCHEMA_VERSION = 1
+REQUIRED_KEYS = frozenset(
+    {
+        "schema_version",
+        "cell_id",
+        "cell",
+        "origin",
+        "scores",
+        "history",
+        "collapsed",
+        "seconds",
+        "tokens",
+        "parameters",
+        "data",
+        "environment",
+    }
+)
+
+
+class Store:
+    """The folder of one experiment. A record exists only when it is complete."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def prepare(self) -> None:
+        """Create the folders and prove that they can be written.
+
+        Raises:
+            UserError: the folder cannot be created or written.
+        """
+        try:
+            for name in ("records", "predictions", "failures"):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.folder / name):
+                    pass
+        except OSError as error:
+            raise UserError(
+                f"cannot write results to '{self.folder}': {error.strerror}; choose another folder with --results"
+            ) from error
+
+    def has_record(self, cell_id: str) -> bool:
+        """Whether the cell is finished."""
+        return self._path("records", cell_id).exists()
+
+    def has_failure(self, cell_id: str) -> bool:
+        """Whether the cell's last attempt failed."""
+        return self._path("failures", cell_id).exists()
+
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """Replace the plan: the cells that tables and `status` expect."""
+        write_atomically(self.folder / "plan.json", _dump(plan))
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """The plan last written, or None."""
+        path = self.folder / "plan.json"
+        return _load(path) if path.exists() else None
+
+    def write_record(self, record: Mapping[str, Any], predictions: Mapping[str, np.ndarray]) -> None:
+        """Store a finished cell: predictions first, so that a record never lacks them."""
+        from safetensors.numpy import save
+
+        cell_id = record["cell_id"]
+        arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
+        write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
+        write_atomically(self._path("records", cell_id), _dump(record))
+        self._path("failures", cell_id).unlink(missing_ok=True)
+
+    def write_failure(self, cell_id: str, failure: Mapping[str, Any]) -> None:
+        """Store why a cell failed; a later success removes it."""
+        write_atomically(self._path("failures", cell_id), _dump(failure))
+
+    def read_records(self) -> list[dict[str, Any]]:
+        """All records, sorted by cell id.
+
+        Raises:
+            UserError: a record is not valid JSON, lacks a key or has another schema version.
+        """
+        return [_checked(_load(path), path) for path in sorted((self.folder / "records").glob("*.json"))]
+
+    def read_failures(self) -> list[dict[str, Any]]:
+        """All failures, sorted by cell id."""
+        return [_load(path) for path in sorted((self.folder / "failures").glob("*.json"))]
+
+    def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
+        """Logits of each predicted split: float32 (rows, labels)."""
+        from safetensors.numpy import load_file
+
+        return load_file(self._path("predictions", cell_id, ".safetensors"))
+
+    def _path(self, kind: str, cell_id: str, suffix: str = ".json") -> Path:
+        return self.folder / kind / f"{cell_id}{suffix}"
+
+
+def open_store(folder: str | Path) -> Store:
+    """The store of an experiment that has been run.
+
+    Raises:
+        UserError: there is no such folder, or it holds no records.
+    """
+    path = Path(folder)
+    if (path / "records").is_dir():
+        return Store(path)
+    inside = sorted(child.name for child in path.glob("*") if (child / "records").is_dir()) if path.is_dir() else []
+    hint = f"; it holds experiments: {', '.join(inside)}" if inside else "; give DIR/<experiment> of a finished run"
+    raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write aside, flush to disk, rename: `path` is either absent, the old content or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).chmod(0o644)  # mkstemp makes files private
+        Path(aside).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(aside).unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename survives a power cut only once its folder is on disk too."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); delete it and run again") from error
+
+
+def _checked(record: dict[str, Any], path: Path) -> dict[str, Any]:
+    missing = REQUIRED_KEYS - record.keys()
+    if missing:
+        raise UserError(f"{path}: record lacks {', '.join(sorted(missing))}; delete it and run again")
+    if record["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: schema version {record['schema_version']}, this glue-bench reads {SCHEMA_VERSION}; "
+            "delete it and run again, or use the version that wrote it"
+        )
+    return record

@@ -1,0 +1,1 @@
+"""Tokens, batches, the optimisation loop, and one cell from start to record."""

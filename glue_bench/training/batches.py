@@ -1,0 +1,84 @@
+"""Batches of similar length, so that little is spent on padding."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glue_bench.training.tokens import TokenisedSplit
+
+# Batches are cut from sorted runs of this many batches: enough to hold similar lengths together, few enough
+# that epochs differ (transformers' group_by_length uses the same figure).
+RUN = 50
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch, padded on the right to its longest example.
+
+    `ids` and `segments` int64 (b, l); `mask` bool (b, l), None where nothing is padded; `labels` (b,);
+    `rows` the examples' positions in the split.
+    """
+
+    ids: Tensor
+    segments: Tensor
+    mask: Tensor | None
+    labels: Tensor
+    rows: np.ndarray
+    tokens: int
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return Batch(
+            self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows, self.tokens
+        )
+
+
+def training_batches(
+    split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int
+) -> Iterator[Batch]:
+    """One epoch: shuffled, grouped by length, batches in random order; decided by (seed, epoch) alone."""
+    generator = np.random.default_rng([seed, epoch])
+    for rows in bucketed_rows(split.lengths, batch_size, generator):
+        yield collate(split, rows, padding_id)
+
+
+def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
+    """Every row once, in batches of `batch_size` (the last one smaller) of similar length."""
+    order = generator.permutation(len(lengths))
+    runs = [order[start : start + RUN * batch_size] for start in range(0, len(order), RUN * batch_size)]
+    by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
+    batches = [run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)]
+    return [batches[index] for index in generator.permutation(len(batches))]
+
+
+def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int = 16_384) -> Iterator[Batch]:
+    """Every row once, longest first, in batches of about `tokens` tokens with padding."""
+    lengths = split.lengths
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        stop = start + max(1, tokens // int(lengths[order[start]]))
+        yield collate(split, order[start:stop], padding_id)
+        start = stop
+
+
+def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int) -> Batch:
+    """The examples `rows` of a split as one batch."""
+    lengths = split.lengths[rows]
+    columns = np.arange(lengths.max())
+    real = columns < lengths[:, None]
+    places = np.where(real, split.offsets[rows][:, None] + columns, 0)
+    ids = np.where(real, split.ids[places], padding_id).astype(np.int64)
+    segments = np.where(real, split.segments[places], 0).astype(np.int64)
+    return Batch(
+        ids=torch.from_numpy(ids),
+        segments=torch.from_numpy(segments),
+        mask=None if real.all() else torch.from_numpy(real),
+        labels=torch.from_numpy(split.labels[rows]),
+        rows=rows,
+        tokens=int(lengths.sum()),
+    )

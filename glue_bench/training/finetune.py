@@ -1,0 +1,103 @@
+"""One cell, from its start to its scores and predictions."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from accelerate.utils import set_seed
+
+from glue_bench.benchmark.metrics import is_collapsed, score_logits
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import Cell
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.transformers_api import EncoderForSequenceClassification
+from glue_bench.training.batches import evaluation_batches, training_batches
+from glue_bench.training.loop import predict, train
+from glue_bench.training.tokens import TokenisedTask
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished cell leaves: its part of the record, and logits float32 (rows, labels) per split."""
+
+    record: dict[str, Any]
+    predictions: dict[str, np.ndarray]
+
+
+def finetune(cell: Cell, start: Start, tokens: TokenisedTask) -> Outcome:
+    """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
+
+    The score is the last epoch's; every epoch's scores are kept in `history`.
+
+    Raises:
+        NonFiniteLossError: training diverged.
+    """
+    began = time.perf_counter()
+    model = build_classifier(start, cell.task, cell.seed)
+    history, training_seconds = _train(model, cell, tokens)
+    names = [*TASKS[cell.task].validation_splits, *TASKS[cell.task].test_splits]
+    predictions = {name: _predict(model, tokens, name) for name in names if name in tokens.splits}
+    record = {
+        "origin": start.origin,
+        "scores": history[-1]["scores"],
+        "history": history,
+        "collapsed": _collapsed(cell.task, predictions),
+        "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(training_seconds, 3)},
+        "tokens": {"training": int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    return Outcome(record, predictions)
+
+
+def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceClassification:
+    """The start's encoder under a fresh head. Equal seeds give equal heads, whatever the variant."""
+    set_seed(seed)
+    model = EncoderForSequenceClassification(_for_task(start.config, task))
+    model.base.load_state_dict(start.weights, strict=False)
+    fresh = [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]
+    # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
+    set_seed(seed)
+    for module in fresh:
+        model._init_weights(module)
+    return model
+
+
+def _for_task(config: EncoderConfig, task: str) -> EncoderConfig:
+    row = TASKS[task]
+    names = dict(enumerate(row.labels or ("score",)))
+    labels = {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+    return EncoderConfig.from_dict(config.to_dict() | labels | {"num_labels": row.num_labels})
+
+
+def _train(
+    model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask
+) -> tuple[list[dict[str, Any]], float]:
+    settings, split = cell.hyperparameters, tokens.splits["train"]
+    steps = -(-len(split) // settings.batch_size)
+
+    def epochs(epoch: int) -> Any:
+        return training_batches(split, settings.batch_size, tokens.padding_id, cell.seed, epoch)
+
+    history, training_seconds, began = [], 0.0, time.perf_counter()
+    for epoch, loss in enumerate(train(model, epochs, steps, settings), start=1):
+        training_seconds += time.perf_counter() - began
+        history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(model, cell.task, tokens)})
+        began = time.perf_counter()
+    return history, training_seconds
+
+
+def _scores(model: EncoderForSequenceClassification, task: str, tokens: TokenisedTask) -> dict[str, dict[str, float]]:
+    names = [name for name in TASKS[task].validation_splits if name in tokens.splits]
+    return {name: score_logits(task, _predict(model, tokens, name), tokens.splits[name].labels) for name in names}
+
+
+def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, name: str) -> np.ndarray:
+    split = tokens.splits[name]
+    return predict(model, evaluation_batches(split, tokens.padding_id), len(split))
+
+
+def _collapsed(task: str, predictions: Mapping[str, np.ndarray]) -> list[str]:
+    return [name for name in TASKS[task].validation_splits if name in predictions and is_collapsed(task, predictions[name])]

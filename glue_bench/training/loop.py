@@ -1,0 +1,110 @@
+"""The one optimisation loop, on accelerate.
+
+Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to
+end with the same bits whatever the process ran before.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from glue_bench.config import Hyperparameters
+from glue_bench.model.transformers_api import classification_loss
+from glue_bench.training.batches import Batch
+
+Epochs = Callable[[int], Iterable[Batch]]
+
+
+class NonFiniteLossError(RuntimeError):
+    """Training left the numbers: the loss became NaN or infinite."""
+
+
+@cache
+def accelerator() -> Accelerator:
+    """The process's accelerator; accelerate keeps its state per process too."""
+    return Accelerator()
+
+
+def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters) -> Iterator[float]:
+    """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches.
+
+    AdamW (0.9, 0.999), linear warm-up and linear decay to zero, gradients clipped to a total norm (TUPE, table 2).
+
+    Raises:
+        NonFiniteLossError: an epoch's loss is NaN or infinite.
+    """
+    runtime = accelerator()
+    optimizer = make_optimizer(model, settings)
+    model, optimizer = runtime.prepare(model, optimizer)
+    schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
+    for epoch in range(1, settings.epochs + 1):
+        model.train()
+        losses = [_step(model, batch, optimizer, schedule, settings.clip_norm) for batch in epochs(epoch)]
+        loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
+        yield loss
+    runtime.free_memory()
+
+
+def _step(
+    model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer, schedule: LambdaLR, clip_norm: float
+) -> torch.Tensor:
+    runtime = accelerator()
+    batch = batch.to(runtime.device)
+    logits = model(batch.ids, batch.mask, batch.segments).logits
+    loss = classification_loss(logits, batch.labels)
+    runtime.backward(loss)
+    runtime.clip_grad_norm_(model.parameters(), clip_norm)
+    optimizer.step()
+    schedule.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+def make_optimizer(model: nn.Module, settings: Hyperparameters) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    # Fused: one kernel a parameter group; its arithmetic is that of the plain implementation.
+    return torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=(0.9, 0.999), eps=settings.adam_epsilon, fused=True
+    )
+
+
+def linear_schedule(optimizer: torch.optim.Optimizer, steps: int, warmup_ratio: float) -> LambdaLR:
+    """Linear warm-up over ceil(ratio * steps) steps, then linear decay to zero at `steps`, as transformers'."""
+    warmup = math.ceil(warmup_ratio * steps)
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return step / warmup
+        return max(0.0, (steps - step) / max(1, steps - warmup))
+
+    return LambdaLR(optimizer, factor)
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, batches: Iterable[Batch], rows: int) -> np.ndarray:
+    """Logits float32 (rows, labels), in the split's order whatever the order of batches."""
+    model.eval()
+    device = accelerator().device
+    logits: np.ndarray | None = None
+    for batch in batches:
+        moved = batch.to(device)
+        values = model(moved.ids, moved.mask, moved.segments).logits.float().cpu().numpy()
+        if logits is None:
+            logits = np.zeros((rows, values.shape[1]), dtype=np.float32)
+        logits[batch.rows] = values
+    assert logits is not None, "a split has at least one row"
+    return logits

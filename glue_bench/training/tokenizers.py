@@ -1,0 +1,59 @@
+"""Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms that start from scratch."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from glue_bench.errors import UserError
+from glue_bench.model.locate import locate
+
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a checkpoint, or of another hub id or folder.
+
+    Raises:
+        UserError: there is none, or it has no padding token.
+    """
+    folder = locate(name, revision)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"no tokenizer in '{name}' ({error}); name one with the arm's `tokenizer`") from error
+    if tokenizer.pad_token_id is None:
+        raise UserError(f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`")
+    return tokenizer
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))  # type: ignore[call-arg]
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
+    tokenizer.decoder = decoders.WordPiece()  # type: ignore[assignment]
+    special = list(SPECIAL.values())
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
+    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of what decides how the tokenizer splits text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
+    else:
+        # Earlier calls leave their truncation and padding behind; every call sets its own.
+        backend.no_truncation()
+        backend.no_padding()
+        content = backend.to_str()
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -1,0 +1,106 @@
+"""Tokenise a task once, keep it in memory-mapped arrays, share it between cells and processes."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from platformdirs import user_cache_path
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.benchmark.schema import TaskData
+from glue_bench.training.tokenizers import tokenizer_digest
+
+LAYOUT_VERSION = 1
+_ARRAYS = ("ids", "segments", "offsets", "labels")
+
+
+@dataclass(frozen=True)
+class TokenisedSplit:
+    """All examples of a split, end to end.
+
+    `ids` int32 and `segments` uint8 of shape (tokens,); example i is [offsets[i], offsets[i + 1]);
+    `labels` of shape (rows,), int64 classes or float32 scores, -1 where unknown.
+    """
+
+    ids: np.ndarray
+    segments: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each example, special ones included."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class TokenisedTask:
+    """Every split of one task under one tokenizer and length."""
+
+    task: str
+    splits: Mapping[str, TokenisedSplit]
+    padding_id: int
+    data: TaskData
+
+
+def cache_folder() -> Path:
+    """Where tokenised tasks are kept: $GLUE_BENCH_CACHE, or the user's cache folder."""
+    chosen = os.environ.get("GLUE_BENCH_CACHE")
+    return Path(chosen) if chosen else user_cache_path("glue-bench")
+
+
+def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTask:
+    """The task as token ids, read from the cache where an equal one has been made before.
+
+    Pairs longer than `max_length` lose tokens of the longer text first, as in transformers' run_glue.
+    """
+    key = f"v{LAYOUT_VERSION}-{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
+    folder = cache_folder() / "tokens" / key
+    if not folder.is_dir():
+        _write(folder, data, tokenizer, max_length)
+    splits = {name: _read_split(folder, name) for name in data.splits}
+    return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id), data)  # type: ignore[arg-type]
+
+
+def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
+    try:
+        for name, frame in data.splits.items():
+            for array, values in _encode(frame, tokenizer, max_length).items():
+                np.save(aside / f"{name}.{array}.npy", values)
+        aside.rename(folder)
+    except OSError:
+        # Another process was first; anything else is not ours to hide.
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, np.ndarray]:
+    pairs = frame["text_b"].tolist() if "text_b" in frame else None
+    encoded = tokenizer(
+        frame["text_a"].tolist(), pairs, truncation=True, max_length=max_length, return_token_type_ids=True
+    )
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    labels = frame["label"].to_numpy()
+    return {
+        "ids": np.concatenate([np.asarray(ids, dtype=np.int32) for ids in encoded["input_ids"]]),
+        "segments": np.concatenate([np.asarray(ids, dtype=np.uint8) for ids in encoded["token_type_ids"]]),
+        "offsets": np.concatenate([[0], np.cumsum(lengths)]),
+        "labels": labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64),
+    }
+
+
+def _read_split(folder: Path, name: str) -> TokenisedSplit:
+    arrays = {array: np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in _ARRAYS}
+    return TokenisedSplit(**arrays)

@@ -1,0 +1,205 @@
+"""The classic TSV layout: the quirks of its files, and what is said about bad ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from glue_bench.benchmark.schema import TaskData
+from glue_bench.benchmark.sources import open_source
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.benchmark.tsv import read_split
+from glue_bench.errors import UserError
+
+Writer = Callable[[dict[str, str | bytes]], Path]
+
+
+def load(folder: Path, task: str) -> TaskData:
+    return open_source(str(folder)).load(task)
+
+
+def rows(data: TaskData, split: str) -> list[list[object]]:
+    return data.splits[split].to_numpy().tolist()
+
+
+def test_cola_has_no_header_but_its_test_does(write: Writer) -> None:
+    folder = write(
+        {
+            "CoLA/train.tsv": "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo \n",
+            "CoLA/dev.tsv": "gj04\t1\t\tThree.",
+            "CoLA/test.tsv": "index\tsentence\n0\tFour.\n",
+        }
+    )
+    data = load(folder, "cola")
+    assert rows(data, "train") == [["One.", 1], ["Two ", 0]]
+    assert rows(data, "validation") == [["Three.", 1]]
+    assert rows(data, "test") == [["Four.", -1]]
+    assert list(data.splits["train"].columns) == ["text_a", "label"]
+    assert (data.source, data.partial) == ("tsv", True)
+
+
+def test_mrpc_byte_order_mark_and_meaningless_test_column(write: Writer) -> None:
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    folder = write(
+        {
+            "MRPC/train.tsv": b"\xef\xbb\xbf" + f'{header}1\t7\t8\tHe said " a\tb\n'.encode(),
+            "MRPC/test.tsv": f"index\t{header}0\t1\t7\t8\tx\ty\n",
+        }
+    )
+    data = load(folder, "mrpc")
+    assert rows(data, "train") == [['He said " a', "b", 1]]
+    assert rows(data, "test") == [["x", "y", -1]]
+    assert "validation" not in data.splits
+
+
+def test_qqp_malformed_rows_are_skipped_and_counted(write: Writer) -> None:
+    text = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\n4\t5\n6\t7\t8\tc\td\t0\t\n"
+    data = load(write({"QQP/train.tsv": text}), "qqp")
+    assert rows(data, "train") == [["a", "b", 1]]
+    assert data.skipped == {"train": 2}
+
+
+def test_mnli_gold_label_and_rows_without_one(write: Writer) -> None:
+    header = "index\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
+    text = f"{header}0\tp\ta\tb\tneutral\tcontradiction\n1\tp\tc\td\tneutral\t-\n"
+    data = load(write({"MNLI/dev_matched.tsv": text}), "mnli")
+    assert rows(data, "validation_matched") == [["a", "b", 2]]
+    assert data.skipped == {"validation_matched": 1}
+
+
+def test_stsb_scores_and_unlabelled_test(write: Writer) -> None:
+    header = "index\tsentence1\tsentence2"
+    folder = write(
+        {
+            "STS-B/dev.tsv": f"{header}\tscore\n0\ta\tb\t3.800\n1\tc\td\t5.000\n",
+            "STS-B/test.tsv": f"{header}\n0\te\tf\n",
+        }
+    )
+    data = load(folder, "stsb")
+    assert rows(data, "validation") == [["a", "b", 3.8], ["c", "d", 5.0]]
+    assert rows(data, "test") == [["e", "f", -1.0]]
+    assert data.splits["test"]["label"].dtype == np.float64
+
+
+def test_ax_is_one_file_without_labels(write: Writer) -> None:
+    folder = write({"AX/diagnostic.tsv": "index\tsentence1\tsentence2\n0\ta\tb\n"})
+    assert open_source(str(folder)).tasks() == ["ax"]
+    assert rows(load(folder, "ax"), "test") == [["a", "b", -1]]
+
+
+def test_texts_are_kept_and_lines_end_at_line_feeds_only(write: Writer) -> None:
+    text = "sentence\tlabel\r\na \u2028b\u0085c\x0bd \t1\r\n\r\n\n"
+    data = load(write({"SST-2/train.tsv": text}), "sst2")
+    assert rows(data, "train") == [["a \u2028b\u0085c\x0bd ", 1]]
+
+
+def test_columns_are_found_by_name(write: Writer) -> None:
+    data = load(write({"SST-2/dev.tsv": "label\textra\tsentence\n0\tx\ta\n"}), "sst2")
+    assert rows(data, "validation") == [["a", 0]]
+
+
+FIELD = st.text(st.characters(exclude_characters="\t\n", exclude_categories=("Cs",)), max_size=12)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(
+    st.lists(st.tuples(FIELD, FIELD, st.sampled_from(["0", "1"])), min_size=1, max_size=6),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_any_text_survives(
+    tmp_path: Path, content: list[tuple[str, str, str]], crlf: bool, blank: int
+) -> None:
+    end = "\r\n" if crlf else "\n"
+    lines = ["question1\tquestion2\tis_duplicate", *("\t".join(row) for row in content)]
+    path = tmp_path / "train.tsv"
+    path.write_bytes((end.join(lines) + end * blank).encode())
+    frame, skipped = read_split(path, TASKS["qqp"], "train")
+    assert frame.to_numpy().tolist() == [[a, b, int(label)] for a, b, label in content]
+    assert skipped == 0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_bytes(content)
+    message = "train.tsv, line "
+    try:
+        read_split(path, TASKS["cola"], "train")
+    except UserError as error:
+        message = str(error)
+    assert "train.tsv, line " in message or "line 1 is missing" in message
+
+
+# Errors of the classic layout
+
+BAD_FILES = {
+    "missing column": (
+        "SST-2/train.tsv",
+        "text\tlabel\na\t1\n",
+        "line 1: no column 'sentence'; found 'text', 'label'",
+    ),
+    "short row": (
+        "SST-2/train.tsv",
+        "sentence\tlabel\na\t1\nb\n",
+        "line 3: row too short: 1 fields; expected 2",
+    ),
+    "long row": ("SST-2/dev.tsv", "sentence\tlabel\na\t1\t2\n", "line 2: row too long: 3 fields; expected 2"),
+    "blank line": (
+        "SST-2/dev.tsv",
+        "sentence\tlabel\n\na\t1\n",
+        "line 2: row too short: 1 fields; expected 2",
+    ),
+    "bad label": ("SST-2/dev.tsv", "sentence\tlabel\na\t1\nb\t2\n", "line 3: bad label '2'; expected 0 or 1"),
+    "bad label without header": ("CoLA/dev.tsv", "x\t1\t\ta\nx\tyes\t\tb\n", "line 2: bad label 'yes'"),
+    "bad label after a skipped row": (
+        "MNLI/train.tsv",
+        "sentence1\tsentence2\tgold_label\na\tb\t-\nc\td\tmaybe\n",
+        "line 3: bad label 'maybe'; expected entailment or neutral or contradiction",
+    ),
+    "score too high": (
+        "STS-B/dev.tsv",
+        "sentence1\tsentence2\tscore\na\tb\t5.5\n",
+        "line 2: bad label '5.5'; expected a number from 0 to 5",
+    ),
+    "score is nan": ("STS-B/dev.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "line 2: bad label 'nan'"),
+    "score is text": ("STS-B/dev.tsv", "sentence1\tsentence2\tscore\na\tb\t\n", "line 2: bad label ''"),
+    "empty": ("RTE/train.tsv", "", "the file is empty, line 1 is missing"),
+    "blank": ("RTE/train.tsv", "\n\r\n", "the file is empty, line 1 is missing"),
+    "header only": (
+        "RTE/train.tsv",
+        "index\tsentence1\tsentence2\tlabel\n",
+        "line 2: no usable row; expected rows with sentence1, sentence2, label",
+    ),
+    "not utf-8": (
+        "SST-2/train.tsv",
+        b"\xef\xbb\xbfsentence\tlabel\na\t1\nab\xff\t1\n",
+        "line 3: byte 3 of the line (0xff) is not UTF-8",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_file_is_named_with_its_line(case: str, write: Writer) -> None:
+    name, content, message = BAD_FILES[case]
+    folder = write({name: content})
+    task = next(task for task in TASKS.values() if task.folder == name.split("/")[0])
+    with pytest.raises(UserError) as caught:
+        load(folder, task.name)
+    assert str(caught.value).startswith(str(folder / name))
+    assert message in str(caught.value)
+
+
+def test_unreadable_file(write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write({"RTE/train.tsv": "any"})
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(UserError, match=r"cannot read .*RTE.train\.tsv: Permission denied"):
+        load(folder, "rte")

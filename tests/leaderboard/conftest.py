@@ -1,0 +1,83 @@
+"""Stores of hand-made records: no run is needed to test a table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.leaderboard.frame import CELL_COLUMNS
+from glue_bench.store import SCHEMA_VERSION, Store
+
+Scores = dict[str, dict[str, float | None]]
+
+
+def scores_of(task: str, value: Any) -> Scores:
+    """`value` (0 to 1) for every metric of every split, or for named metrics, or for named splits."""
+    named = value if isinstance(value, dict) else dict.fromkeys(TASKS[task].metrics, value)
+    splits = TASKS[task].columns
+    return {split: named.get(split, named) for split in splits}
+
+
+class Bench:
+    """An experiment on disk, filled cell by cell; `plan` fixes what it asks for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+        self.store.prepare()
+        self.cells: list[dict[str, Any]] = []
+
+    @property
+    def path(self) -> Path:
+        return self.store.folder
+
+    def expect(
+        self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant=""
+    ) -> dict[str, Any]:
+        """A cell that the plan asks for and no record answers yet."""
+        cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
+        entry = (cell_id, arm, variant or arm, origin, task, rate, seed)
+        self.cells.append(dict(zip(CELL_COLUMNS, entry, strict=True)))
+        return self.cells[-1]
+
+    def finish(
+        self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where
+    ):
+        """A cell with its record; `value` as in `scores_of`."""
+        self.record(self.expect(task, seed, **where), value, collapsed, source, partial)
+
+    def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, seconds=1.0) -> None:
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "cell_id": cell["cell_id"],
+            "experiment": "toy",
+            "cell": {name: cell[name] for name in ("arm", "variant", "task", "learning_rate", "seed")},
+            "origin": cell["origin"],
+            "scores": scores_of(cell["task"], value),
+            "history": [],
+            "collapsed": list(collapsed),
+            "seconds": {"total": seconds},
+            "tokens": {},
+            "parameters": 1,
+            "data": {"source": source, "digest": "d", "partial": partial},
+            "environment": {},
+        }
+        text = json.dumps(record)
+        (self.path / "records" / f"{cell['cell_id']}.json").write_text(text)
+
+    def plan(self) -> Path:
+        """Write the plan of all cells so far; the experiment's folder."""
+        self.store.write_plan({"experiment": "toy", "data_source": "tsv", "cells": self.cells})
+        return self.path
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "toy")
+
+
+@pytest.fixture
+def new_bench(tmp_path: Path):
+    """Further experiments of one test, by name."""
+    return lambda name: Bench(tmp_path / name)
