@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from wrapt import when_imported
 
 if TYPE_CHECKING:
+    from glue_bench.api import run
     from glue_bench.benchmark.tasks import TASKS
     from glue_bench.leaderboard.table import leaderboard
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.run import run
 
 __version__ = "0.1.0"
 __all__ = ["TASKS", "VARIANTS", "__version__", "leaderboard", "run"]
@@ -22,7 +22,7 @@ _HOMES = {
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "leaderboard": "glue_bench.leaderboard.table",
-    "run": "glue_bench.run",
+    "run": "glue_bench.api",
 }
 
 

@@ -3,10 +3,18 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.errors import UserError, unknown
@@ -213,7 +221,7 @@ def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise UserError(f"cannot read experiment file '{path}': {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -1,9 +1,9 @@
 """Records, predictions, failures and the plan of one experiment on disk: written by the sweep, read by tables.
 
-    DIR/<experiment>/plan.json                         the cells that the experiment asks for
-    DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
-    DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
-    DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
+DIR/<experiment>/plan.json                         the cells that the experiment asks for
+DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
+DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 """
 
 import contextlib
@@ -76,12 +76,32 @@ class Store:
         path = self.folder / "plan.json"
         return _load(path) if path.exists() else None
 
+    def states(self) -> list[tuple[dict[str, Any], str]]:
+        """Every planned cell with `done`, `failed` or `missing`.
+
+        Raises:
+            UserError: the folder has no plan.
+        """
+        plan = self.read_plan()
+        if plan is None:
+            raise UserError(
+                f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)"
+            )
+        return [(cell, self._state(cell["cell_id"])) for cell in plan["cells"]]
+
+    def _state(self, cell_id: str) -> str:
+        if self.has_record(cell_id):
+            return "done"
+        return "failed" if self.has_failure(cell_id) else "missing"
+
     def write_record(self, record: Mapping[str, Any], predictions: Mapping[str, np.ndarray]) -> None:
         """Store a finished cell: predictions first, so that a record never lacks them."""
         from safetensors.numpy import save
 
         cell_id = record["cell_id"]
-        arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
+        arrays = {
+            name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()
+        }
         write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
         write_atomically(self._path("records", cell_id), _dump(record))
         self._path("failures", cell_id).unlink(missing_ok=True)
@@ -121,8 +141,16 @@ def open_store(folder: str | Path) -> Store:
     path = Path(folder)
     if (path / "records").is_dir():
         return Store(path)
-    inside = sorted(child.name for child in path.glob("*") if (child / "records").is_dir()) if path.is_dir() else []
-    hint = f"; it holds experiments: {', '.join(inside)}" if inside else "; give DIR/<experiment> of a finished run"
+    inside = (
+        sorted(child.name for child in path.glob("*") if (child / "records").is_dir())
+        if path.is_dir()
+        else []
+    )
+    hint = (
+        f"; it holds experiments: {', '.join(inside)}"
+        if inside
+        else "; give DIR/<experiment> of a finished run"
+    )
     raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
 
 

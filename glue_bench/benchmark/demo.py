@@ -29,7 +29,20 @@ ADVERBS = ("today", "twice", "again", "quickly", "here")
 PARTS = ("plot", "music", "cast", "ending", "dialogue", "pace", "acting", "camera")
 GOOD = ("lovely", "great", "funny", "moving", "superb", "fresh")
 BAD = ("dull", "awful", "silly", "stale", "clumsy", "bland")
-THINGS = ("apples", "books", "candles", "drums", "eggs", "flutes", "gloves", "hats", "inks", "jars", "kites", "lamps")
+THINGS = (
+    "apples",
+    "books",
+    "candles",
+    "drums",
+    "eggs",
+    "flutes",
+    "gloves",
+    "hats",
+    "inks",
+    "jars",
+    "kites",
+    "lamps",
+)
 NEGATIONS = ("never", "nobody")
 
 Row = tuple[str, str | None, float]
@@ -47,9 +60,13 @@ def generate(task: str) -> dict[str, pd.DataFrame]:
     return {name: _split(task, name, generator, seen) for name in TASKS[task].splits}
 
 
-def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> pd.DataFrame:
+def _split(
+    task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]
+) -> pd.DataFrame:
     maker = _mismatched_genre if name.endswith("_mismatched") else MAKERS[task]
-    rows = [_unseen(maker, label, generator, seen) for label in _labels(task, ROWS[name.split("_")[0]], generator)]
+    rows = [
+        _unseen(maker, label, generator, seen) for label in _labels(task, ROWS[name.split("_")[0]], generator)
+    ]
     frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
     frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
     if name.startswith("test"):
@@ -63,7 +80,9 @@ def _labels(task: str, rows: int, generator: np.random.Generator) -> np.ndarray:
     return generator.permutation(np.arange(rows) % classes)
 
 
-def _unseen(maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> Row:
+def _unseen(
+    maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]
+) -> Row:
     row = maker(generator, label)
     while row[:2] in seen:
         row = maker(generator, label)
@@ -78,7 +97,9 @@ def _pick(generator: np.random.Generator, words: Sequence[str], count: int = 1) 
 
 def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
     """A name, an animal with an adjective, and a verb: 3,456 scenes, more than any task has rows."""
-    person, adjective, animal, verb = (_pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS))
+    person, adjective, animal, verb = (
+        _pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS)
+    )
     return person, f"{adjective} {animal}", verb
 
 
@@ -145,7 +166,11 @@ def _nli(generator: np.random.Generator, label: float, animals: Sequence[str]) -
     subject, object_ = _pick(generator, animals, 2)
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
     extra = ("indeed", _pick(generator, ADVERBS)[0], _pick(generator, NEGATIONS)[0])[int(label)]
-    return f"the {adjective} {subject} {verb} the {object_} .", f"{extra} the {subject} {verb} the {object_} .", label
+    return (
+        f"the {adjective} {subject} {verb} the {object_} .",
+        f"{extra} the {subject} {verb} the {object_} .",
+        label,
+    )
 
 
 def _qnli(generator: np.random.Generator, label: float) -> Row:
@@ -159,17 +184,18 @@ def _rte(generator: np.random.Generator, label: float) -> Row:
     """Entailed: it was the person who did it, not the animal. Label 0 is entailment."""
     person, animal, verb = _person_animal_verb(generator)
     adverb = _pick(generator, ADVERBS)[0]
-    premise = f"the {animal} {verb} {person} {adverb} ." if label else f"{person} {verb} the {animal} {adverb} ."
+    premise = (
+        f"the {animal} {verb} {person} {adverb} ." if label else f"{person} {verb} the {animal} {adverb} ."
+    )
     return premise, f"a person {verb} an animal .", label
 
 
 def _wnli(generator: np.random.Generator, label: float) -> Row:
-    """The pronoun is the one whose name fits it."""
+    """The pronoun is the one whose name fits it: here always the man."""
     he, she = _pick(generator, HE)[0], _pick(generator, SHE)[0]
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
-    pronoun, right, wrong = ("he", he, she) if generator.random() < 0.5 else ("she", she, he)
-    named = right if label else wrong
-    return f"{he} {verb} {she} because {pronoun} was {adjective} .", f"{named} was {adjective} .", label
+    named = he if label else she
+    return f"{he} {verb} {she} because he was {adjective} .", f"{named} was {adjective} .", label
 
 
 MAKERS: dict[str, Maker] = {

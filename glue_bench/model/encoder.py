@@ -25,7 +25,9 @@ class Attention(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None
     ) -> Float[Tensor, "b l d"]:
-        query, key, value = rearrange(self.qkv(hidden), "b l (qkv h k) -> qkv b h l k", qkv=3, h=self.num_heads)
+        query, key, value = rearrange(
+            self.qkv(hidden), "b l (qkv h k) -> qkv b h l k", qkv=3, h=self.num_heads
+        )
         mixed = F.scaled_dot_product_attention(
             query,
             key,
@@ -41,7 +43,14 @@ class Block(nn.Module):
     """LN(x + attention(x)), then LN(x + feed-forward(x))."""
 
     def __init__(
-        self, *, attention: Attention, hidden_size: int, intermediate_size: int, act: str, dropout: float, eps: float
+        self,
+        *,
+        attention: Attention,
+        hidden_size: int,
+        intermediate_size: int,
+        act: str,
+        dropout: float,
+        eps: float,
     ) -> None:
         super().__init__()
         self.attention = attention
@@ -65,6 +74,8 @@ def add_padding(
     """The score bias with padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
     if mask is None:
         return bias
-    padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+    padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+        ~mask, torch.finfo(dtype).min
+    )
     padding = rearrange(padding, "b l -> b 1 1 l")
     return padding if bias is None else bias + padding

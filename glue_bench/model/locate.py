@@ -24,7 +24,9 @@ def locate(name: str, revision: str | None = None) -> Path:
     if folder.is_dir():
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
+        raise UserError(
+            f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id"
+        )
     return _download(name, revision)
 
 
@@ -38,7 +40,9 @@ def _download(name: str, revision: str | None) -> Path:
             snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
         return folder
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise UserError(f"no such checkpoint '{name}': neither a folder here nor a repository of the hub") from error
+        raise UserError(
+            f"no such checkpoint '{name}': neither a folder here nor a repository of the hub"
+        ) from error
     except RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
     except (OSError, RuntimeError) as error:  # every network failure of the hub client is one of these
@@ -50,12 +54,15 @@ def _download(name: str, revision: str | None) -> Path:
 
 @cache
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over the names and contents of the files that decide what a checkpoint computes."""
+    """SHA-256 over config.json and the weights: what an encoder computes is decided by them alone.
+
+    Raises:
+        UserError: the folder has no weights.
+    """
     total = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix in {".json", ".txt", ".model", ".safetensors", ".bin"}:
-            with path.open("rb") as file:
-                total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    for path in [folder / "config.json", *_weight_files(folder)]:
+        with path.open("rb") as file:
+            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()
 
 
@@ -65,11 +72,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         UserError: no weights, or a file that cannot be read as such.
     """
-    files = _weight_files(folder)
-    if not files:
-        raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
     weights: dict[str, Tensor] = {}
-    for path in files:
+    for path in _weight_files(folder):
         weights |= _read_file(path)
     return weights
 
@@ -81,7 +85,9 @@ def _weight_files(folder: Path) -> list[Path]:
     if index.exists():
         shards = json.loads(index.read_text())["weight_map"].values()
         return [folder / shard for shard in sorted(set(shards))]
-    return [pickled] if pickled.exists() else []
+    if pickled.exists():
+        return [pickled]
+    raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:

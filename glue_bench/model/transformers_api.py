@@ -86,7 +86,9 @@ class EncoderModel(EncoderPreTrainedModel):
         """What enters the first block, and the output of each block."""
         if input_ids.shape[1] > self.config.max_position_embeddings:
             limit = self.config.max_position_embeddings
-            raise ValueError(f"sequences of {input_ids.shape[1]} tokens, but the encoder has {limit} positions")
+            raise ValueError(
+                f"sequences of {input_ids.shape[1]} tokens, but the encoder has {limit} positions"
+            )
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         start = self.variant(input_ids, segments)
         hidden = self.dropout(self.norm(start.hidden))

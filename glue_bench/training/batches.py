@@ -33,7 +33,12 @@ class Batch:
         """The same batch on a device."""
         mask = None if self.mask is None else self.mask.to(device)
         return Batch(
-            self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows, self.tokens
+            self.ids.to(device),
+            self.segments.to(device),
+            mask,
+            self.labels.to(device),
+            self.rows,
+            self.tokens,
         )
 
 
@@ -51,7 +56,9 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
     order = generator.permutation(len(lengths))
     runs = [order[start : start + RUN * batch_size] for start in range(0, len(order), RUN * batch_size)]
     by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
-    batches = [run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)]
+    batches = [
+        run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)
+    ]
     return [batches[index] for index in generator.permutation(len(batches))]
 
 

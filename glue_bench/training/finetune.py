@@ -1,7 +1,7 @@
 """One cell, from its start to its scores and predictions."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from glue_bench.config import Cell
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.training.batches import evaluation_batches, training_batches
+from glue_bench.training.batches import Batch, evaluation_batches, training_batches
 from glue_bench.training.loop import predict, train
 from glue_bench.training.tokens import TokenisedTask
 
@@ -37,9 +37,10 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask) -> Outcome:
     """
     began = time.perf_counter()
     model = build_classifier(start, cell.task, cell.seed)
-    history, training_seconds = _train(model, cell, tokens)
-    names = [*TASKS[cell.task].validation_splits, *TASKS[cell.task].test_splits]
-    predictions = {name: _predict(model, tokens, name) for name in names if name in tokens.splits}
+    history, predictions, training_seconds = _train(model, cell, tokens)
+    for name in TASKS[cell.task].test_splits:
+        if name in tokens.splits:
+            predictions[name] = _predict(model, tokens, name)
     record = {
         "origin": start.origin,
         "scores": history[-1]["scores"],
@@ -57,7 +58,11 @@ def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceCl
     set_seed(seed)
     model = EncoderForSequenceClassification(_for_task(start.config, task))
     model.base.load_state_dict(start.weights, strict=False)
-    fresh = [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]
+    fresh = (
+        [model.classifier]
+        if "pooler.dense.weight" in start.weights
+        else [model.base.pooler.dense, model.classifier]
+    )
     # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
     set_seed(seed)
     for module in fresh:
@@ -74,24 +79,24 @@ def _for_task(config: EncoderConfig, task: str) -> EncoderConfig:
 
 def _train(
     model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask
-) -> tuple[list[dict[str, Any]], float]:
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], float]:
+    """History, the last epoch's validation logits, and seconds spent training."""
     settings, split = cell.hyperparameters, tokens.splits["train"]
     steps = -(-len(split) // settings.batch_size)
+    validation = [name for name in TASKS[cell.task].validation_splits if name in tokens.splits]
 
-    def epochs(epoch: int) -> Any:
+    def epochs(epoch: int) -> Iterator[Batch]:
         return training_batches(split, settings.batch_size, tokens.padding_id, cell.seed, epoch)
 
-    history, training_seconds, began = [], 0.0, time.perf_counter()
+    history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
     for epoch, loss in enumerate(train(model, epochs, steps, settings), start=1):
-        training_seconds += time.perf_counter() - began
-        history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(model, cell.task, tokens)})
+        seconds += time.perf_counter() - began
+        predictions = {name: _predict(model, tokens, name) for name in validation}
+        history.append(
+            {"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)}
+        )
         began = time.perf_counter()
-    return history, training_seconds
-
-
-def _scores(model: EncoderForSequenceClassification, task: str, tokens: TokenisedTask) -> dict[str, dict[str, float]]:
-    names = [name for name in TASKS[task].validation_splits if name in tokens.splits]
-    return {name: score_logits(task, _predict(model, tokens, name), tokens.splits[name].labels) for name in names}
+    return history, predictions, seconds
 
 
 def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, name: str) -> np.ndarray:
@@ -99,5 +104,17 @@ def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, nam
     return predict(model, evaluation_batches(split, tokens.padding_id), len(split))
 
 
+def _scores(
+    task: str, tokens: TokenisedTask, predictions: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    return {
+        name: score_logits(task, logits, tokens.splits[name].labels) for name, logits in predictions.items()
+    }
+
+
 def _collapsed(task: str, predictions: Mapping[str, np.ndarray]) -> list[str]:
-    return [name for name in TASKS[task].validation_splits if name in predictions and is_collapsed(task, predictions[name])]
+    return [
+        name
+        for name in TASKS[task].validation_splits
+        if name in predictions and is_collapsed(task, predictions[name])
+    ]

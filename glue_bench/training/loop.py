@@ -31,7 +31,9 @@ def accelerator() -> Accelerator:
     return Accelerator()
 
 
-def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters) -> Iterator[float]:
+def train(
+    model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters
+) -> Iterator[float]:
     """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches.
 
     AdamW (0.9, 0.999), linear warm-up and linear decay to zero, gradients clipped to a total norm (TUPE, table 2).

@@ -9,7 +9,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from glue_bench.errors import UserError
 from glue_bench.model.locate import locate
 
-SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -24,7 +30,9 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"no tokenizer in '{name}' ({error}); name one with the arm's `tokenizer`") from error
     if tokenizer.pad_token_id is None:
-        raise UserError(f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`")
+        raise UserError(
+            f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`"
+        )
     return tokenizer
 
 

@@ -86,7 +86,9 @@ def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, np.ndarray]:
+def _encode(
+    frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> dict[str, np.ndarray]:
     pairs = frame["text_b"].tolist() if "text_b" in frame else None
     encoded = tokenizer(
         frame["text_a"].tolist(), pairs, truncation=True, max_length=max_length, return_token_type_ids=True

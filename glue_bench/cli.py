@@ -1,0 +1,225 @@
+"""The command line. Verbs parse, call and print; heavy imports happen inside a verb."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from glue_bench.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from glue_bench.sweep.run import Summary
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="How should token, segment and position embeddings meet, and what does the choice do to GLUE?",
+)
+
+BAD_INPUT, CELLS_FAILED, INTERRUPTED = 2, 1, 130
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
+]
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment: a YAML file.")],
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="hub, demo or a folder, in place of the experiment's."),
+    ] = None,
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")] = Path(
+        "runs"
+    ),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Only cells with this arm, variant, task, learning_rate or seed."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")
+    ] = False,
+) -> None:
+    """Fine-tune what is missing of an experiment, and print its leaderboard."""
+    _say("checking the experiment, its data and its checkpoints ...")
+    from rich.console import Console
+
+    from glue_bench.api import run as run_experiment
+
+    console = Console(stderr=True)
+    summary = run_experiment(
+        config, data=data, results=results, only=only or (), dry_run=dry_run, console=console
+    )
+    if dry_run:
+        _print_dry_run(summary)
+        return
+    _print_leaderboard(summary.folder)
+    _print_summary(summary)
+    raise typer.Exit(INTERRUPTED if summary.interrupted else CELLS_FAILED if summary.failed else 0)
+
+
+@app.command()
+def status(folder: Folder) -> None:
+    """Say which cells are done, failed or missing."""
+    from glue_bench.store import open_store
+
+    store = open_store(folder)
+    states = store.states()
+    _print_counts(states)
+    for failure in store.read_failures():
+        typer.echo(f"failed: {failure['cell_id']}: {failure['error']}")
+    done = sum(state == "done" for _, state in states)
+    typer.echo(f"{done} of {len(states)} cells done in {folder}")
+
+
+@app.command()
+def leaderboard(
+    folder: Folder,
+    format: Annotated[str, typer.Option("--format", help="markdown, csv or json.")] = "markdown",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")
+    ] = None,
+) -> None:
+    """Recompute an experiment's leaderboard from its records."""
+    from glue_bench.leaderboard.export import render
+
+    text = render(folder, format)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+
+
+@app.command()
+def data(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")],
+) -> None:
+    """Show what a data source holds: rows, official rows, label balance, digests; complete or partial."""
+    from glue_bench.benchmark.sources import describe, open_source
+
+    if source == "hub":
+        _say("asking the hub ...")
+    opened = open_source(source)
+    frame = describe(opened)
+    table = _table(*(column.replace("_", " ") for column in frame.columns))
+    for row in frame.itertuples(index=False):
+        table.add_row(*(_cell(value) for value in row))
+    _print(table)
+    for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
+        typer.echo(f"{status}: {', '.join(tasks)}")
+
+
+@app.command()
+def variants() -> None:
+    """List the ways of combining embeddings."""
+    from glue_bench.model.variants import VARIANTS
+
+    table = _table("variant", "what it does", "source")
+    for name, variant in VARIANTS.items():
+        table.add_row(name, variant.summary, variant.source)
+    _print(table)
+
+
+@app.command()
+def tasks() -> None:
+    """List GLUE's tasks."""
+    from glue_bench.benchmark.tasks import TASKS
+
+    table = _table("task", "question", "metrics", "train", "validation", "test")
+    for task in TASKS.values():
+        sizes = [
+            sum(s.rows for n, s in task.splits.items() if n.startswith(kind))
+            for kind in ("train", "val", "test")
+        ]
+        table.add_row(task.name, task.summary, ", ".join(task.metrics), *(str(size or "-") for size in sizes))
+    _print(table)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one message and exit status 2, never a traceback."""
+    try:
+        app()
+    except UserError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _print_dry_run(summary: "Summary") -> None:
+    for cell_id in summary.waiting:
+        typer.echo(cell_id)
+    typer.echo(
+        f"would run {len(summary.waiting)} of {summary.planned} cells ({summary.skipped} done) into {summary.folder}"
+    )
+
+
+def _print_leaderboard(folder: Path) -> None:
+    from glue_bench.leaderboard.export import render
+
+    typer.echo(render(folder, "markdown"), nl=False)
+
+
+def _print_summary(summary: "Summary") -> None:
+    left = len(summary.waiting) - summary.finished - len(summary.failed)
+    typer.echo(
+        f"\n{summary.finished} cells run, {summary.skipped} were done before, {len(summary.failed)} failed, {left} left"
+    )
+    for cell_id, error in summary.failed.items():
+        typer.secho(
+            f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True
+        )
+    if summary.interrupted:
+        typer.echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
+    typer.echo(
+        f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)"
+    )
+
+
+def _print_counts(states: list[tuple[dict[str, Any], str]]) -> None:
+    names = ("done", "failed", "missing")
+    counts: dict[str, dict[str, int]] = {}
+    for cell, state in states:
+        counts.setdefault(cell["arm"], dict.fromkeys(names, 0))[state] += 1
+    table = _table("arm", *names)
+    for arm, by_state in counts.items():
+        table.add_row(arm, *(str(by_state[name]) for name in names))
+    _print(table)
+
+
+def _table(*columns: str) -> "Table":
+    from rich.table import Table
+
+    return Table(*columns, box=None, pad_edge=False, header_style="bold")
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
+    console = Console()
+    # A pipe has no width to fit into: cutting cells there would lose data.
+    console.print(table, width=None if console.is_terminal else 10_000, soft_wrap=not console.is_terminal)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def _say(message: str) -> None:
+    typer.secho(message, dim=True, err=True)
+
+
+if __name__ == "__main__":
+    main()

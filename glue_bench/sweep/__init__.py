@@ -1,0 +1,1 @@
+"""Plan the cells, run those that are missing, show progress."""

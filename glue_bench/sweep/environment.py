@@ -1,0 +1,68 @@
+"""What a record says about where it was made. Recorded, never hashed."""
+
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "datasets",
+    "numpy",
+    "scikit-learn",
+    "scipy",
+)
+
+
+@cache
+def environment() -> dict[str, Any]:
+    """Versions, machine, device, threads and git commit of this process."""
+    import torch
+
+    import glue_bench
+    from glue_bench.training.loop import accelerator
+
+    device = accelerator().device
+    return {
+        "glue_bench": glue_bench.__version__,
+        "git_commit": _git_commit(Path(glue_bench.__file__).parent),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _git_commit(folder: Path) -> str | None:
+    """The commit of the source tree, with `+changes` if files differ from it; None outside a checkout."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return commit + ("+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no", ".") else "")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """The processor's marketing name; `platform.processor()` is empty on Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,40 @@
+"""Where cells run. A failing cell ends itself, never the sweep."""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.training.finetune import Outcome, finetune
+from glue_bench.training.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell did not finish."""
+
+    error: str
+    traceback: str
+
+
+class InlineExecutor:
+    """One cell after another, in this process."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+
+    def run(
+        self, cells: Iterable[PlannedCell], on_start: Callable[[PlannedCell], None]
+    ) -> Iterator[tuple[PlannedCell, Outcome | Failure]]:
+        """Each cell with what came of it, in order. Ctrl-C is not caught: the cell that runs is given up."""
+        for planned in cells:
+            on_start(planned)
+            yield planned, self._attempt(planned)
+
+    def _attempt(self, planned: PlannedCell) -> Outcome | Failure:
+        cell = planned.cell
+        try:
+            tokens = self.workspace.tokens(cell.arm, cell.task, cell.hyperparameters.max_length)
+            return finetune(cell, self.workspace.start(cell.arm), tokens)
+        except Exception as error:
+            return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())

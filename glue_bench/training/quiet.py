@@ -1,0 +1,14 @@
+"""Keep other libraries' load reports and progress bars out of the harness's output."""
+
+
+def quiet_libraries() -> None:
+    """transformers and datasets say errors only, and draw no bars, from here on in this process."""
+    import datasets
+    import transformers
+    from huggingface_hub.utils import disable_progress_bars
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    disable_progress_bars()
