@@ -2,8 +2,8 @@
 
     python benchmarks/trainer_agreement.py configs/minilm.yaml --data FOLDER --seed 1 --output trainer.csv
 
-Same checkpoint, data, batch size, optimiser, schedule, epochs and seed; transformers' own model, head, dropout,
-batch order and dynamic padding. Scores are to agree with glue-bench's within seed noise.
+Same checkpoint, data, batch size, optimiser, schedule, epochs and seed; transformers' own model, head,
+dropout, batch order and dynamic padding. Scores are to agree with glue-bench's within seed noise.
 """
 
 import csv

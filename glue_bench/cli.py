@@ -23,9 +23,7 @@ app = typer.Typer(
 
 BAD_INPUT, CELLS_FAILED, INTERRUPTED = 2, 1, 130
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
-]
+Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
 
 
 @app.command()
@@ -35,14 +33,10 @@ def run(
         str | None,
         typer.Option(metavar="SOURCE", help="hub, demo or a folder, in place of the experiment's."),
     ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")] = Path(
-        "runs"
-    ),
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")] = Path("runs"),
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Only cells with this arm, variant, task, learning_rate or seed."
-        ),
+        typer.Option(metavar="KEY=VALUE", help="Only cells with this arm, variant, task, learning_rate or seed."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")
@@ -55,9 +49,7 @@ def run(
     from glue_bench.api import run as run_experiment
 
     console = Console(stderr=True)
-    summary = run_experiment(
-        config, data=data, results=results, only=only or (), dry_run=dry_run, console=console
-    )
+    summary = run_experiment(config, data=data, results=results, only=only or (), dry_run=dry_run, console=console)
     if dry_run:
         _print_dry_run(summary)
         return
@@ -83,15 +75,19 @@ def status(folder: Folder) -> None:
 @app.command()
 def leaderboard(
     folder: Folder,
-    format: Annotated[str, typer.Option("--format", help="markdown, csv or json.")] = "markdown",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="markdown, csv or json. [default: markdown, a table in a terminal]"),
     ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records."""
     from glue_bench.leaderboard.export import render
 
-    text = render(folder, format)
+    if output is None and format is None:
+        _print_leaderboard(folder)
+        return
+    text = render(folder, format or "markdown")
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -112,7 +108,7 @@ def data(
         _say("asking the hub ...")
     opened = open_source(source)
     frame = describe(opened)
-    table = _table(*(column.replace("_", " ") for column in frame.columns))
+    table = _table(*(column.replace("_", " ") for column in frame.columns), wrap="labels")
     for row in frame.itertuples(index=False):
         table.add_row(*(_cell(value) for value in row))
     _print(table)
@@ -125,7 +121,7 @@ def variants() -> None:
     """List the ways of combining embeddings."""
     from glue_bench.model.variants import VARIANTS
 
-    table = _table("variant", "what it does", "source")
+    table = _table("variant", "what it does", "source", wrap="what it does")
     for name, variant in VARIANTS.items():
         table.add_row(name, variant.summary, variant.source)
     _print(table)
@@ -136,12 +132,9 @@ def tasks() -> None:
     """List GLUE's tasks."""
     from glue_bench.benchmark.tasks import TASKS
 
-    table = _table("task", "question", "metrics", "train", "validation", "test")
+    table = _table("task", "question", "metrics", "train", "validation", "test", wrap="question")
     for task in TASKS.values():
-        sizes = [
-            sum(s.rows for n, s in task.splits.items() if n.startswith(kind))
-            for kind in ("train", "val", "test")
-        ]
+        sizes = [sum(s.rows for n, s in task.splits.items() if n.startswith(kind)) for kind in ("train", "val", "test")]
         table.add_row(task.name, task.summary, ", ".join(task.metrics), *(str(size or "-") for size in sizes))
     _print(table)
 
@@ -162,14 +155,22 @@ def _print_dry_run(summary: "Summary") -> None:
     for cell_id in summary.waiting:
         typer.echo(cell_id)
     typer.echo(
-        f"would run {len(summary.waiting)} of {summary.planned} cells ({summary.skipped} done) into {summary.folder}"
+        f"would run {len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done, in {summary.folder}"
     )
 
 
 def _print_leaderboard(folder: Path) -> None:
-    from glue_bench.leaderboard.export import render
+    """A table fit for the terminal, or Markdown where the output goes elsewhere."""
+    from rich.console import Console
 
-    typer.echo(render(folder, "markdown"), nl=False)
+    from glue_bench.leaderboard.export import render
+    from glue_bench.leaderboard.terminal import show
+
+    console = Console()
+    if console.is_terminal:
+        show(folder, console)
+    else:
+        typer.echo(render(folder, "markdown"), nl=False)
 
 
 def _print_summary(summary: "Summary") -> None:
@@ -178,14 +179,10 @@ def _print_summary(summary: "Summary") -> None:
         f"\n{summary.finished} cells run, {summary.skipped} were done before, {len(summary.failed)} failed, {left} left"
     )
     for cell_id, error in summary.failed.items():
-        typer.secho(
-            f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True
-        )
+        typer.secho(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.interrupted:
         typer.echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
-    typer.echo(
-        f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)"
-    )
+    typer.echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)")
 
 
 def _print_counts(states: list[tuple[dict[str, Any], str]]) -> None:
@@ -199,18 +196,22 @@ def _print_counts(states: list[tuple[dict[str, Any], str]]) -> None:
     _print(table)
 
 
-def _table(*columns: str) -> "Table":
+def _table(*columns: str, wrap: str = "") -> "Table":
+    """A plain table in which only the column `wrap` gives way to a narrow window."""
     from rich.table import Table
 
-    return Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=column != wrap)
+    return table
 
 
 def _print(table: "Table") -> None:
     from rich.console import Console
 
-    console = Console()
     # A pipe has no width to fit into: cutting cells there would lose data.
-    console.print(table, width=None if console.is_terminal else 10_000, soft_wrap=not console.is_terminal)
+    console = Console() if sys.stdout.isatty() else Console(width=1000)
+    console.print(table)
 
 
 def _cell(value: Any) -> str:

@@ -203,7 +203,7 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
 
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     filled = dict(raw)
-    shared = {key: filled.pop(key) for key in ("checkpoint", "revision", "tokenizer") if key in filled}
+    shared: dict[str, Any] = {key: filled.pop(key) for key in ("checkpoint", "revision", "tokenizer") if key in filled}
     if isinstance(filled.get("arms"), list):
         filled["arms"] = [_full_arm(arm, shared) for arm in filled["arms"]]
     return filled

@@ -84,9 +84,7 @@ class Store:
         """
         plan = self.read_plan()
         if plan is None:
-            raise UserError(
-                f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)"
-            )
+            raise UserError(f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)")
         return [(cell, self._state(cell["cell_id"])) for cell in plan["cells"]]
 
     def _state(self, cell_id: str) -> str:
@@ -99,9 +97,7 @@ class Store:
         from safetensors.numpy import save
 
         cell_id = record["cell_id"]
-        arrays = {
-            name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()
-        }
+        arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
         write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
         write_atomically(self._path("records", cell_id), _dump(record))
         self._path("failures", cell_id).unlink(missing_ok=True)
@@ -141,16 +137,8 @@ def open_store(folder: str | Path) -> Store:
     path = Path(folder)
     if (path / "records").is_dir():
         return Store(path)
-    inside = (
-        sorted(child.name for child in path.glob("*") if (child / "records").is_dir())
-        if path.is_dir()
-        else []
-    )
-    hint = (
-        f"; it holds experiments: {', '.join(inside)}"
-        if inside
-        else "; give DIR/<experiment> of a finished run"
-    )
+    inside = sorted(child.name for child in path.glob("*") if (child / "records").is_dir()) if path.is_dir() else []
+    hint = f"; it holds experiments: {', '.join(inside)}" if inside else "; give DIR/<experiment> of a finished run"
     raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
 
 

@@ -1,4 +1,4 @@
-"""The embedded demo: a made-up mini-GLUE whose labels follow from the text. For a first look, never a benchmark.
+"""The embedded demo: a made-up mini-GLUE whose labels follow from the text. Never a benchmark.
 
 Six of the tasks turn on word order alone (ORDER_SENSITIVE): both classes hold the same words, so a model
 that sees a bag of words cannot beat chance on them. The other three can be solved without order.
@@ -60,17 +60,13 @@ def generate(task: str) -> dict[str, pd.DataFrame]:
     return {name: _split(task, name, generator, seen) for name in TASKS[task].splits}
 
 
-def _split(
-    task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]
-) -> pd.DataFrame:
+def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> pd.DataFrame:
     maker = _mismatched_genre if name.endswith("_mismatched") else MAKERS[task]
-    rows = [
-        _unseen(maker, label, generator, seen) for label in _labels(task, ROWS[name.split("_")[0]], generator)
-    ]
+    rows = [_unseen(maker, label, generator, seen) for label in _labels(task, ROWS[name.split("_")[0]], generator)]
     frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
     frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
     if name.startswith("test"):
-        frame["label"] = frame["label"].dtype.type(UNLABELLED)
+        frame["label"] = np.full(len(frame), UNLABELLED, dtype=frame["label"].to_numpy().dtype)
     return frame if len(TASKS[task].texts) == 2 else frame.drop(columns="text_b")
 
 
@@ -80,9 +76,7 @@ def _labels(task: str, rows: int, generator: np.random.Generator) -> np.ndarray:
     return generator.permutation(np.arange(rows) % classes)
 
 
-def _unseen(
-    maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]
-) -> Row:
+def _unseen(maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> Row:
     row = maker(generator, label)
     while row[:2] in seen:
         row = maker(generator, label)
@@ -97,9 +91,7 @@ def _pick(generator: np.random.Generator, words: Sequence[str], count: int = 1) 
 
 def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
     """A name, an animal with an adjective, and a verb: 3,456 scenes, more than any task has rows."""
-    person, adjective, animal, verb = (
-        _pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS)
-    )
+    person, adjective, animal, verb = (_pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS))
     return person, f"{adjective} {animal}", verb
 
 
@@ -184,9 +176,7 @@ def _rte(generator: np.random.Generator, label: float) -> Row:
     """Entailed: it was the person who did it, not the animal. Label 0 is entailment."""
     person, animal, verb = _person_animal_verb(generator)
     adverb = _pick(generator, ADVERBS)[0]
-    premise = (
-        f"the {animal} {verb} {person} {adverb} ." if label else f"{person} {verb} the {animal} {adverb} ."
-    )
+    premise = f"the {animal} {verb} {person} {adverb} ." if label else f"{person} {verb} the {animal} {adverb} ."
     return premise, f"a person {verb} an animal .", label
 
 

@@ -110,9 +110,7 @@ def _read_parquet(files: Mapping[str, list[Path]], where: str) -> Any:
             return datasets.load_dataset("parquet", data_files=data_files, verification_mode="no_checks")
     except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
         cause = error.__cause__ or error
-        raise UserError(
-            f"cannot read {where}: {_first_line(cause)}; expected Parquet files of {REPOSITORY}"
-        ) from error
+        raise UserError(f"cannot read {where}: {_first_line(cause)}; expected Parquet files of {REPOSITORY}") from error
 
 
 def _refuse_lfs_pointer(path: Path) -> None:
@@ -121,9 +119,7 @@ def _refuse_lfs_pointer(path: Path) -> None:
             raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
 
 
-def to_task_data(
-    task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None
-) -> TaskData:
+def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None) -> TaskData:
     """Turn a `DatasetDict` into the schema; `where` starts the messages of UserError.
 
     `names` are label names by id; without them the dataset's own ClassLabel is taken, and without

@@ -29,7 +29,7 @@ class TaskData:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every split's rows in order: equal content gives an equal digest, whatever the source."""
+        """SHA-256 over every split's rows in order: equal content, equal digest, whatever the source."""
         total = hashlib.sha256()
         for name in sorted(self.splits):
             total.update(split_digest(name, self.splits[name]).encode())

@@ -113,8 +113,7 @@ def _places(path: Path, columns: list[str], wanted: list[str]) -> list[int]:
     missing = [name for name in wanted if name not in columns]
     if missing:
         raise UserError(
-            f"{path}, line 1: no column {', '.join(map(repr, missing))}; "
-            f"found {', '.join(map(repr, columns))}"
+            f"{path}, line 1: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, columns))}"
         )
     return [columns.index(name) for name in wanted]
 

@@ -24,6 +24,13 @@ ORIGIN_MEANS = {
     "grafted": "The weights come from another variant's checkpoint and were only converted.",
     "scratch": "No pretraining: fine-tuned from random weights.",
 }
+METRIC_INITIALS = {
+    "matthews_correlation": "mcc",
+    "accuracy": "acc",
+    "f1": "F1",
+    "pearson": "r",
+    "spearmanr": "rho",
+}
 METRIC_TITLES = {
     "matthews_correlation": "Matthews",
     "accuracy": "accuracy",
@@ -69,14 +76,14 @@ def write_tables(path: str | Path) -> list[Path]:
 
 def scores_csv(scores: pd.DataFrame) -> str:
     """Tidy scores as CSV: SCORE_COLUMNS, values to four decimals."""
-    text = scores[list(SCORE_COLUMNS)].assign(value=scores["value"].map(lambda value: _number(value, 4)))
+    text = scores[list(SCORE_COLUMNS)].assign(value=scores["value"].map(lambda value: number(value, 4)))
     return text.to_csv(index=False, lineterminator="\n")
 
 
 def to_csv(board: Board) -> str:
     """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) added."""
     table = board.table.assign(
-        **{str(name): board.table[name].map(_number) for name in board.table.select_dtypes("float")},
+        **{str(name): board.table[name].map(number) for name in board.table.select_dtypes("float")},
         data_source=board.results.data_source,
         partial_tasks=";".join(board.results.partial_tasks),
     )
@@ -99,7 +106,7 @@ def to_json(board: Board, notes: Sequence[str]) -> str:
 def to_markdown(board: Board, notes: Sequence[str]) -> str:
     """The leaderboard as Markdown with aligned columns: a block an origin, then the notes."""
     parts = [f"# Leaderboard: {board.results.experiment}"]
-    if "demo" in board.results.data_source:
+    if is_demo(board):
         parts.append(f"**{BANNER}**")
     for origin in ORIGINS:
         block = board.table[board.table["origin"] == origin]
@@ -112,13 +119,26 @@ def to_markdown(board: Board, notes: Sequence[str]) -> str:
 def make_notes(board: Board) -> list[str]:
     """What a reader has to know before comparing the numbers."""
     return [
-        "A cell is mean ± sample standard deviation (n seeds), x100, on the validation split after the last "
-        "epoch. One seed has no deviation, nor has an average whose parts differ in their seeds. Bold is the "
-        "best of a column within its block; blocks are not comparable with each other.",
+        f"A cell is mean ± sample standard deviation over {_seeds(board)}, x100, on the validation split after "
+        "the last epoch. One seed has no deviation, nor has an average whose parts differ in their seeds. Bold "
+        "is the best of a column within its block; blocks are not comparable with each other.",
         *([RATE_RULE] if board.results.cells["learning_rate"].nunique() > 1 else []),
         *_average_notes(board),
         *_run_notes(board),
     ]
+
+
+def _seeds(board: Board) -> str:
+    """n, where all cells were planned alike; else every cell says its own."""
+    planned = _uniform_plan(board)
+    if not planned:
+        return "(n) seeds"
+    return f"n = {planned} seed{'s' if planned > 1 else ''}"
+
+
+def _uniform_plan(board: Board) -> int | None:
+    counts = {count for by_column in board.planned.values() for count in by_column.values()}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _average_notes(board: Board) -> list[str]:
@@ -136,7 +156,7 @@ def _run_notes(board: Board) -> list[str]:
     missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
     collapsed = _collapsed_counts(board)
     notes = {
-        f"{PARTIAL} partial data: not comparable with published scores.": results.partial_tasks,
+        f"{PARTIAL} partial data: not comparable with published scores.": _marked_tasks(board),
         f"{COLLAPSED} collapsed runs, which predict one class or a constant and count in the mean: "
         f"{collapsed}.": collapsed,
         "Undefined scores of finished runs (constant predictions), which make their mean missing: "
@@ -146,6 +166,16 @@ def _run_notes(board: Board) -> list[str]:
         f"Records outside the plan (settings changed since), left out: {results.left_out}.": results.left_out,
     }
     return [note for note, applies in notes.items() if applies]
+
+
+def _marked_tasks(board: Board) -> tuple[str, ...]:
+    """Tasks run on a part of their rows; of demo tables the banner has said all there is to say."""
+    return () if is_demo(board) else board.results.partial_tasks
+
+
+def is_demo(board: Board) -> bool:
+    """Whether any of the data is made up."""
+    return "demo" in board.results.data_source
 
 
 def _collapsed_counts(board: Board) -> str:
@@ -159,13 +189,17 @@ def _collapsed_counts(board: Board) -> str:
 
 def _markdown_table(board: Board, block: pd.DataFrame) -> str:
     values = [*board.columns, *board.averages]
-    lines = [["Arm", "Variant", *(_header(board, name) for name in values)]]
-    best = {name: _best(block[name]) for name in values}
+    keys = arm_columns(block)
+    lines = [[*(key.capitalize() for key in keys), *(_header(board, name) for name in values)]]
+    tops = {name: best(block[name]) for name in values}
     for row in block.to_dict("records"):
-        cells = [_cell(board, row, name, best[name]) for name in board.columns]
-        averages = [_bold(_mean_std(row, name), row[name], best[name]) for name in board.averages]
-        lines.append([row["arm"], row["variant"], *cells, *averages])
-    return _aligned(lines, text_columns=2)
+        lines.append([*(row[key] for key in keys), *(_cell(board, row, name, tops[name]) for name in values)])
+    return _aligned(lines, text_columns=len(keys))
+
+
+def arm_columns(block: pd.DataFrame) -> list[str]:
+    """What names a row: the arm, and its variant unless every arm is called by it."""
+    return ["arm"] if (block["arm"] == block["variant"]).all() else ["arm", "variant"]
 
 
 def _header(board: Board, name: str) -> str:
@@ -174,7 +208,14 @@ def _header(board: Board, name: str) -> str:
     else:
         task = TASKS[COLUMNS[name][0]]
         title, tasks = f"{_title(name)} ({METRIC_TITLES[task.metrics[0]]})", (task.name,)
-    return f"{title} {PARTIAL}" if set(tasks) & set(board.results.partial_tasks) else title
+    return f"{title} {PARTIAL}" if set(tasks) & set(_marked_tasks(board)) else title
+
+
+def short_header(board: Board, column: str) -> str:
+    """The column's title over its metric, for narrow tables."""
+    task = TASKS[COLUMNS[column][0]]
+    mark = f" {PARTIAL}" if task.name in _marked_tasks(board) else ""
+    return f"{_title(column)}{mark}\n{METRIC_INITIALS[task.metrics[0]]}"
 
 
 def _title(column: str) -> str:
@@ -183,31 +224,29 @@ def _title(column: str) -> str:
     return task.title + column.removeprefix(task.name).replace("_", "-")
 
 
-def _cell(board: Board, row: dict[Any, Any], column: str, best: str) -> str:
-    n, planned = row[f"{column}_n"], board.planned[row["arm"]][column]
-    if not n:
-        return MISSING
-    count = f"({n} of {planned})" if n < planned else f"({n})"
-    text = _bold(f"{_mean_std(row, column)} {count}", row[column], best)
-    return f"{text} {COLLAPSED}" if board.collapsed[row["arm"]][column] else text
+def parts(board: Board, row: dict[Any, Any], name: str) -> tuple[str, str, str]:
+    """Mean, standard deviation (empty if undefined) and marks of one value of one arm."""
+    mean, deviation = number(row[name]) or MISSING, number(row[f"{name}_std"])
+    if name in AVERAGES or mean == MISSING:
+        return mean, deviation, ""
+    n, planned = row[f"{name}_n"], board.planned[row["arm"]][name]
+    count = f" ({n} of {planned})" if n < planned else "" if _uniform_plan(board) else f" ({n})"
+    return mean, deviation, count + (f" {COLLAPSED}" if board.collapsed[row["arm"]][name] else "")
 
 
-def _mean_std(row: dict[Any, Any], name: str) -> str:
-    mean, std = _number(row[name]), _number(row[f"{name}_std"])
-    return f"{mean} ± {std}" if std else mean or MISSING
+def _cell(board: Board, row: dict[Any, Any], name: str, best: str) -> str:
+    mean, deviation, marks = parts(board, row, name)
+    text = f"{mean} ± {deviation}" if deviation else mean
+    return (f"**{text}**" if best and mean == best else text) + marks
 
 
-def _best(means: pd.Series) -> str:
+def best(means: pd.Series) -> str:
     """The highest mean as shown, so that a tie to two decimals is a tie; none where there is no contest."""
     shown = means.dropna()
-    return _number(shown.max()) if len(shown) > 1 else ""
+    return number(shown.max()) if len(shown) > 1 else ""
 
 
-def _bold(text: str, value: float, best: str) -> str:
-    return f"**{text}**" if best and _number(value) == best else text
-
-
-def _number(value: float, decimals: int = 2) -> str:
+def number(value: float, decimals: int = 2) -> str:
     """Fixed decimals, no negative zero; empty for a missing value."""
     return "" if math.isnan(value) else f"{value:z.{decimals}f}"
 
@@ -215,7 +254,7 @@ def _number(value: float, decimals: int = 2) -> str:
 def _plain(value: Any) -> Any:
     if not isinstance(value, float):
         return value
-    return None if math.isnan(value) else float(_number(value))
+    return None if math.isnan(value) else float(number(value))
 
 
 def _aligned(lines: Sequence[Sequence[str]], text_columns: int) -> str:

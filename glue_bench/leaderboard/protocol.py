@@ -39,9 +39,7 @@ AVERAGES: dict[str, Average] = {
         rule="macro-average over the nine tasks, WNLI included; a task with two metrics counts as their "
         "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
         parts={
-            task: tuple(
-                (task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics
-            )
+            task: tuple((task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics)
             for task in TRAINABLE
         },
     ),

@@ -91,9 +91,7 @@ def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> S
     return _graft(checkpoint, variant, options)
 
 
-def with_variant(
-    config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str
-) -> EncoderConfig:
+def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str) -> EncoderConfig:
     """A copy of a configuration for another variant."""
     changes = {"variant": variant, "variant_options": dict(options), "origin": origin}
     return EncoderConfig.from_dict(config.to_dict() | changes)
@@ -138,9 +136,7 @@ def _additive(checkpoint: Checkpoint) -> Additive:
 
 
 def _translate(raw: Mapping[str, Tensor], family: Family) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    weights = {
-        ours: raw[theirs].float() for ours, theirs in rename(raw, family.encoder, family.prefix).items()
-    }
+    weights = {ours: raw[theirs].float() for ours, theirs in rename(raw, family.encoder, family.prefix).items()}
     weights = _stack_qkv(weights)
     if family.reserved_positions and "variant.positions.weight" in weights:
         table = weights["variant.positions.weight"]
@@ -150,11 +146,7 @@ def _translate(raw: Mapping[str, Tensor], family: Family) -> tuple[dict[str, Ten
 
 
 def _stack_qkv(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    stacked = {
-        name: tensor
-        for name, tensor in weights.items()
-        if name.split(".")[-2] not in {"query", "key", "value"}
-    }
+    stacked = {name: tensor for name, tensor in weights.items() if name.split(".")[-2] not in {"query", "key", "value"}}
     for name, query in weights.items():
         if ".attention.query." in name:
             parts = [weights[name.replace(".query.", f".{part}.")] for part in ("key", "value")]
@@ -166,9 +158,7 @@ def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
     inside = {name: tensor.float() for name, tensor in raw.items()}
     if not any(name.startswith("base.") for name in inside):
         return inside, {}
-    weights = {
-        name.removeprefix("base."): tensor for name, tensor in inside.items() if name.startswith("base.")
-    }
+    weights = {name.removeprefix("base."): tensor for name, tensor in inside.items() if name.startswith("base.")}
     heads = ("dense.", "norm.", "decoder.")
     return weights, {name: tensor for name, tensor in inside.items() if name.startswith(heads)}
 
@@ -181,9 +171,7 @@ def _translate_config(raw: Mapping[str, Any], kind: str, name: str) -> EncoderCo
     settings = {ours: getattr(theirs, key) for ours, key in family.settings.items()} | dict(family.fixed)
     settings["max_position_embeddings"] -= family.reserved_positions
     if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UserError(
-            f"checkpoint '{name}' has {raw['position_embedding_type']} positions; only absolute are read"
-        )
+        raise UserError(f"checkpoint '{name}' has {raw['position_embedding_type']} positions; only absolute are read")
     return EncoderConfig(**settings, variant="add", origin="pretrained")
 
 
@@ -192,9 +180,7 @@ def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: 
         expected = EncoderModel(config).state_dict()
     missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
     if missing:
-        raise UserError(
-            f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}"
-        )
+        raise UserError(f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}")
     wrong = [key for key in expected if key in weights and weights[key].shape != expected[key].shape]
     if wrong:
         shapes = f"{tuple(weights[wrong[0]].shape)}, its config.json says {tuple(expected[wrong[0]].shape)}"

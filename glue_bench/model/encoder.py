@@ -25,9 +25,7 @@ class Attention(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None
     ) -> Float[Tensor, "b l d"]:
-        query, key, value = rearrange(
-            self.qkv(hidden), "b l (qkv h k) -> qkv b h l k", qkv=3, h=self.num_heads
-        )
+        query, key, value = rearrange(self.qkv(hidden), "b l (qkv h k) -> qkv b h l k", qkv=3, h=self.num_heads)
         mixed = F.scaled_dot_product_attention(
             query,
             key,
@@ -74,8 +72,6 @@ def add_padding(
     """The score bias with padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
     if mask is None:
         return bias
-    padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-        ~mask, torch.finfo(dtype).min
-    )
+    padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
     padding = rearrange(padding, "b l -> b 1 1 l")
     return padding if bias is None else bias + padding

@@ -38,7 +38,22 @@ _DISTILBERT_BLOCKS: Rules = (
 )
 _BERT_SETTINGS = {
     name: name
-    for name in ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "max_position_embeddings", "type_vocab_size", "initializer_range", "layer_norm_eps", "pad_token_id"]
+    for name in [
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "classifier_dropout",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "initializer_range",
+        "layer_norm_eps",
+        "pad_token_id",
+    ]
 }
 
 

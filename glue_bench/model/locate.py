@@ -24,9 +24,7 @@ def locate(name: str, revision: str | None = None) -> Path:
     if folder.is_dir():
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(
-            f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id"
-        )
+        raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
     return _download(name, revision)
 
 
@@ -40,9 +38,7 @@ def _download(name: str, revision: str | None) -> Path:
             snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
         return folder
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise UserError(
-            f"no such checkpoint '{name}': neither a folder here nor a repository of the hub"
-        ) from error
+        raise UserError(f"no such checkpoint '{name}': neither a folder here nor a repository of the hub") from error
     except RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
     except (OSError, RuntimeError) as error:  # every network failure of the hub client is one of these

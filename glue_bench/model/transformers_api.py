@@ -53,7 +53,7 @@ class EncoderModel(EncoderPreTrainedModel):
         return self.variant.words
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.variant.words = value
+        self.variant.words = value  # type: ignore[assignment]
 
     def forward(
         self,
@@ -86,9 +86,7 @@ class EncoderModel(EncoderPreTrainedModel):
         """What enters the first block, and the output of each block."""
         if input_ids.shape[1] > self.config.max_position_embeddings:
             limit = self.config.max_position_embeddings
-            raise ValueError(
-                f"sequences of {input_ids.shape[1]} tokens, but the encoder has {limit} positions"
-            )
+            raise ValueError(f"sequences of {input_ids.shape[1]} tokens, but the encoder has {limit} positions")
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         start = self.variant(input_ids, segments)
         hidden = self.dropout(self.norm(start.hidden))
@@ -105,11 +103,11 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
-        self.num_labels = config.num_labels
+        self.num_labels = int(config.num_labels or 1)
         self.base = EncoderModel(config)
         rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = nn.Dropout(rate)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
 
     def forward(
@@ -145,7 +143,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         return self.decoder
 
     def set_output_embeddings(self, value: nn.Module) -> None:
-        self.decoder = value
+        self.decoder = value  # type: ignore[assignment]
 
     def forward(
         self,

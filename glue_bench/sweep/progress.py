@@ -48,9 +48,7 @@ class PlainProgress:
         """Called after a cell has been stored."""
         self.done += 1
         name = _label(planned)
-        self.console.print(
-            f"[{self.done}/{self.total}] {name}: {describe(result)}", markup=False, soft_wrap=True
-        )
+        self.console.print(f"[{self.done}/{self.total}] {name}: {describe(result)}", markup=False, soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):

@@ -49,9 +49,7 @@ def sweep(
     cells = plan_cells(experiment, workspace)
     chosen = select(cells, only)
     waiting = [planned for planned in chosen if not store.has_record(planned.id)]
-    summary = Summary(
-        store.folder, len(chosen), len(chosen) - len(waiting), waiting=tuple(p.id for p in waiting)
-    )
+    summary = Summary(store.folder, len(chosen), len(chosen) - len(waiting), waiting=tuple(p.id for p in waiting))
     if dry_run:
         return summary
     store.prepare()
@@ -59,9 +57,7 @@ def sweep(
     return _run(summary, waiting, workspace, store, console or Console())
 
 
-def _run(
-    summary: Summary, cells: list[PlannedCell], workspace: Workspace, store: Store, console: Console
-) -> Summary:
+def _run(summary: Summary, cells: list[PlannedCell], workspace: Workspace, store: Store, console: Console) -> Summary:
     finished, failed, interrupted = 0, {}, False
     executor = InlineExecutor(workspace)
     with make_progress(console, cells) as progress:
@@ -75,9 +71,7 @@ def _run(
                     finished += 1
         except KeyboardInterrupt:
             interrupted = True
-    return Summary(
-        summary.folder, summary.planned, summary.skipped, finished, failed, summary.waiting, interrupted
-    )
+    return Summary(summary.folder, summary.planned, summary.skipped, finished, failed, summary.waiting, interrupted)
 
 
 def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
@@ -85,9 +79,7 @@ def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]
         "schema_version": SCHEMA_VERSION,
         "experiment": experiment.name,
         "data_source": workspace.source.kind,
-        "config": experiment.model_dump(
-            exclude={"data"}
-        ),  # where a person keeps the data is no one's business
+        "config": experiment.model_dump(exclude={"data"}),  # where a person keeps the data is no one's business
         "cells": [planned.summary for planned in cells],
     }
 

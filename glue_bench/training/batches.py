@@ -27,7 +27,6 @@ class Batch:
     mask: Tensor | None
     labels: Tensor
     rows: np.ndarray
-    tokens: int
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
@@ -42,9 +41,7 @@ class Batch:
         )
 
 
-def training_batches(
-    split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int
-) -> Iterator[Batch]:
+def training_batches(split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int) -> Iterator[Batch]:
     """One epoch: shuffled, grouped by length, batches in random order; decided by (seed, epoch) alone."""
     generator = np.random.default_rng([seed, epoch])
     for rows in bucketed_rows(split.lengths, batch_size, generator):
@@ -56,9 +53,7 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
     order = generator.permutation(len(lengths))
     runs = [order[start : start + RUN * batch_size] for start in range(0, len(order), RUN * batch_size)]
     by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
-    batches = [
-        run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)
-    ]
+    batches = [run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)]
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
@@ -87,5 +82,4 @@ def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int) -> Batch:
         mask=None if real.all() else torch.from_numpy(real),
         labels=torch.from_numpy(split.labels[rows]),
         rows=rows,
-        tokens=int(lengths.sum()),
     )

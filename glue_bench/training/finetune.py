@@ -59,9 +59,7 @@ def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceCl
     model = EncoderForSequenceClassification(_for_task(start.config, task))
     model.base.load_state_dict(start.weights, strict=False)
     fresh = (
-        [model.classifier]
-        if "pooler.dense.weight" in start.weights
-        else [model.base.pooler.dense, model.classifier]
+        [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]
     )
     # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
     set_seed(seed)
@@ -92,9 +90,7 @@ def _train(
     for epoch, loss in enumerate(train(model, epochs, steps, settings), start=1):
         seconds += time.perf_counter() - began
         predictions = {name: _predict(model, tokens, name) for name in validation}
-        history.append(
-            {"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)}
-        )
+        history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)})
         began = time.perf_counter()
     return history, predictions, seconds
 
@@ -104,17 +100,11 @@ def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, nam
     return predict(model, evaluation_batches(split, tokens.padding_id), len(split))
 
 
-def _scores(
-    task: str, tokens: TokenisedTask, predictions: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, float]]:
-    return {
-        name: score_logits(task, logits, tokens.splits[name].labels) for name, logits in predictions.items()
-    }
+def _scores(task: str, tokens: TokenisedTask, predictions: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    return {name: score_logits(task, logits, tokens.splits[name].labels) for name, logits in predictions.items()}
 
 
 def _collapsed(task: str, predictions: Mapping[str, np.ndarray]) -> list[str]:
     return [
-        name
-        for name in TASKS[task].validation_splits
-        if name in predictions and is_collapsed(task, predictions[name])
+        name for name in TASKS[task].validation_splits if name in predictions and is_collapsed(task, predictions[name])
     ]

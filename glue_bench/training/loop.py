@@ -31,9 +31,7 @@ def accelerator() -> Accelerator:
     return Accelerator()
 
 
-def train(
-    model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters
-) -> Iterator[float]:
+def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters) -> Iterator[float]:
     """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches.
 
     AdamW (0.9, 0.999), linear warm-up and linear decay to zero, gradients clipped to a total norm (TUPE, table 2).
@@ -45,14 +43,16 @@ def train(
     optimizer = make_optimizer(model, settings)
     model, optimizer = runtime.prepare(model, optimizer)
     schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
-    for epoch in range(1, settings.epochs + 1):
-        model.train()
-        losses = [_step(model, batch, optimizer, schedule, settings.clip_norm) for batch in epochs(epoch)]
-        loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
-        yield loss
-    runtime.free_memory()
+    try:
+        for epoch in range(1, settings.epochs + 1):
+            model.train()
+            losses = [_step(model, batch, optimizer, schedule, settings.clip_norm) for batch in epochs(epoch)]
+            loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
+            if not math.isfinite(loss):
+                raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
+            yield loss
+    finally:
+        runtime.free_memory()  # accelerate holds on to what it prepared
 
 
 def _step(

@@ -30,9 +30,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"no tokenizer in '{name}' ({error}); name one with the arm's `tokenizer`") from error
     if tokenizer.pad_token_id is None:
-        raise UserError(
-            f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`"
-        )
+        raise UserError(f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`")
     return tokenizer
 
 
@@ -40,15 +38,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))  # type: ignore[call-arg]
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)  # type: ignore[assignment]
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
-    tokenizer.decoder = decoders.WordPiece()  # type: ignore[assignment]
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     special = list(SPECIAL.values())
     trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
-    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)

@@ -48,7 +48,6 @@ class TokenisedTask:
     task: str
     splits: Mapping[str, TokenisedSplit]
     padding_id: int
-    data: TaskData
 
 
 def cache_folder() -> Path:
@@ -67,7 +66,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     if not folder.is_dir():
         _write(folder, data, tokenizer, max_length)
     splits = {name: _read_split(folder, name) for name in data.splits}
-    return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id), data)  # type: ignore[arg-type]
+    return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id))
 
 
 def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
@@ -86,9 +85,7 @@ def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _encode(
-    frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> dict[str, np.ndarray]:
+def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, np.ndarray]:
     pairs = frame["text_b"].tolist() if "text_b" in frame else None
     encoded = tokenizer(
         frame["text_a"].tolist(), pairs, truncation=True, max_length=max_length, return_token_type_ids=True

@@ -38,9 +38,7 @@ class Workspace:
         name = arm.tokenizer or arm.checkpoint
         if name == SCRATCH:
             vocab_size = self.experiment.scratch.vocab_size
-            return self._once(
-                ("tokenizer", SCRATCH), lambda: train_tokenizer(self._training_texts(), vocab_size)
-            )
+            return self._once(("tokenizer", SCRATCH), lambda: train_tokenizer(self._training_texts(), vocab_size))
         revision = None if arm.tokenizer else arm.revision
         return self._once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
 
