@@ -108,8 +108,9 @@ def data(
         _say("asking the hub ...")
     opened = open_source(source)
     frame = describe(opened)
-    table = _table(*(column.replace("_", " ") for column in frame.columns), wrap="labels")
-    for row in frame.itertuples(index=False):
+    shown = frame.drop(columns="status").rename(columns={"official_rows": "official"})
+    table = _table(*shown.columns, wrap="labels")
+    for row in shown.itertuples(index=False):
         table.add_row(*(_cell(value) for value in row))
     _print(table)
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
@@ -202,7 +203,7 @@ def _table(*columns: str, wrap: str = "") -> "Table":
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=column != wrap)
+        table.add_column(column, no_wrap=column != wrap, min_width=14 if column == wrap else None)
     return table
 
 

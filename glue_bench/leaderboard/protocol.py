@@ -35,8 +35,8 @@ class Average:
 
 AVERAGES: dict[str, Average] = {
     "average_official": Average(
-        title="Average (official)",
-        rule="macro-average over the nine tasks, WNLI included; a task with two metrics counts as their "
+        title="Average (official, nine tasks)",
+        rule="macro-average, WNLI included; a task with two metrics counts as their "
         "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
         parts={
             task: tuple((task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics)
@@ -44,8 +44,8 @@ AVERAGES: dict[str, Average] = {
         },
     ),
     "average_nine_columns": Average(
-        title="Average (nine columns)",
-        rule="mean of nine columns, without WNLI; MNLI matched and mismatched count separately, accuracy "
+        title="Average (nine columns, no WNLI)",
+        rule="MNLI matched and mismatched count separately, accuracy "
         "for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
         parts={
             column: ((task, split, TASKS[task].metrics[0]),)

@@ -32,18 +32,14 @@ class Bench:
     def path(self) -> Path:
         return self.store.folder
 
-    def expect(
-        self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant=""
-    ) -> dict[str, Any]:
+    def expect(self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant="") -> dict[str, Any]:
         """A cell that the plan asks for and no record answers yet."""
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
         entry = (cell_id, arm, variant or arm, origin, task, rate, seed)
         self.cells.append(dict(zip(CELL_COLUMNS, entry, strict=True)))
         return self.cells[-1]
 
-    def finish(
-        self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where
-    ):
+    def finish(self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where):
         """A cell with its record; `value` as in `scores_of`."""
         self.record(self.expect(task, seed, **where), value, collapsed, source, partial)
 

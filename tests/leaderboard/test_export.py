@@ -72,7 +72,7 @@ def test_headers_name_task_and_metric(bench):
     assert header == [
         "Arm", "CoLA (Matthews)", "SST-2 (accuracy)", "MRPC (accuracy)", "STS-B (Pearson)",
         "QQP (accuracy)", "MNLI-m (accuracy)", "MNLI-mm (accuracy)", "QNLI (accuracy)", "RTE (accuracy)",
-        "WNLI (accuracy)", "Average (official)", "Average (nine columns)",
+        "WNLI (accuracy)", "Average (official, nine tasks)", "Average (nine columns, no WNLI)",
     ]  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_partial_tasks_and_averages_are_marked(bench):
         bench.finish(task, 1, partial=task == "rte")
     text = render(bench.plan())
     header = rows_of(text)["add"]
-    assert {"RTE (accuracy) †", "CoLA (Matthews)", "Average (official) †"} <= set(header)
+    assert {"RTE (accuracy) †", "CoLA (Matthews)", "Average (official, nine tasks) †"} <= set(header)
     assert "† partial data: not comparable with published scores" in text
     assert json.loads(render(bench.path, "json"))["partial_tasks"] == ["rte"]
     assert next(csv.DictReader(io.StringIO(render(bench.path, "csv"))))["partial_tasks"] == "rte"
@@ -148,8 +148,8 @@ def test_an_average_that_the_experiment_cannot_have_is_explained(bench):
         if task != "wnli":
             bench.finish(task, 1)
     text = render(bench.plan())
-    assert "Average (official)" not in rows_of(text)["add"]
-    assert "Average (official): not shown, the experiment has no WNLI." in text
+    assert "Average (official, nine tasks)" not in rows_of(text)["add"]
+    assert "Average (official, nine tasks): not shown, the experiment has no WNLI." in text
 
 
 def test_the_three_formats_hold_the_same_numbers(bench):

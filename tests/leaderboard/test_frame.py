@@ -7,9 +7,7 @@ from glue_bench.leaderboard.frame import SCORE_COLUMNS, read_results, scores_fra
 
 
 def test_scores_are_tidy_and_in_the_order_of_plan_split_and_metric(bench):
-    bench.finish(
-        "mnli", 1, {"validation_mismatched": {"accuracy": 0.7}, "validation_matched": {"accuracy": 0.8}}
-    )
+    bench.finish("mnli", 1, {"validation_mismatched": {"accuracy": 0.7}, "validation_matched": {"accuracy": 0.8}})
     bench.finish("mrpc", 1, {"f1": 0.9, "accuracy": 0.85}, arm="aaa", variant="tupe", origin="grafted")
     bench.plan()
     scores = scores_frame(bench.store)

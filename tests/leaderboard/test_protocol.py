@@ -68,9 +68,7 @@ def test_the_average_deviates_over_seeds_only_where_all_parts_have_the_same_seed
 
 def test_an_average_without_one_of_its_parts_is_missing(bench):
     for task, value in RUN_GLUE.items():
-        (bench.expect if task == "cola" else bench.finish)(
-            task, 1, **({} if task == "cola" else {"value": value})
-        )
+        (bench.expect if task == "cola" else bench.finish)(task, 1, **({} if task == "cola" else {"value": value}))
     row = leaderboard(bench.plan()).iloc[0]
     assert math.isnan(row["average_official"])
     assert math.isnan(row["average_nine_columns"])

@@ -33,9 +33,7 @@ def test_one_seed_has_no_deviation_and_a_missing_cell_no_value(bench):
 
 def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     bench.finish("rte", 1)
-    bench.finish(
-        "mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}}
-    )
+    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
     table = leaderboard(bench.plan())
     assert list(table.columns) == [
         "origin", "arm", "variant",

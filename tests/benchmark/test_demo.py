@@ -1,0 +1,118 @@
+"""The embedded demo: labels that follow from the text, and order that a bag of words cannot see."""
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from glue_bench.benchmark import demo
+from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+
+PAIRS = [(task, split) for task in TRAINABLE for split in TASKS[task].splits if not split.startswith("test")]
+
+
+def words(text):
+    return text.replace("?", "").replace(".", "").split()
+
+
+def cola(text, _):
+    pattern = ["the", demo.ADJECTIVES, demo.ANIMALS, demo.VERBS, "the", demo.ADJECTIVES, demo.ANIMALS, demo.ADVERBS]
+    return all(word == fit or word in fit for word, fit in zip(words(text), pattern, strict=True))
+
+
+def sst2(text, _):
+    return any(word in demo.GOOD for word in words(text.split(" but ")[1]))
+
+
+def mrpc(first, second):
+    return words(first)[0] == words(second)[-1]
+
+
+def stsb(first, second):
+    return len(set(words(first)) & set(words(second)))
+
+
+def qqp(_, second):
+    told = words(second)
+    return told[told.index("that") + 1] in demo.PEOPLE
+
+
+def mnli(_, hypothesis):
+    first = words(hypothesis)[0]
+    return 0 if first == "indeed" else 2 if first in demo.NEGATIONS else 1
+
+
+def qnli(question, sentence):
+    asked = words(question)[3:5]
+    return int(words(sentence)[1:3] != asked)
+
+
+def rte(premise, _):
+    return int(words(premise)[0] not in demo.PEOPLE)
+
+
+def wnli(_, hypothesis):
+    return words(hypothesis)[0] in demo.HE
+
+
+READERS = {f.__name__: f for f in (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli)}
+
+
+@pytest.mark.parametrize(("task", "split"), PAIRS)
+def test_labels_follow_from_the_text(task, split):
+    frame = demo.generate(task)[split]
+    second = frame["text_b"] if "text_b" in frame else [None] * len(frame)
+    read = [READERS[task](a, b) for a, b in zip(frame["text_a"], second, strict=True)]
+    assert [float(label) for label in read] == frame["label"].tolist()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_splits_are_those_of_the_task_and_never_repeat_a_text(task):
+    frames = demo.generate(task)
+    assert list(frames) == list(TASKS[task].splits)
+    texts = [tuple(row) for frame in frames.values() for row in frame.filter(like="text").to_numpy()]
+    assert len(set(texts)) == len(texts)
+    assert all((frame["label"] == -1).all() for name, frame in frames.items() if name.startswith("test"))
+
+
+@pytest.mark.parametrize("task", TRAINABLE)
+def test_labels_are_balanced(task):
+    counts = demo.generate(task)["train"]["label"].value_counts()
+    assert counts.max() - counts.min() <= 1
+
+
+def bag_of_words_accuracy(task):
+    """Validation accuracy of a linear model on the words of each text, and on all pairs of words."""
+    frames = demo.generate(task)
+
+    def features(frame):
+        columns = [frame["text_a"], frame["text_b"]] if "text_b" in frame else [frame["text_a"]]
+        return [" ".join(f"{i}{word}" for i, text in enumerate(row) for word in words(text)) for row in zip(*columns)]
+
+    counter = CountVectorizer(token_pattern=r"\S+", binary=True)
+    train, validation = frames["train"], frames[TASKS[task].validation_splits[0]]
+    model = LogisticRegression(max_iter=500).fit(counter.fit_transform(features(train)), train["label"])
+    return float(np.mean(model.predict(counter.transform(features(validation))) == validation["label"]))
+
+
+@pytest.mark.parametrize("task", demo.ORDER_SENSITIVE)
+def test_a_bag_of_words_is_at_chance_where_order_decides(task):
+    assert bag_of_words_accuracy(task) < 0.6
+
+
+def test_a_bag_of_words_is_enough_where_order_does_not_decide():
+    assert bag_of_words_accuracy("mnli") > 0.95
+
+
+@pytest.mark.parametrize("task", demo.ORDER_SENSITIVE)
+def test_both_classes_use_the_same_words_where_order_decides(task):
+    train = demo.generate(task)["train"]
+    texts = train["text_a"] if "text_b" not in train else train["text_a"] + " " + train["text_b"]
+    vocabularies = [set(" ".join(texts[train["label"] == label]).split()) for label in (0, 1)]
+    assert vocabularies[0] == vocabularies[1]
+
+
+def test_the_same_on_every_call():
+    first = demo.generate("rte")["train"]
+    demo.generate.cache_clear()
+    assert first.equals(demo.generate("rte")["train"])
