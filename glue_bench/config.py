@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -23,11 +24,22 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
 SCRATCH = "scratch"
 
 
+def _distinct(values: list[Any], *, what: str = "values") -> list[Any]:
+    twice = {str(value) for value in values if values.count(value) > 1}
+    if twice:
+        raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
+    return values
+
+
+LearningRates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(_distinct)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
+
+
 class Section(BaseModel):
     """A part of the experiment file: immutable, and no key that it does not know."""
 
     # strict: `seeds: "1"` is a mistake, not the number 1.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ScratchEncoder(Section):
@@ -61,7 +73,7 @@ class Arm(Section):
     name: Name
     variant: str
     options: dict[str, Any] = {}
-    checkpoint: str
+    checkpoint: str = Field(min_length=1)
     revision: str | None = None
     tokenizer: str | None = None
 
@@ -69,7 +81,7 @@ class Arm(Section):
 class TaskSettings(Section):
     """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
 
-    learning_rates: list[Annotated[float, Field(gt=0)]] | None = None
+    learning_rates: LearningRates | None = None
     epochs: int | None = Field(None, gt=0)
     batch_size: int | None = Field(None, gt=0)
     max_length: int | None = Field(None, ge=4)
@@ -78,7 +90,7 @@ class TaskSettings(Section):
 class Finetuning(Section):
     """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise."""
 
-    learning_rates: list[Annotated[float, Field(gt=0)]] = Field([2e-5, 3e-5, 4e-5, 5e-5], min_length=1)
+    learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
     epochs: int = Field(10, gt=0)
     batch_size: int = Field(32, gt=0)
     max_length: int = Field(128, ge=4)
@@ -133,25 +145,20 @@ class Experiment(Section):
     name: Name
     data: str
     arms: list[Arm] = Field(min_length=1)
-    tasks: list[str] = list(TRAINABLE)
-    seeds: list[Annotated[int, Field(ge=0)]] = Field([1, 2, 3, 4, 5], min_length=1)
+    tasks: Annotated[list[str], AfterValidator(_distinct)] = Field(list(TRAINABLE), min_length=1)
+    seeds: Annotated[list[Seed], AfterValidator(_distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
     scratch: ScratchEncoder = ScratchEncoder()
     finetuning: Finetuning = Finetuning()
 
     @field_validator("tasks")
     @classmethod
     def _known_tasks(cls, tasks: list[str]) -> list[str]:
-        return _distinct("tasks", [_known_task(task) for task in tasks])
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct_seeds(cls, seeds: list[int]) -> list[int]:
-        return _distinct("seeds", seeds)
+        return [_known_task(task) for task in tasks]
 
     @field_validator("arms")
     @classmethod
     def _distinct_arms(cls, arms: list[Arm]) -> list[Arm]:
-        _distinct("names of arms", [arm.name for arm in arms])
+        _distinct([arm.name for arm in arms], what="names")
         return arms
 
     def cells(self) -> Iterator[Cell]:
@@ -224,7 +231,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise UserError(f"cannot read experiment file '{path}': {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date that does not exist
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
         raise UserError(f"{path}: expected an experiment with keys {', '.join(Experiment.model_fields)}")
@@ -246,13 +253,6 @@ def _known_task(name: str) -> str:
     if name not in TRAINABLE:
         raise ValueError(str(unknown("task", name, TRAINABLE)))
     return name
-
-
-def _distinct(what: str, values: list[Any]) -> list[Any]:
-    twice = {str(value) for value in values if values.count(value) > 1}
-    if twice:
-        raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
-    return values
 
 
 _SECTIONS: dict[str, type[Section]] = {"arms": Arm, "scratch": ScratchEncoder, "finetuning": Finetuning}

@@ -50,9 +50,9 @@ class Store:
             UserError: the folder cannot be created or written.
         """
         try:
-            for name in ("records", "predictions", "failures"):
-                (self.folder / name).mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=self.folder / name):
+            for folder in (self.folder, *(self.folder / name for name in ("records", "predictions", "failures"))):
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder):
                     pass
         except OSError as error:
             raise UserError(
@@ -115,8 +115,9 @@ class Store:
         return [_checked(_load(path), path) for path in sorted((self.folder / "records").glob("*.json"))]
 
     def read_failures(self) -> list[dict[str, Any]]:
-        """All failures, sorted by cell id."""
-        return [_load(path) for path in sorted((self.folder / "failures").glob("*.json"))]
+        """Failures of cells that have not been finished since, sorted by cell id."""
+        paths = sorted((self.folder / "failures").glob("*.json"))
+        return [_load(path) for path in paths if not self.has_record(path.stem)]
 
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
         """Logits of each predicted split: float32 (rows, labels)."""
@@ -177,9 +178,14 @@ def _dump(value: Mapping[str, Any]) -> bytes:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); delete it and run again") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: not a JSON object; delete it and run again")
+    return value
 
 
 def _checked(record: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -1,18 +1,19 @@
 """From a checkpoint of any known family to an encoder with any variant: translate, then graft."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
+from transformers import AutoConfig
+from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES, Family, rename
-from glue_bench.model.locate import locate, read_weights
+from glue_bench.model.locate import locate, read_json, read_weights
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants.base import Additive
 
@@ -46,15 +47,17 @@ def read_config(name: str, revision: str | None = None) -> EncoderConfig:
     Raises:
         UserError: no such checkpoint, no readable config.json, or a family that is not known.
     """
-    folder = locate(name, revision)
-    raw = _read_json(folder / "config.json", name)
+    raw = read_json(locate(name, revision) / "config.json")
     kind = raw.get("model_type")
-    if kind == EncoderConfig.model_type:
-        return EncoderConfig.from_dict(raw)
-    if kind not in FAMILIES:
+    if kind not in FAMILIES and kind != EncoderConfig.model_type:
         known = ", ".join([*FAMILIES, EncoderConfig.model_type])
         raise UserError(f"checkpoint '{name}' is of model_type '{kind}'; glue-bench reads {known}")
-    return _translate_config(raw, kind, name)
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UserError(f"checkpoint '{name}' has {raw['position_embedding_type']} positions; only absolute are read")
+    try:
+        return _translate_config(raw, FAMILIES[kind]) if kind in FAMILIES else EncoderConfig.from_dict(raw)
+    except (StrictDataclassError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"checkpoint '{name}': config.json does not fit: {' '.join(str(error).split())}") from error
 
 
 def read_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
@@ -65,7 +68,7 @@ def read_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
     """
     folder, config = locate(name, revision), read_config(name, revision)
     raw = read_weights(folder)
-    family = FAMILIES.get(_read_json(folder / "config.json", name)["model_type"])
+    family = FAMILIES.get(read_json(folder / "config.json")["model_type"])
     weights, head = _our_own(raw) if family is None else _translate(raw, family)
     _check_complete(config, weights, name)
     return Checkpoint(name, config, weights, head)
@@ -98,7 +101,13 @@ def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any]
 
 
 def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
-    """The checkpoint as it is, with its masked-LM head."""
+    """The checkpoint as it is, with its masked-LM head; the decoder is tied to the token table.
+
+    Raises:
+        UserError: the checkpoint has no such head.
+    """
+    if not checkpoint.head:
+        raise UserError(f"checkpoint '{checkpoint.name}' has no masked-LM head")
     model = EncoderForMaskedLM(checkpoint.config)
     state = {f"base.{name}": tensor for name, tensor in checkpoint.weights.items()} | checkpoint.head
     model.load_state_dict(state, strict=False)
@@ -146,11 +155,13 @@ def _translate(raw: Mapping[str, Tensor], family: Family) -> tuple[dict[str, Ten
 
 
 def _stack_qkv(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Query, key and value of a block as one; left out where one is absent or of another width."""
     stacked = {name: tensor for name, tensor in weights.items() if name.split(".")[-2] not in {"query", "key", "value"}}
-    for name, query in weights.items():
-        if ".attention.query." in name:
-            parts = [weights[name.replace(".query.", f".{part}.")] for part in ("key", "value")]
-            stacked[name.replace(".query.", ".qkv.")] = torch.cat([query, *parts])
+    for name in weights:
+        parts = [weights.get(name.replace(".query.", f".{part}.")) for part in ("query", "key", "value")]
+        whole = [part for part in parts if part is not None]
+        if ".attention.query." in name and len(whole) == 3 and len({part.shape[1:] for part in whole}) == 1:
+            stacked[name.replace(".query.", ".qkv.")] = torch.cat(whole)
     return stacked
 
 
@@ -159,23 +170,22 @@ def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
     if not any(name.startswith("base.") for name in inside):
         return inside, {}
     weights = {name.removeprefix("base."): tensor for name, tensor in inside.items() if name.startswith("base.")}
-    heads = ("dense.", "norm.", "decoder.")
+    heads = ("dense.", "head_norm.", "decoder.")
     return weights, {name: tensor for name, tensor in inside.items() if name.startswith(heads)}
 
 
-def _translate_config(raw: Mapping[str, Any], kind: str, name: str) -> EncoderConfig:
-    from transformers import AutoConfig
-
-    family = FAMILIES[kind]
-    theirs = AutoConfig.for_model(kind, **{key: value for key, value in raw.items() if key != "model_type"})
+def _translate_config(raw: Mapping[str, Any], family: Family) -> EncoderConfig:
+    theirs = AutoConfig.for_model(
+        raw["model_type"], **{key: value for key, value in raw.items() if key != "model_type"}
+    )
     settings = {ours: getattr(theirs, key) for ours, key in family.settings.items()} | dict(family.fixed)
     settings["max_position_embeddings"] -= family.reserved_positions
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UserError(f"checkpoint '{name}' has {raw['position_embedding_type']} positions; only absolute are read")
     return EncoderConfig(**settings, variant="add", origin="pretrained")
 
 
 def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: str) -> None:
+    if config.hidden_act not in ACT2FN:
+        raise UserError(f"checkpoint '{name}': hidden_act '{config.hidden_act}' is not known to transformers")
     with torch.device("meta"):
         expected = EncoderModel(config).state_dict()
     missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
@@ -185,12 +195,3 @@ def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: 
     if wrong:
         shapes = f"{tuple(weights[wrong[0]].shape)}, its config.json says {tuple(expected[wrong[0]].shape)}"
         raise UserError(f"checkpoint '{name}': {wrong[0]} has shape {shapes}")
-
-
-def _read_json(path: Path, name: str) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"checkpoint '{name}' has no {path.name}") from error
-    except ValueError as error:
-        raise UserError(f"checkpoint '{name}': {path.name} is not valid JSON ({error})") from error

@@ -80,7 +80,7 @@ FAMILIES: dict[str, Family] = {
         encoder=(*_TABLES, *_BERT_BLOCKS, (r"pooler\.dense\.(.*)", r"pooler.dense.\1")),
         head=(
             (r"cls\.predictions\.transform\.dense\.(.*)", r"dense.\1"),
-            (r"cls\.predictions\.transform\.LayerNorm\.(.*)", r"norm.\1"),
+            (r"cls\.predictions\.transform\.LayerNorm\.(.*)", r"head_norm.\1"),
             (r"cls\.predictions\.bias", "decoder.bias"),
         ),
         settings=_BERT_SETTINGS,
@@ -92,7 +92,7 @@ FAMILIES: dict[str, Family] = {
         encoder=(*_TABLES, *_BERT_BLOCKS),
         head=(
             (r"lm_head\.dense\.(.*)", r"dense.\1"),
-            (r"lm_head\.layer_norm\.(.*)", r"norm.\1"),
+            (r"lm_head\.layer_norm\.(.*)", r"head_norm.\1"),
             (r"lm_head\.bias", "decoder.bias"),
         ),
         settings=_BERT_SETTINGS,
@@ -105,7 +105,7 @@ FAMILIES: dict[str, Family] = {
         encoder=(*_TABLES, *_BERT_BLOCKS, (r"embeddings_project\.(.*)", r"project.\1")),
         head=(
             (r"generator_predictions\.dense\.(.*)", r"dense.\1"),
-            (r"generator_predictions\.LayerNorm\.(.*)", r"norm.\1"),
+            (r"generator_predictions\.LayerNorm\.(.*)", r"head_norm.\1"),
             (r"generator_lm_head\.bias", "decoder.bias"),
         ),
         settings=_BERT_SETTINGS | {"embedding_size": "embedding_size"},
@@ -116,7 +116,7 @@ FAMILIES: dict[str, Family] = {
         encoder=(*_TABLES, *_DISTILBERT_BLOCKS),
         head=(
             (r"vocab_transform\.(.*)", r"dense.\1"),
-            (r"vocab_layer_norm\.(.*)", r"norm.\1"),
+            (r"vocab_layer_norm\.(.*)", r"head_norm.\1"),
             (r"vocab_projector\.bias", "decoder.bias"),
         ),
         settings={

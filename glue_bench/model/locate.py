@@ -4,12 +4,18 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from glue_bench.errors import UserError
 
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 # Everything an encoder and its tokenizer need; other frameworks' copies of the weights stay where they are.
 _WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 
@@ -30,18 +36,26 @@ def locate(name: str, revision: str | None = None) -> Path:
 
 def _download(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        HFValidationError,
+        HTTPError,  # httpx's or httpx2's, whichever the hub client is built on
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
         if not any((folder / file).exists() for file in WEIGHT_FILES):
-            snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
+            snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin*"])
         return folder
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise UserError(f"no such checkpoint '{name}': neither a folder here nor a repository of the hub") from error
+        raise UserError(
+            f"no such checkpoint '{name}': neither a folder here nor a repository of the hub "
+            "(a private or gated one needs `hf auth login`)"
+        ) from error
     except RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
-    except (OSError, RuntimeError) as error:  # every network failure of the hub client is one of these
+    except (HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of these
         raise UserError(
             f"no folder '{name}' here, and the hub cannot be reached for it ({type(error).__name__}); "
             "give the folder of a downloaded copy instead"
@@ -75,15 +89,35 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    whole, index, pickled = (folder / name for name in WEIGHT_FILES)
-    if whole.exists():
-        return [whole]
-    if index.exists():
-        shards = json.loads(index.read_text())["weight_map"].values()
-        return [folder / shard for shard in sorted(set(shards))]
-    if pickled.exists():
-        return [pickled]
+    for name in WEIGHT_FILES:
+        path = folder / name
+        if path.exists():
+            return _shards(path) if path.suffix == ".json" else [path]
     raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
+
+
+def _shards(index: Path) -> list[Path]:
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict):
+        raise UserError(f"'{index}' has no weight_map; the file may be damaged")
+    return [index.parent / str(shard) for shard in sorted(set(shards.values()))]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a checkpoint folder.
+
+    Raises:
+        UserError: no such file, or not a JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"checkpoint folder '{path.parent}' has no {path.name}") from error
+    except ValueError as error:
+        raise UserError(f"'{path}' is not valid JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise UserError(f"'{path}' is not a JSON object")
+    return content
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:

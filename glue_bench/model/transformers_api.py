@@ -135,7 +135,8 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         self.base = EncoderModel(config)
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
         self.act = ACT2FN[config.hidden_act]
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        # Not `norm`: where a name exists with and without the prefix `base.`, transformers loads one for the other.
+        self.head_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
         self.post_init()
 
@@ -155,7 +156,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
     ) -> MaskedLMOutput:
         """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy."""
         hidden = self.base.hidden_states(input_ids, attention_mask, token_type_ids)[-1]
-        logits = self.decoder(self.norm(self.act(self.dense(hidden))))
+        logits = self.decoder(self.head_norm(self.act(self.dense(hidden))))
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         return MaskedLMOutput(loss=loss, logits=logits)
 

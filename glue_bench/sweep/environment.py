@@ -24,13 +24,12 @@ def environment() -> dict[str, Any]:
     """Versions, machine, device, threads and git commit of this process."""
     import torch
 
-    import glue_bench
     from glue_bench.training.loop import accelerator
 
     device = accelerator().device
     return {
-        "glue_bench": glue_bench.__version__,
-        "git_commit": _git_commit(Path(glue_bench.__file__).parent),
+        "glue_bench": version("glue-bench"),
+        "git_commit": _git_commit(Path(__file__).parent.parent),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",

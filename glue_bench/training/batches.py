@@ -31,14 +31,7 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
         mask = None if self.mask is None else self.mask.to(device)
-        return Batch(
-            self.ids.to(device),
-            self.segments.to(device),
-            mask,
-            self.labels.to(device),
-            self.rows,
-            self.tokens,
-        )
+        return Batch(self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows)
 
 
 def training_batches(split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int) -> Iterator[Batch]:

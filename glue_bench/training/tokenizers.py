@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
@@ -29,6 +30,9 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"no tokenizer in '{name}' ({error}); name one with the arm's `tokenizer`") from error
+    # Where the files are absent transformers invents a tokenizer of the special tokens alone.
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise UserError(f"no tokenizer in '{name}' (no vocabulary file); name one with the arm's `tokenizer`")
     if tokenizer.pad_token_id is None:
         raise UserError(f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`")
     return tokenizer
@@ -36,20 +40,36 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-
-    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    special = list(SPECIAL.values())
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
+    texts = list(texts)
+    trained = _wordpiece({})
+    # The trainer numbers inner characters in the order of a hash map, which differs from run to run and
+    # decides between equally frequent merges. Tokens given as special are numbered first, in their order.
+    first = [*SPECIAL.values(), *_inner_characters(trained, texts)]
+    trained.train_from_iterator(
+        texts, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
+    )
+    tokenizer = _wordpiece(trained.get_vocab())
     ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+
+
+def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+    """`##c` for every character that continues a word, sorted."""
+    normalize, split = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
+    chunks = {chunk for text in texts for chunk in text.split()}
+    words = (word for chunk in chunks for word, _ in split(normalize(chunk)))
+    return sorted({f"##{character}" for word in words for character in word[1:]})
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -28,7 +28,7 @@ OFFICIAL = (
     (r"layers\.(\d+)\.fc2\.(.*)", r"base.blocks.\1.down.\2"),
     (r"layers\.(\d+)\.final_layer_norm\.(.*)", r"base.blocks.\1.norm.\2"),
     (r"decoder\.lm_head\.dense\.(.*)", r"dense.\1"),
-    (r"decoder\.lm_head\.layer_norm\.(.*)", r"norm.\1"),
+    (r"decoder\.lm_head\.layer_norm\.(.*)", r"head_norm.\1"),
     (r"decoder\.lm_head\.(weight|bias)", r"decoder.\1"),
 )
 

@@ -1,0 +1,261 @@
+"""What cannot be read is refused in words that say what to do."""
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+import transformers
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from safetensors.torch import load_file, save_file
+from tiny_models import saved
+from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import masked_lm, read_checkpoint, read_config
+from glue_bench.model.locate import fingerprint, locate
+
+httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A good BERT checkpoint, to be spoilt."""
+    saved(tmp_path, transformers.BertModel, "bert")
+    return tmp_path
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied"])
+def test_no_such_folder(name: str) -> None:
+    with pytest.raises(UserError, match=r"no checkpoint folder '.*nowhere.*|no checkpoint folder 'runs/arms/untied'"):
+        read_checkpoint(name)
+
+
+def test_folder_without_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match=r"has no config\.json"):
+        read_checkpoint(str(folder))
+
+
+def test_config_that_is_not_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{'model_type': 'bert'}")
+    with pytest.raises(UserError, match=r"config\.json' is not valid JSON"):
+        read_config(str(folder))
+
+
+def test_config_that_is_a_list(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.json' is not a JSON object"):
+        read_config(str(folder))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"hidden_size": "wide"}, {"hidden_size": 30, "num_attention_heads": 7}, {"num_hidden_layers": None}]
+)
+def test_config_that_does_not_fit(folder: Path, changes: dict[str, Any]) -> None:
+    change_config(folder, **changes)
+    with pytest.raises(UserError, match=r"config\.json does not fit"):
+        read_config(str(folder))
+
+
+def test_unknown_activation(folder: Path) -> None:
+    change_config(folder, hidden_act="gelou")
+    with pytest.raises(UserError, match="hidden_act 'gelou' is not known"):
+        read_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize(("index", "problem"), [('{"weight_map": {', "not valid JSON"), ("{}", "has no weight_map")])
+def test_damaged_shard_index(folder: Path, index: str, problem: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(UserError, match=problem):
+        read_checkpoint(str(folder))
+
+
+def test_key_of_another_width(folder: Path) -> None:
+    name = "encoder.layer.0.attention.self.key.weight"
+    change_weights(folder, lambda weights: weights.update({name: torch.zeros(24, 7)}))
+    with pytest.raises(UserError, match=r"lacks 1 weights .* blocks\.0\.attention\.qkv\.weight"):
+        read_checkpoint(str(folder))
+
+
+def test_masked_lm_without_a_head(folder: Path) -> None:
+    with pytest.raises(UserError, match="has no masked-LM head"):
+        masked_lm(read_checkpoint(str(folder)))
+
+
+def test_folder_without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"has no weights; expected one of model\.safetensors"):
+        read_checkpoint(str(folder))
+    with pytest.raises(UserError, match="has no weights"):
+        fingerprint(folder)
+
+
+def test_truncated_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"cannot read weights from '.*model\.safetensors'.*may be cut short"):
+        read_checkpoint(str(folder))
+
+
+def test_pickle_that_would_run_code_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weights": Path("a function call, not a tensor")}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot read weights"):
+        read_checkpoint(str(folder))
+
+
+def test_missing_shard(tmp_path: Path) -> None:
+    saved(tmp_path, transformers.BertModel, "bert", max_shard_size="10KB")
+    sorted(tmp_path.glob("model-*.safetensors"))[0].unlink()
+    with pytest.raises(UserError, match=r"cannot read weights from '.*model-00001-of"):
+        read_checkpoint(str(tmp_path))
+
+
+def test_unknown_family(folder: Path) -> None:
+    change_config(folder, model_type="gpt2")
+    with pytest.raises(
+        UserError, match="model_type 'gpt2'; glue-bench reads bert, roberta, electra, distilbert, glue_bench"
+    ):
+        read_checkpoint(str(folder))
+
+
+def test_relative_positions_are_refused(folder: Path) -> None:
+    change_config(folder, position_embedding_type="relative_key_query")
+    with pytest.raises(UserError, match="relative_key_query positions; only absolute"):
+        read_config(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("embeddings.position_embeddings.weight", "variant.positions.weight"),
+        ("embeddings.LayerNorm.bias", "norm.bias"),
+        ("encoder.layer.1.output.dense.weight", "blocks.1.down.weight"),
+        ("encoder.layer.1.attention.self.query.weight", "blocks.1.attention.qkv.weight"),
+        ("encoder.layer.0.attention.self.key.bias", "blocks.0.attention.qkv.bias"),
+    ],
+)
+def test_missing_weight(folder: Path, theirs: str, ours: str) -> None:
+    change_weights(folder, lambda weights: weights.pop(theirs))
+    with pytest.raises(UserError, match=f"lacks 1 weights of its encoder, such as {ours}"):
+        read_checkpoint(str(folder))
+
+
+def test_fewer_layers_than_the_config_says(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=3)
+    with pytest.raises(UserError, match=r"lacks 12 weights of its encoder, such as blocks\.2"):
+        read_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize("size", ["vocab_size", "max_position_embeddings", "intermediate_size"])
+def test_shape_that_the_config_does_not_say(folder: Path, size: str) -> None:
+    change_config(folder, **{size: 99})
+    with pytest.raises(UserError, match=r"has shape \(.*\), its config\.json says \(.*99.*\)"):
+        read_checkpoint(str(folder))
+
+
+def response(status: int) -> Any:
+    return httpx.Response(status, request=httpx.Request("GET", "https://huggingface.co/api"))
+
+
+UNREACHABLE = {
+    "nothing cached": LocalEntryNotFoundError("no snapshot"),
+    "connection refused": ConnectionError("refused"),
+    "proxy": httpx.ProxyError("403 Forbidden"),
+    "broken download": httpx.RemoteProtocolError("peer closed connection"),
+    "time-out while reading": httpx.ReadTimeout("timed out"),
+}
+
+
+@pytest.mark.parametrize("cause", UNREACHABLE)
+def test_hub_out_of_reach(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, UNREACHABLE[cause])
+    with pytest.raises(UserError, match=r"no folder 'org/model' here, and the hub cannot be reached.*downloaded copy"):
+        locate("org/model")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RepositoryNotFoundError("404", response=response(404)),
+        HFValidationError("repo id must not end with '.git'"),
+    ],
+)
+def test_no_such_repository(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, error)
+    with pytest.raises(UserError, match="no such checkpoint 'org/model': neither a folder here nor a repository"):
+        locate("org/model")
+
+
+def test_no_such_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, RevisionNotFoundError("404", response=response(404)))
+    with pytest.raises(UserError, match="checkpoint 'org/model' has no revision 'v9'"):
+        locate("org/model", "v9")
+
+
+def test_gated_repository_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, GatedRepoError("401", response=response(401)))
+    with pytest.raises(UserError, match="org/model"):
+        locate("org/model")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Make every download fail."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache of our own; conftest has switched the hub client to offline."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("name", ["no-such-org/no-such-model", "no-such-model"])
+def test_the_real_hub_client_offline(name: str) -> None:
+    with pytest.raises(UserError, match=f"no folder '{name}' here, and the hub cannot be reached"):
+        locate(name)
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_real_hub_client_refuses_the_name() -> None:
+    with pytest.raises(UserError, match="no such checkpoint 'my model'"):
+        locate("my model")
+
+
+@pytest.mark.parametrize("revision", [None, "main", "a" * 40])
+def test_a_cached_snapshot_is_found_offline(cache: Path, revision: str | None) -> None:
+    repository = cache / "models--org--model"
+    saved(repository / "snapshots" / ("a" * 40), transformers.BertModel, "bert")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    assert locate("org/model", revision).resolve() == (repository / "snapshots" / ("a" * 40)).resolve()
