@@ -54,7 +54,7 @@ def sweep(
         return summary
     store.prepare()
     store.write_plan(_plan(experiment, workspace, cells))
-    return _run(summary, waiting, workspace, store, console or Console())
+    return _run(summary, waiting, workspace, store, console or Console(stderr=True))
 
 
 def _run(summary: Summary, cells: list[PlannedCell], workspace: Workspace, store: Store, console: Console) -> Summary:

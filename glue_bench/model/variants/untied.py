@@ -68,7 +68,7 @@ def reset_cls(scores: Float[Tensor, "1 h n n"]) -> Float[Tensor, "1 h l l"]:
     """reset_theta of equation 9 on the scores of n = l + 1 table rows.
 
     theta_1 = p_theta1 . p_theta1 fills row 0 ([CLS] to [CLS] too), theta_2 = p_theta2 . p_theta2 the rest of
-    column 0.
+    column 0. A constant row changes no softmax, so theta_1 is there for the equation's sake and never learns.
     """
     row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, scores.shape[-1] - 1)
     column = scores[:, :, 1, 1, None, None].expand(-1, -1, scores.shape[-1] - 2, 1)

@@ -1,0 +1,53 @@
+"""What the README shows is true: its experiment is valid and its snippet runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from glue_bench.config import Arm, Experiment, Finetuning, ScratchEncoder, TaskSettings, load_experiment
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(language):
+    return re.search(rf"```{language}\n(.*?)```", README, re.DOTALL).group(1)
+
+
+def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
+    path = tmp_path / "example.yaml"
+    path.write_text(block("yaml"))
+    experiment = load_experiment(path)
+    assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch"]
+    for section in (Experiment, Arm, ScratchEncoder, Finetuning, TaskSettings):
+        for key in section.model_fields.keys() - {"tokenizer"}:
+            assert re.search(rf"\b{key}\b", block("yaml")), f"{key} is not explained"
+
+
+def test_the_annotated_defaults_are_the_defaults():
+    shown = yaml.safe_load(block("yaml"))
+    assert ScratchEncoder(**shown["scratch"]) == ScratchEncoder()
+    finetuning = {key: value for key, value in shown["finetuning"].items() if key not in ("tasks", "learning_rates")}
+    finetuning["adam_epsilon"] = float(finetuning["adam_epsilon"])
+    assert Finetuning(**finetuning) == Finetuning()
+
+
+def test_the_snippet_runs(tmp_path):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    environment = os.environ | {"GLUE_BENCH_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", block("python")], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "['add', 'concat', 'untied', 'none'" in done.stdout
+    assert (tmp_path / "runs/demo/leaderboard.md").exists()
+    assert "Loading weights" not in done.stderr
+
+
+def test_the_tree_names_every_room():
+    rooms = {p.name for p in (ROOT / "glue_bench").iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    assert all(f"{room}/" in README for room in rooms)
