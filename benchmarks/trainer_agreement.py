@@ -46,9 +46,7 @@ def train_and_score(cell: Cell, workspace: Workspace) -> dict[str, dict[str, flo
     """Scores of each validation split after the last epoch."""
     set_seed(cell.seed)
     task, tokenizer, settings = TASKS[cell.task], workspace.tokenizer(cell.arm), cell.hyperparameters
-    model = AutoModelForSequenceClassification.from_pretrained(
-        cell.arm.checkpoint, num_labels=task.num_labels
-    )
+    model = AutoModelForSequenceClassification.from_pretrained(cell.arm.checkpoint, num_labels=task.num_labels)
     splits = {
         name: as_dataset(frame, tokenizer, settings.max_length)
         for name, frame in workspace.data(cell.task).splits.items()

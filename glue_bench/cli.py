@@ -147,9 +147,6 @@ def main() -> None:
     except UserError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
 
 
 def _print_dry_run(summary: "Summary") -> None:

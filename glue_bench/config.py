@@ -239,7 +239,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 2e-5 as text; everyone who writes a learning rate means a number."""
+    """YAML as people mean it: 2e-5 is a number (YAML 1.1 reads text), and a key given twice is a mistake."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.YAMLError(f"{', '.join(twice)} given twice, line {node.start_mark.line + 1}")
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ class TokenisedSplit:
     offsets: np.ndarray
     labels: np.ndarray
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """Tokens of each example, special ones included."""
         return np.diff(self.offsets)

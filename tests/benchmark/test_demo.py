@@ -87,7 +87,10 @@ def bag_of_words_accuracy(task):
 
     def features(frame):
         columns = [frame["text_a"], frame["text_b"]] if "text_b" in frame else [frame["text_a"]]
-        return [" ".join(f"{i}{word}" for i, text in enumerate(row) for word in words(text)) for row in zip(*columns)]
+        return [
+            " ".join(f"{i}{word}" for i, text in enumerate(row) for word in words(text))
+            for row in zip(*columns, strict=True)
+        ]
 
     counter = CountVectorizer(token_pattern=r"\S+", binary=True)
     train, validation = frames["train"], frames[TASKS[task].validation_splits[0]]

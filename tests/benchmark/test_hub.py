@@ -64,16 +64,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
 
 
-def clone(
-    folder: Path, task: str = "rte", split: str = "train", names: tuple[str, ...] = (), **data: list
-) -> Path:
+def clone(folder: Path, task: str = "rte", split: str = "train", names: tuple[str, ...] = (), **data: list) -> Path:
     """Write one split as the dataset repository does; `names` go into the file's own ClassLabel."""
     path = folder / task / f"{split}-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     if names:
-        dataset = datasets.Dataset.from_dict(data).cast_column(
-            "label", datasets.ClassLabel(names=list(names))
-        )
+        dataset = datasets.Dataset.from_dict(data).cast_column("label", datasets.ClassLabel(names=list(names)))
         pq.write_table(dataset.data.table, path)
     else:
         pq.write_table(pa.table(data), path)

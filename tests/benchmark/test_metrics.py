@@ -163,9 +163,7 @@ def test_metric_for_an_unknown_task(tmp_path: Path) -> None:
 def test_collapsed_classes_score_zero_matthews(rows: int) -> None:
     logits = np.tile([0.0, 1.0], (rows, 1))
     assert is_collapsed("cola", logits)
-    assert (
-        score_logits("cola", logits, [0, 1] * (rows // 2) + [0] * (rows % 2))["matthews_correlation"] == 0.0
-    )
+    assert score_logits("cola", logits, [0, 1] * (rows // 2) + [0] * (rows % 2))["matthews_correlation"] == 0.0
 
 
 def test_pure_functions_import_without_the_slow_libraries() -> None:

@@ -106,9 +106,7 @@ def test_describe(write: Writer) -> None:
     assert [(row["rows"], row["status"], row["split"]) for row in missing] == [(0, "missing", "")]
 
 
-def test_complete_means_every_split_of_the_official_size(
-    write: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_complete_means_every_split_of_the_official_size(write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(str(write(dict(SMALL))))
     small = {"train": Split(file="train.tsv", rows=2), "test": Split(file="test.tsv", rows=1)}
     monkeypatch.setitem(TASKS, "rte", dataclasses.replace(TASKS["rte"], splits=small))

@@ -110,9 +110,7 @@ FIELD = st.text(st.characters(exclude_characters="\t\n", exclude_categories=("Cs
     st.booleans(),
     st.integers(0, 3),
 )
-def test_any_text_survives(
-    tmp_path: Path, content: list[tuple[str, str, str]], crlf: bool, blank: int
-) -> None:
+def test_any_text_survives(tmp_path: Path, content: list[tuple[str, str, str]], crlf: bool, blank: int) -> None:
     end = "\r\n" if crlf else "\n"
     lines = ["question1\tquestion2\tis_duplicate", *("\t".join(row) for row in content)]
     path = tmp_path / "train.tsv"

@@ -1,0 +1,216 @@
+"""Cells and their ids: what changes an id, what does not, and what is refused before any compute."""
+
+import re
+import shutil
+
+import pytest
+
+from glue_bench.benchmark.demo import generate
+from glue_bench.config import parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.sweep.plan import plan_cells, select
+from glue_bench.training.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+def plan(values):
+    experiment = parse_experiment(values)
+    return plan_cells(experiment, Workspace(experiment))
+
+
+def ids(values) -> list[str]:
+    return [planned.id for planned in plan(values)]
+
+
+@pytest.fixture
+def one(tiny):
+    """The id of the only cell of a tiny experiment, with changes."""
+
+    def one_id(**changes) -> str:
+        (found,) = ids(tiny(**{"arms": ["add"], "tasks": ["cola"]} | changes))
+        return found
+
+    return one_id
+
+
+@pytest.fixture
+def texts() -> tuple[str, ...]:
+    return tuple(generate("cola")["train"]["text_a"])
+
+
+# Ids
+
+
+def test_an_id_is_a_slug_and_a_hash(one):
+    assert re.fullmatch(r"add-cola-lr0\.001-s1-[0-9a-f]{12}", one())
+    assert re.fullmatch(r"a\.b-cola-lr2e-05-s7-[0-9a-f]{12}", one(
+        arms=[{"variant": "add", "name": "a.b"}], seeds=[7], finetuning={"learning_rates": [2e-5]}
+    ))  # fmt: skip
+
+
+def test_ids_are_stable_and_distinct(tiny):
+    values = tiny(arms=["add", "none"], seeds=[1, 2], finetuning={"learning_rates": [1e-3, 1.0000001e-3]})
+    found = ids(values)
+    assert found == ids(values)
+    assert len(set(found)) == len(found) == 16
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seeds": [2]},
+        {"arms": ["none"]},
+        {"arms": [{"variant": "none", "name": "add"}]},
+        {"arms": [{"variant": "add", "name": "other"}]},
+        {"tasks": ["stsb"]},
+        {"finetuning": {"learning_rates": [2e-3]}},
+        {"finetuning": {"learning_rates": [1.0000001e-3]}},
+        {"finetuning": {"epochs": 2}},
+        {"finetuning": {"batch_size": 8}},
+        {"finetuning": {"max_length": 16}},
+        {"finetuning": {"warmup_ratio": 0.1}},
+        {"finetuning": {"weight_decay": 0.0}},
+        {"finetuning": {"adam_epsilon": 1e-8}},
+        {"finetuning": {"clip_norm": 2.0}},
+        {"scratch": {"hidden_size": 32}},
+        {"scratch": {"hidden_dropout_prob": 0.0}},
+        {"scratch": {"vocab_size": 150}},
+    ],
+    ids=str,
+)
+def test_whatever_changes_the_outcome_changes_the_id(one, changes):
+    assert one(**changes) != one()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"name": "other"}, {"finetuning": {"tasks": {"cola": {"epochs": 1}}}}, {"finetuning": {"tasks": {"rte": {}}}}],
+    ids=str,
+)
+def test_what_does_not_change_the_outcome_keeps_the_id(one, changes):
+    assert one(**changes) == one()
+
+
+def test_other_arms_and_seeds_keep_the_id(tiny, one):
+    assert one() in ids(tiny(arms=["none", "add"], tasks=["cola"], seeds=[3, 1]))
+
+
+def test_options_are_part_of_the_identity(tiny):
+    def identity(options):
+        experiment = parse_experiment(tiny(arms=[{"variant": "add", "options": options}]))
+        return Workspace(experiment).identity(next(experiment.cells()))
+
+    assert identity({"x": 1}) != identity({"x": 2})
+
+
+def test_other_data_changes_the_id(one, small_demo):
+    before = one()
+    small_demo(validation=25)
+    assert one() != before
+
+
+def test_a_checkpoints_content_counts_and_its_folder_does_not(one, make_bert, texts, tmp_path):
+    first = make_bert("first", seed=0, texts=texts)
+    shutil.copytree(first, tmp_path / "moved")
+    other = make_bert("other", seed=1, texts=texts)
+    assert one(checkpoint=str(first)) == one(checkpoint=str(tmp_path / "moved"))
+    assert one(checkpoint=str(first)) != one(checkpoint=str(other))
+
+
+def test_the_configuration_of_a_checkpoint_counts(one, make_bert, texts):
+    first, other = make_bert("first", texts=texts), make_bert("other", texts=texts)
+    config = other / "config.json"
+    config.write_text(config.read_text().replace('"hidden_dropout_prob": 0.1', '"hidden_dropout_prob": 0.2'))
+    assert one(checkpoint=str(first)) != one(checkpoint=str(other))
+
+
+def test_a_tokenizer_counts_by_content(one, make_bert, texts):
+    folder = str(make_bert(texts=texts))
+    same, other = make_bert("same", texts=texts), make_bert("other", texts=texts[:10])
+    assert one(checkpoint=folder) == one(checkpoint=folder, tokenizer=str(same))
+    assert one(checkpoint=folder) != one(checkpoint=folder, tokenizer=str(other))
+
+
+def test_scratch_sizes_do_not_touch_cells_of_checkpoints(one, make_bert, texts):
+    folder = str(make_bert(texts=texts))
+    assert one(checkpoint=folder) == one(checkpoint=folder, scratch={"hidden_size": 64})
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"arms": ["untide"]}, "unknown variant 'untide' in arm 'untide'; did you mean 'untied'?"),
+        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' of variant 'add'"),
+        ({"data": "dmo"}, "unknown data source 'dmo'; did you mean 'demo'?"),
+        ({"data": "./nowhere"}, "folder ./nowhere does not exist"),
+        ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'"),
+        ({"finetuning": {"max_length": 33}}, "arm 'add', task 'cola': max_length 33 exceeds the 32 positions"),
+        ({"finetuning": {"tasks": {"stsb": {"max_length": 99}}}}, "task 'stsb': max_length 99 exceeds"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_input_is_refused(tiny, changes, said):
+    with pytest.raises(UserError) as caught:
+        plan(tiny(**changes))
+    assert said in str(caught.value)
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(tiny, make_bert, texts):
+    big, small = make_bert("big", texts=texts), make_bert("small", vocab_size=20)
+    with pytest.raises(UserError, match=r"arm 'add': the tokenizer has \d+ tokens but the checkpoint .* embeds 20"):
+        plan(tiny(checkpoint=str(small), tokenizer=str(big)))
+
+
+def test_a_length_beyond_the_checkpoints_positions_is_refused(tiny, make_bert, texts):
+    with pytest.raises(UserError, match=r"max_length 40 exceeds the 32 positions of '.*bert'; lower max_length"):
+        plan(tiny(checkpoint=str(make_bert(texts=texts)), finetuning={"max_length": 40}))
+
+
+def test_a_task_that_the_data_lacks_is_refused(tiny, tmp_path):
+    folder = tmp_path / "glue" / "RTE"
+    folder.mkdir(parents=True)
+    rows = "index\tsentence1\tsentence2\tlabel\n0\ta cat\ta dog\tentailment\n"
+    (folder / "train.tsv").write_text(rows)
+    with pytest.raises(UserError, match=r"has no cola; complete it, or set `tasks: \[rte\]`"):
+        plan(tiny(data=str(folder.parent), tasks=["rte", "cola"]))
+    with pytest.raises(UserError, match="task 'rte' has no train or no validation split"):
+        plan(tiny(data=str(folder.parent), tasks=["rte"]))
+
+
+# --only
+
+
+def chosen(tiny, *only):
+    cells = plan(tiny(arms=["add", "none"], seeds=[1, 2], finetuning={"learning_rates": [1e-3, 2e-5]}))
+    return [planned.cell.key for planned in select(cells, only)]
+
+
+def test_only_keeps_the_cells_that_match(tiny):
+    assert len(chosen(tiny)) == 16
+    found = chosen(tiny, "task=cola", "seed=2", "learning_rate=0.00002", "variant=none")
+    assert [(key["arm"], key["task"], key["learning_rate"], key["seed"]) for key in found] == [
+        ("none", "cola", 2e-5, 2)
+    ]
+    assert len(chosen(tiny, "task=cola", "task=stsb", "arm=add")) == 8
+    assert chosen(tiny, "learning_rate=2e-5") == chosen(tiny, "learning_rate=2e-05")
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("cola", "--only takes KEY=VALUE, not 'cola'; keys: arm, variant, task, learning_rate, seed"),
+        ("tasks=cola", "unknown key 'tasks' in --only; did you mean 'task'?"),
+        ("task=colla", "unknown task 'colla' in --only; did you mean 'cola'?"),
+        ("seed=9", "unknown seed '9' in --only; known: 1, 2"),
+        ("learning_rate=fast", "unknown learning_rate 'fast' in --only"),
+        ("arm=", "unknown arm ''"),
+    ],
+)
+def test_only_refuses_what_no_cell_has(tiny, condition, said):
+    with pytest.raises(UserError) as caught:
+        chosen(tiny, condition)
+    assert said in str(caught.value)

@@ -1,0 +1,257 @@
+"""A sweep in this process: what it writes, skips, survives and refuses."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from glue_bench.api import run
+from glue_bench.config import parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.store import REQUIRED_KEYS, Store
+from glue_bench.sweep import executors
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+@pytest.fixture
+def sweep(tiny, tmp_path):
+    """Run the tiny experiment, with changes, into the same folder each time."""
+
+    def run_it(only=(), dry_run=False, **changes):
+        console = Console(file=io.StringIO())
+        return run(tiny(**changes), results=tmp_path / "runs", only=only, dry_run=dry_run, console=console)
+
+    return run_it
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make cells of some arms raise; returns the switch and the list of cells that were started."""
+    finetune, started = executors.finetune, []
+
+    def switch(errors: dict[str, BaseException]) -> list[str]:
+        def perhaps(cell, start, tokens):
+            started.append(f"{cell.arm.name} {cell.task}")
+            if cell.arm.name in errors:
+                raise errors[cell.arm.name]
+            return finetune(cell, start, tokens)
+
+        monkeypatch.setattr(executors, "finetune", perhaps)
+        return started
+
+    return switch
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
+    summary = sweep()
+    assert (summary.planned, summary.skipped, summary.finished, summary.failed) == (4, 0, 4, {})
+    store = Store(summary.folder)
+    records = store.read_records()
+    assert {record["cell_id"] for record in records} == set(summary.waiting)
+    assert [state for _, state in store.states()] == ["done"] * 4
+    assert {path.name for path in summary.folder.iterdir()} == {
+        "failures", "leaderboard.csv", "leaderboard.md", "plan.json", "predictions", "records", "scores.csv",
+    }  # fmt: skip
+    for record in records:
+        assert set(record) >= REQUIRED_KEYS
+        assert set(store.read_predictions(record["cell_id"])) == {"validation", "test"}
+
+
+def test_a_record_says_where_it_comes_from(sweep):
+    summary = sweep(only=["task=cola", "arm=add"])
+    (record,) = Store(summary.folder).read_records()
+    assert record["cell"] == {"arm": "add", "variant": "add", "task": "cola", "learning_rate": 1e-3, "seed": 1}
+    assert record["data"]["source"] == "demo"
+    assert record["data"]["partial"] is True
+    assert record["hyperparameters"]["epochs"] == 1
+    environment = record["environment"]
+    assert {"torch", "transformers", "tokenizers", "numpy"} <= set(environment["packages"])
+    assert {"glue_bench", "git_commit", "python", "device", "threads"} <= set(environment)
+    assert record["graft_is_exact"] is None
+
+
+def test_grafts_say_whether_they_are_exact(sweep, make_bert):
+    from glue_bench.benchmark.demo import generate
+
+    folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
+    summary = sweep(checkpoint=str(folder), arms=["add", "concat", "none"], tasks=["cola"])
+    found = {record["cell"]["arm"]: record for record in Store(summary.folder).read_records()}
+    assert {arm: record["origin"] for arm, record in found.items()} == {
+        "add": "pretrained", "concat": "grafted", "none": "grafted",
+    }  # fmt: skip
+    assert {arm: record["graft_is_exact"] for arm, record in found.items()} == {
+        "add": None, "concat": True, "none": False,
+    }  # fmt: skip
+    assert len({record["checkpoint"]["digest"] for record in found.values()}) == 1
+
+
+def test_finished_cells_are_skipped(sweep, failing):
+    first = sweep(only=["task=cola"])
+    started = failing({})
+    before = contents(first.folder / "records")
+    second = sweep()
+    assert (second.planned, second.skipped, second.finished) == (4, 2, 2)
+    assert started == ["add stsb", "none stsb"]
+    after = contents(first.folder / "records")
+    assert {name: after[name] for name in before} == before
+    written = contents(first.folder)
+    third = sweep()
+    assert (third.skipped, third.finished, third.waiting) == (4, 0, ())
+    assert contents(first.folder) == written
+
+
+def test_a_record_whose_settings_changed_is_kept_and_left_out(sweep):
+    first = sweep(arms=["add"], tasks=["cola"])
+    second = sweep(arms=["add"], tasks=["cola"], finetuning={"epochs": 2})
+    assert second.finished == 1
+    assert len(Store(first.folder).read_records()) == 2
+    assert len(Store(first.folder).states()) == 1
+
+
+def test_a_failing_cell_does_not_end_the_sweep(sweep, failing):
+    started = failing({"add": RuntimeError("out of luck")})
+    summary = sweep()
+    assert started == ["add cola", "none cola", "add stsb", "none stsb"]
+    assert summary.finished == 2
+    assert set(summary.failed.values()) == {"RuntimeError: out of luck"}
+    store = Store(summary.folder)
+    assert sorted(state for _, state in store.states()) == ["done", "done", "failed", "failed"]
+    failures = store.read_failures()
+    assert {failure["cell_id"] for failure in failures} == set(summary.failed)
+    for failure in failures:
+        assert "Traceback (most recent call last)" in failure["traceback"]
+        assert "raise errors[cell.arm.name]" in failure["traceback"]
+        assert failure["arm"] == "add"
+
+
+def test_a_failed_cell_is_tried_again_and_its_failure_forgotten(sweep, failing):
+    failing({"add": RuntimeError("out of luck")})
+    folder = sweep().folder
+    failing({})
+    summary = sweep()
+    assert (summary.skipped, summary.finished, summary.failed) == (2, 2, {})
+    assert list((folder / "failures").iterdir()) == []
+    assert {state for _, state in Store(folder).states()} == {"done"}
+
+
+def test_a_diverging_cell_is_a_failure(sweep):
+    summary = sweep(arms=["add"], tasks=["stsb"], finetuning={"learning_rates": [1e30], "clip_norm": 1e30})
+    (error,) = summary.failed.values()
+    assert error.startswith("NonFiniteLossError: ") or "diverged" in error
+    assert Store(summary.folder).read_records() == []
+
+
+def test_ctrl_c_keeps_finished_cells_and_the_next_run_goes_on(sweep, failing):
+    whole = contents(sweep(name="whole").folder)
+    failing({"none": KeyboardInterrupt()})
+    summary = sweep()
+    assert summary.interrupted
+    assert (summary.finished, summary.failed) == (1, {})
+    kept = contents(summary.folder / "records")
+    assert len(kept) == 1
+    failing({})
+    again = sweep()
+    assert (again.skipped, again.finished, again.interrupted) == (1, 3, False)
+    now = contents(summary.folder)
+    assert {name: now[f"records/{name}"] for name in kept} == kept
+    for name, content in whole.items():
+        if name.startswith("predictions/") or name.endswith(".csv"):
+            assert now[name] == content
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(sweep, tmp_path, failing):
+    started = failing({})
+    summary = sweep(only=["arm=none"], dry_run=True)
+    assert [cell_id.split("-lr")[0] for cell_id in summary.waiting] == ["none-cola", "none-stsb"]
+    assert not started
+    assert not (tmp_path / "runs").exists()
+
+
+def test_only_still_plans_the_whole_experiment(sweep):
+    summary = sweep(only=["task=cola", "arm=add"])
+    assert summary.planned == 1
+    states = Store(summary.folder).states()
+    assert sorted(state for _, state in states) == ["done", "missing", "missing", "missing"]
+
+
+def test_the_plan_hides_where_the_data_is(sweep):
+    plan = json.loads((sweep(only=["task=cola", "arm=add"]).folder / "plan.json").read_text())
+    assert plan["data_source"] == "demo"
+    assert "data" not in plan["config"]
+    assert set(plan["cells"][0]) == {"cell_id", "origin", "arm", "variant", "task", "learning_rate", "seed"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"arms": ["untide"]}, {"finetuning": {"max_length": 33}}, {"data": "nowhere/"}, {"checkpoint": "./nowhere"}],
+    ids=str,
+)
+def test_bad_input_ends_before_anything_is_written(sweep, tmp_path, changes):
+    with pytest.raises(UserError):
+        sweep(**changes)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_results_folder_that_cannot_be_written_is_refused_before_any_cell(sweep, tmp_path, failing):
+    started = failing({})
+    (tmp_path / "runs").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot write results to .* choose another folder with --results"):
+        sweep()
+    assert not started
+
+
+def test_run_takes_a_file_a_mapping_or_an_experiment(tiny, tmp_path, write_yaml):
+    values = tiny()
+    plans = [
+        run(given, results=tmp_path, dry_run=True).waiting
+        for given in (write_yaml(values), values, parse_experiment(values))
+    ]
+    assert plans[0] == plans[1] == plans[2]
+    for given in (values, parse_experiment(values), write_yaml(values)):
+        with pytest.raises(UserError, match="does not exist"):
+            run(given, data="./elsewhere", results=tmp_path, dry_run=True)
+
+
+def test_progress_names_every_cell(tiny, tmp_path, failing):
+    failing({"none": RuntimeError("[bold]no markup")})
+    for terminal in (False, True):
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+        run(tiny(name=f"t{terminal}"), results=tmp_path, console=console)
+        shown = console.file.getvalue()
+        assert "add on cola, rate 0.001, seed 1" in shown
+        if not terminal:
+            assert shown.splitlines()[1].endswith("FAILED RuntimeError: [bold]no markup")
+            assert len(shown.splitlines()) == 4
+
+
+def test_predictions_are_those_of_the_record(sweep):
+    from glue_bench.benchmark.demo import generate
+    from glue_bench.benchmark.metrics import score_logits
+
+    store = Store(sweep(only=["task=stsb"]).folder)
+    for record in store.read_records():
+        logits = store.read_predictions(record["cell_id"])["validation"]
+        expected = generate("stsb")["validation"]["label"].to_numpy()
+        assert np.isfinite(logits).all()
+        assert record["scores"]["validation"] == score_logits("stsb", logits, expected)
+
+
+def test_a_full_disk_is_one_message_and_keeps_what_is_finished(sweep, monkeypatch):
+    kept = sweep(only=["arm=add", "task=cola"])
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write_record", full)
+        with pytest.raises(UserError, match="No space left on device; earlier cells are kept"):
+            sweep()
+    assert len(Store(kept.folder).read_records()) == 1
+    assert sweep().finished == 3

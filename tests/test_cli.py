@@ -1,0 +1,283 @@
+"""The command line: what it prints, where, and its exit statuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from glue_bench import cli
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def glue_bench(monkeypatch, capsys):
+    """`glue-bench` with these words after it."""
+
+    def call(*words) -> Said:
+        monkeypatch.setattr(sys, "argv", ["glue-bench", *map(str, words)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        return Said(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def refused(glue_bench):
+    """What is said about bad input: one message, exit status 2, no traceback."""
+
+    def call(*words) -> str:
+        said = glue_bench(*words)
+        assert said.status == 2, said
+        assert said.err.count("error: ") == 1
+        assert "Traceback" not in said.err
+        assert said.out == ""
+        return said.err.partition("error: ")[2]
+
+    return call
+
+
+@pytest.fixture
+def config(tiny, write_yaml) -> Path:
+    return write_yaml(tiny(tasks=["cola"]))
+
+
+@pytest.fixture
+def finished(glue_bench, config, tmp_path) -> Path:
+    """The folder of a finished experiment."""
+    assert glue_bench("run", config, "--results", tmp_path / "runs").status == 0
+    return tmp_path / "runs" / "tiny"
+
+
+def make_fail(monkeypatch, error: BaseException) -> None:
+    """Every cell of the arm `none` raises."""
+    from glue_bench.sweep import executors
+
+    finetune = executors.finetune
+
+    def perhaps(cell, start, tokens):
+        if cell.arm.name == "none":
+            raise error
+        return finetune(cell, start, tokens)
+
+    monkeypatch.setattr(executors, "finetune", perhaps)
+
+
+# run
+
+
+def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_path):
+    said = glue_bench("run", config, "--results", tmp_path / "runs")
+    assert said.status == 0
+    assert "# Leaderboard: tiny" in said.out
+    assert "2 cells run, 0 were done before, 0 failed, 0 left" in said.out
+    assert f"results: {tmp_path / 'runs' / 'tiny'}" in said.out
+    assert "[2/2] none on cola" in said.err
+    again = glue_bench("run", config, "--results", tmp_path / "runs")
+    assert again.status == 0
+    assert "0 cells run, 2 were done before, 0 failed, 0 left" in again.out
+
+
+def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, config, tmp_path, monkeypatch):
+    make_fail(monkeypatch, RuntimeError("out of luck"))
+    said = glue_bench("run", config, "--results", tmp_path)
+    assert said.status == 1
+    assert "1 cells run, 0 were done before, 1 failed, 0 left" in said.out
+    assert "failed: none-cola-lr0.001-s1-" in said.err
+    assert "RuntimeError: out of luck" in said.err
+    assert "Traceback" not in said.err
+    status = glue_bench("status", tmp_path / "tiny")
+    assert "failed: none-cola-lr0.001-s1-" in status.out
+    assert "RuntimeError: out of luck" in status.out
+
+
+def test_ctrl_c_in_a_cell_keeps_the_finished_ones(glue_bench, config, tmp_path, monkeypatch):
+    make_fail(monkeypatch, KeyboardInterrupt())
+    said = glue_bench("run", config, "--results", tmp_path)
+    assert said.status == 130
+    assert "1 cells run, 0 were done before, 0 failed, 1 left" in said.out
+    assert "interrupted: finished cells are kept" in said.err
+
+
+def test_ctrl_c_before_any_cell(glue_bench, config, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glue_bench.sweep.run.plan_cells", interrupt)
+    said = glue_bench("run", config, "--results", tmp_path)
+    assert said.status == 130
+    assert "Traceback" not in said.err
+
+
+def test_a_dry_run_lists_cells_and_writes_nothing(glue_bench, config, tmp_path):
+    said = glue_bench("run", config, "--results", tmp_path / "runs", "--only", "arm=none", "--dry-run")
+    assert said.status == 0
+    first, last = said.out.splitlines()
+    assert first.startswith("none-cola-lr0.001-s1-")
+    assert last == f"would run 1 of 1 cells, 0 are done, in {tmp_path / 'runs' / 'tiny'}"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_is_taken_from_the_command_line(refused, config, tmp_path):
+    said = refused("run", config, "--data", "dem", "--results", tmp_path)
+    assert said.startswith("unknown data source 'dem'; did you mean 'demo'?")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tasks": ["colla"]}, "unknown task 'colla'; did you mean 'cola'?"),
+        ({"arms": ["conct"]}, "unknown variant 'conct' in arm 'conct'; did you mean 'concat'?"),
+        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' of variant 'add'"),
+        ({"finetuning": {"epoch": 3}}, "unknown key 'epoch' in finetuning; did you mean 'epochs'?"),
+        ({"seeds": "all"}, "seeds: input should be a valid list, not 'all'"),
+        ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'; give a folder"),
+        ({"data": "./nowhere"}, "folder ./nowhere does not exist; give hub, demo or the path of a folder"),
+        ({"finetuning": {"max_length": 64}}, "max_length 64 exceeds the 32 positions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_mistake_in_the_experiment_is_one_message(refused, tiny, write_yaml, tmp_path, changes, said):
+    assert said in refused("run", write_yaml(tiny(**changes)), "--results", tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_hub_out_of_reach_says_how_to_give_a_folder(refused, tiny, write_yaml, tmp_path, monkeypatch):
+    def unreachable(*_, **__):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    said = refused("run", write_yaml(tiny(checkpoint="someone/some-bert")), "--results", tmp_path)
+    assert "the hub cannot be reached" in said
+    assert "give the folder of a downloaded copy instead" in said
+
+
+def test_a_checkpoint_without_weights_is_refused(refused, tiny, write_yaml, tmp_path):
+    (tmp_path / "empty").mkdir()
+    said = refused("run", write_yaml(tiny(checkpoint=str(tmp_path / "empty"))), "--results", tmp_path)
+    assert "has no config.json" in said
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(refused, tiny, write_yaml, make_bert, tmp_path):
+    words = make_bert("words", texts=("the quick brown fox jumps over the lazy dog",))
+    values = tiny(checkpoint=str(make_bert("small", vocab_size=20)), tokenizer=str(words))
+    said = refused("run", write_yaml(values), "--results", tmp_path)
+    assert "embeds 20; give the tokenizer it was trained with" in said
+
+
+def test_a_results_folder_that_cannot_be_written_is_refused(refused, config, tmp_path):
+    (tmp_path / "file").write_text("")
+    said = refused("run", config, "--results", tmp_path / "file")
+    assert "cannot write results to" in said
+    assert "choose another folder with --results" in said
+
+
+@pytest.mark.parametrize("verb", ["status", "leaderboard"])
+def test_a_folder_without_an_experiment_is_refused(refused, finished, tmp_path, verb):
+    assert "no experiment in" in refused(verb, tmp_path / "nowhere")
+    assert "it holds experiments: tiny" in refused(verb, finished.parent)
+
+
+def test_a_missing_file_only_and_source_are_refused(refused, config, tmp_path):
+    assert "cannot read experiment file" in refused("run", tmp_path / "none.yaml")
+    assert "unknown task 'colla' in --only" in refused("run", config, "--only", "task=colla", "--results", tmp_path)
+    assert "unknown data source" in refused("data", "nothing")
+
+
+@pytest.mark.parametrize(
+    "words", [["rnu"], ["run"], ["run", "x.yaml", "--resluts", "y"], ["status", "a", "b"]], ids=str
+)
+def test_words_that_are_no_command_are_refused(glue_bench, words):
+    said = glue_bench(*words)
+    assert said.status == 2
+    assert "Traceback" not in said.err
+
+
+# status and leaderboard
+
+
+def test_status_says_what_is_done_failed_and_missing(glue_bench, config, tmp_path):
+    glue_bench("run", config, "--results", tmp_path, "--only", "arm=add")
+    said = glue_bench("status", tmp_path / "tiny")
+    rows = [line.split() for line in said.out.splitlines()]
+    assert rows[:3] == [["arm", "done", "failed", "missing"], ["add", "1", "0", "0"], ["none", "0", "0", "1"]]
+    assert said.out.splitlines()[-1] == f"1 of 2 cells done in {tmp_path / 'tiny'}"
+
+
+def test_the_leaderboard_is_recomputed_in_every_format(glue_bench, finished, tmp_path):
+    assert glue_bench("leaderboard", finished).out == (finished / "leaderboard.md").read_text()
+    assert glue_bench("leaderboard", finished, "--format", "csv").out == (finished / "leaderboard.csv").read_text()
+    document = json.loads(glue_bench("leaderboard", finished, "--format", "json").out)
+    assert [row["arm"] for row in document["rows"]] == ["add", "none"]
+    file = tmp_path / "board.csv"
+    said = glue_bench("leaderboard", finished, "--format", "csv", "-o", file)
+    assert said == (0, "", "")
+    assert file.read_text() == (finished / "leaderboard.csv").read_text()
+
+
+def test_bad_formats_and_files_are_refused(refused, finished, tmp_path):
+    assert "unknown format 'cvs'; did you mean 'csv'?" in refused("leaderboard", finished, "--format", "cvs")
+    assert "cannot write" in refused("leaderboard", finished, "-o", tmp_path / "no" / "board.md")
+
+
+def test_a_damaged_record_is_named(refused, finished):
+    (next((finished / "records").iterdir())).write_text("{")
+    assert "not valid JSON" in refused("leaderboard", finished)
+
+
+# What is there
+
+
+def test_variants_and_tasks_are_listed(glue_bench):
+    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.model.variants import VARIANTS
+
+    variants, tasks = glue_bench("variants"), glue_bench("tasks")
+    assert [line.split()[0] for line in variants.out.splitlines()[1:]] == list(VARIANTS)
+    assert [line.split()[0] for line in tasks.out.splitlines()[1:]] == list(TASKS)
+    assert all(variant.summary in variants.out for variant in VARIANTS.values())
+    assert "matthews_correlation" in tasks.out
+    assert "392702" in tasks.out
+
+
+def test_data_shows_every_split(glue_bench):
+    said = glue_bench("data", "demo")
+    assert said.status == 0
+    assert [line.split()[:3] for line in said.out.splitlines() if line.startswith("rte")] == [
+        ["rte", "train", "48"],
+        ["rte", "validation", "24"],
+        ["rte", "test", "12"],
+    ]
+    assert said.out.splitlines()[-1].startswith("demo: cola, sst2")
+
+
+def test_help_names_every_verb(glue_bench):
+    said = glue_bench("--help")
+    assert said.status == 0
+    assert all(verb in said.out for verb in ("run", "status", "leaderboard", "data", "variants", "tasks"))
+    assert "--dry-run" in glue_bench("run", "--help").out
+
+
+def test_the_installed_command_says_one_line_about_a_mistake(tmp_path):
+    command = [str(Path(sys.executable).with_name("glue-bench")), "status", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no experiment in")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,264 @@
+"""The experiment file: what it means, and what is said about a mistake in it."""
+
+from pathlib import Path
+
+import pytest
+
+from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.config import Experiment, load_experiment, parse_experiment
+from glue_bench.errors import UserError
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add"]}
+
+
+def parsed(**changes) -> Experiment:
+    return parse_experiment(MINIMAL | changes)
+
+
+def refused(**changes) -> str:
+    """What is said about the minimal experiment with these changes."""
+    with pytest.raises(UserError) as caught:
+        parse_experiment(MINIMAL | changes, "my.yaml")
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith("my.yaml: ") for line in lines)
+    return str(caught.value)
+
+
+# What a file means
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_shipped_experiments_load(path):
+    experiment = load_experiment(path)
+    assert experiment.name == path.stem
+    assert list(experiment.cells())
+
+
+def test_defaults_are_tupes_table_2():
+    experiment = parsed()
+    settings = experiment.finetuning
+    assert experiment.tasks == list(TRAINABLE)
+    assert experiment.seeds == [1, 2, 3, 4, 5]
+    assert settings.learning_rates == [2e-5, 3e-5, 4e-5, 5e-5]
+    assert (settings.epochs, settings.batch_size) == (10, 32)
+    assert (settings.warmup_ratio, settings.weight_decay, settings.clip_norm) == (0.06, 0.01, 1.0)
+    assert settings.adam_epsilon == 1e-6
+
+
+def test_cells_are_the_product_of_tasks_rates_seeds_and_arms_in_this_order():
+    experiment = parsed(
+        arms=["add", "none"], tasks=["rte", "cola"], seeds=[7, 3], finetuning={"learning_rates": [2e-5, 1e-5]}
+    )
+    keys = [(cell.task, cell.hyperparameters.learning_rate, cell.seed, cell.arm.name) for cell in experiment.cells()]
+    assert len(keys) == 16
+    assert keys[:5] == [
+        ("rte", 2e-5, 7, "add"),
+        ("rte", 2e-5, 7, "none"),
+        ("rte", 2e-5, 3, "add"),
+        ("rte", 2e-5, 3, "none"),
+        ("rte", 1e-5, 7, "add"),
+    ]
+    assert [key[0] for key in keys] == ["rte"] * 8 + ["cola"] * 8
+
+
+def test_per_task_settings_take_the_place_of_shared_ones():
+    own = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 8, "max_length": 16}
+    finetuning = {"learning_rates": [1e-5, 2e-5], "epochs": 5, "tasks": {"rte": own, "cola": {"epochs": 2}}}
+    cells = list(parsed(tasks=["rte", "cola", "mrpc"], seeds=[1], finetuning=finetuning).cells())
+    settled = {(c.task, c.hyperparameters.learning_rate): c.hyperparameters for c in cells}
+    assert set(settled) == {("rte", 1e-4), ("cola", 1e-5), ("cola", 2e-5), ("mrpc", 1e-5), ("mrpc", 2e-5)}
+    rte = settled["rte", 1e-4]
+    assert (rte.epochs, rte.batch_size, rte.max_length, rte.clip_norm) == (3, 8, 16, 1.0)
+    assert (settled["cola", 1e-5].epochs, settled["cola", 1e-5].batch_size) == (2, 32)
+    assert settled["mrpc", 1e-5].epochs == 5
+
+
+def test_an_arm_is_named_after_its_variant():
+    arms = parsed(arms=["add", {"variant": "none", "name": "floor"}, {"variant": "concat"}]).arms
+    assert [(arm.name, arm.variant) for arm in arms] == [("add", "add"), ("floor", "none"), ("concat", "concat")]
+
+
+def test_arms_inherit_checkpoint_revision_and_tokenizer_together():
+    arms = [
+        "add",
+        {"variant": "none", "tokenizer": "own"},
+        {"variant": "concat", "checkpoint": "elsewhere"},
+        {"variant": "untied", "revision": "r2"},
+    ]
+    shared = {"checkpoint": "base", "revision": "r1", "tokenizer": "words"}
+    found = [(a.checkpoint, a.revision, a.tokenizer) for a in parsed(**shared, arms=arms).arms]
+    assert found == [
+        ("base", "r1", "words"),
+        ("base", "r1", "own"),
+        ("elsewhere", None, None),
+        ("base", "r2", "words"),
+    ]
+
+
+def test_an_experiment_is_immutable():
+    experiment = parsed()
+    with pytest.raises(ValueError, match="frozen"):
+        experiment.name = "y"
+
+
+# Files
+
+
+@pytest.mark.parametrize("text", ["2e-5", "2E-5", "2.e-5", ".2e-4", "2.0e-5", "+2e-5", "0.00002"])
+def test_a_learning_rate_may_be_written_any_way(write_yaml, text):
+    path = write_yaml(
+        f"{{name: x, data: demo, checkpoint: scratch, arms: [add], finetuning: {{learning_rates: [{text}]}}}}"
+    )
+    assert load_experiment(path).finetuning.learning_rates == pytest.approx([2e-5])
+
+
+def test_words_with_an_e_stay_words(write_yaml):
+    path = write_yaml("{name: 2e-5x, data: e5, checkpoint: scratch, arms: [add]}")
+    assert (load_experiment(path).name, load_experiment(path).data) == ("2e-5x", "e5")
+
+
+def test_data_takes_the_place_of_the_files_own(write_yaml):
+    assert load_experiment(write_yaml(MINIMAL), data="hub").data == "hub"
+    without = {key: value for key, value in MINIMAL.items() if key != "data"}
+    assert load_experiment(write_yaml(without), data="hub").data == "hub"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("arms: [add", "not valid YAML"),
+        ("a: b: c", "line 1"),
+        ("seeds: 2024-13-45", "not valid YAML"),
+        ("", "expected an experiment with keys name, data, arms"),
+        ("- add", "expected an experiment with keys"),
+        ("just words", "expected an experiment with keys"),
+    ],
+)
+def test_a_file_that_is_no_experiment(write_yaml, text, said):
+    path = write_yaml(text)
+    with pytest.raises(UserError, match=said) as caught:
+        load_experiment(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read experiment file '.*none.yaml': No such file"):
+        load_experiment(tmp_path / "none.yaml")
+    with pytest.raises(UserError, match="Is a directory"):
+        load_experiment(tmp_path)
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="not valid YAML"):
+        load_experiment(binary)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sedes": [1]}, "unknown key 'sedes'; did you mean 'seeds'?"),
+        ({"zzz": 1}, "unknown key 'zzz'; known: name, data, arms"),
+        ({"finetuning": {"epoch": 1}}, "unknown key 'epoch' in finetuning; did you mean 'epochs'?"),
+        (
+            {"finetuning": {"tasks": {"rte": {"learning_rate": [1e-5]}}}},
+            "unknown key 'learning_rate' in finetuning.tasks.rte; did you mean 'learning_rates'?",
+        ),
+        ({"scratch": {"hidden": 8}}, "unknown key 'hidden' in scratch; did you mean 'hidden_size'?"),
+        (
+            {"arms": ["add", {"variant": "none", "tokeniser": "t"}]},
+            "unknown key 'tokeniser' in arms.1; did you mean 'tokenizer'?",
+        ),
+        ({"tasks": ["colla"]}, "tasks: unknown task 'colla'; did you mean 'cola'?"),
+        ({"tasks": ["ax"]}, "unknown task 'ax'; known: cola"),
+        ({"finetuning": {"tasks": {"mnlii": {}}}}, "unknown task 'mnlii'; did you mean 'mnli'?"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(changes, said):
+    assert said in refused(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": "1"}, "seeds: input should be a valid list, not '1'"),
+        ({"seeds": ["1"]}, "seeds.0: input should be a valid integer, not '1'"),
+        ({"seeds": [1.5]}, "seeds.0: input should be a valid integer, not 1.5"),
+        ({"seeds": [True]}, "seeds.0: input should be a valid integer"),
+        ({"name": 3}, "name: input should be a valid string, not 3"),
+        ({"data": 5}, "data: input should be a valid string, not 5"),
+        ({"arms": "add"}, "arms: input should be a valid list, not 'add'"),
+        ({"arms": [1]}, "arms.0: input should be a valid dictionary"),
+        ({"arms": [{"variant": "add", "options": ["x"]}]}, "arms.0.options: input should be a valid dictionary"),
+        ({"finetuning": None}, "finetuning: input should be a valid dictionary"),
+        ({"finetuning": {"learning_rates": 2e-5}}, "finetuning.learning_rates: input should be a valid list"),
+        ({"finetuning": {"learning_rates": ["fast"]}}, "learning_rates.0: input should be a valid number, not 'fast'"),
+        ({"finetuning": {"epochs": "3"}}, "finetuning.epochs: input should be a valid integer, not '3'"),
+        ({"finetuning": {"tasks": ["rte"]}}, "finetuning.tasks: input should be a valid dictionary"),
+        ({1: 2}, "keys should be strings"),
+    ],
+)
+def test_a_wrong_type_is_refused_with_its_place(changes, said):
+    with pytest.raises(UserError) as caught:
+        parse_experiment(MINIMAL | changes)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0, not -1"),
+        ({"seeds": [2**32]}, "seeds.0: input should be less than"),
+        ({"seeds": []}, "seeds: list should have at least 1 item"),
+        ({"arms": []}, "arms: list should have at least 1 item"),
+        ({"tasks": []}, "tasks: list should have at least 1 item"),
+        ({"finetuning": {"learning_rates": []}}, "learning_rates: list should have at least 1 item"),
+        ({"finetuning": {"tasks": {"rte": {"learning_rates": []}}}}, "rte.learning_rates: list should have at least"),
+        ({"finetuning": {"learning_rates": [0]}}, "learning_rates.0: input should be greater than 0"),
+        ({"finetuning": {"learning_rates": [float("inf")]}}, "learning_rates.0: input should be a finite number"),
+        ({"finetuning": {"epochs": 0}}, "finetuning.epochs: input should be greater than 0, not 0"),
+        ({"finetuning": {"max_length": 3}}, "finetuning.max_length"),
+        ({"scratch": {"hidden_size": 10, "num_attention_heads": 3}}, "hidden_size 10 is not a multiple of"),
+        ({"name": "a/b"}, "name: string should match pattern"),
+        ({"checkpoint": ""}, "arms.0.checkpoint: string should have at least 1 character"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(changes, said):
+    assert said in refused(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"arms": ["add", "none", "add"]}, "arms: names must differ; given twice: add"),
+        ({"seeds": [1, 2, 1]}, "seeds: values must differ; given twice: 1"),
+        ({"tasks": ["rte", "rte"]}, "tasks: values must differ; given twice: rte"),
+        ({"finetuning": {"learning_rates": [2e-5, 2e-5]}}, "learning_rates: values must differ; given twice: 2e-05"),
+    ],
+)
+def test_duplicates_are_refused(changes, said):
+    assert said in refused(**changes)
+
+
+@pytest.mark.parametrize("key", ["name", "data", "arms"])
+def test_a_missing_key_is_named(key):
+    with pytest.raises(UserError, match=f"missing key '{key}'"):
+        parse_experiment({k: v for k, v in MINIMAL.items() if k != key})
+
+
+def test_an_arm_without_a_checkpoint_is_named():
+    with pytest.raises(UserError, match=r"missing key 'arms.0.checkpoint'"):
+        parse_experiment({"name": "x", "data": "demo", "arms": ["add"]})
+
+
+def test_every_mistake_is_listed():
+    assert len(refused(seeds="1", tasks=["colla"], zzz=1).splitlines()) == 3
+
+
+def test_a_key_given_twice_is_refused(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("name: a\ndata: demo\nname: b\n")
+    with pytest.raises(UserError, match="name given twice"):
+        load_experiment(path)

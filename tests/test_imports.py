@@ -1,0 +1,82 @@
+"""The rooms import in one direction, and what is light stays light."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "transformers", "datasets", "evaluate", "accelerate", "pandas", "sklearn", "scipy")
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_rooms_import_in_one_direction(capsys, monkeypatch):
+    from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+    monkeypatch.chdir(ROOT)
+    status = lint_imports(no_cache=True)
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = f"import sys, glue_bench, glue_bench.cli; print([m for m in {HEAVY} if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+def test_tables_are_made_without_torch():
+    code = "import sys, glue_bench; glue_bench.leaderboard; print('torch' in sys.modules)"
+    assert python(code) == "False"
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["", "import glue_bench.leaderboard", "import glue_bench.leaderboard.table", "glue_bench.leaderboard"],
+    ids=["before", "after the room", "after its table", "after itself"],
+)
+def test_leaderboard_is_a_function_whatever_was_imported_before(first, tmp_path):
+    code = f"""
+import glue_bench
+{first}
+try:
+    glue_bench.leaderboard({str(tmp_path)!r})
+except glue_bench.errors.UserError as error:
+    print(error)
+"""
+    assert "no records/ in it" in python(code)
+
+
+def test_the_public_names():
+    import glue_bench
+    from glue_bench.api import run
+    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.model.variants import VARIANTS
+
+    assert glue_bench.run is run
+    assert glue_bench.TASKS is TASKS
+    assert glue_bench.VARIANTS is VARIANTS
+    assert set(dir(glue_bench)) >= {"TASKS", "VARIANTS", "leaderboard", "run"}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = glue_bench.nothing
+
+
+def test_help_answers_within_half_a_second():
+    command = [str(Path(sys.executable).with_name("glue-bench")), "--help"]
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert "leaderboard" in done.stdout
+        return time.perf_counter() - began
+
+    # The fastest of several: what the program needs, not what else the machine is doing.
+    assert min(seconds() for _ in range(6)) <= 0.5

@@ -1,0 +1,174 @@
+"""Tokenised tasks: what the tokenizer says, made once, read from the disk."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from glue_bench.benchmark.schema import TaskData
+from glue_bench.training import tokens
+from glue_bench.training.tokenizers import train_tokenizer
+from glue_bench.training.tokens import cache_folder, tokenise
+
+FIRST = ["the old cat", "a dog chased the tall old goose again today", "anna ?", "the goose"]
+SECOND = ["a dog", "the cat", "was the old cat chased by the lazy dog again ?", "today"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(FIRST + SECOND, 90)
+
+
+def pairs(labels=(0, 1, 1, 0)) -> TaskData:
+    frame = pd.DataFrame({"text_a": FIRST, "text_b": SECOND, "label": labels})
+    test = frame.iloc[:2].assign(label=np.array([-1, -1], dtype=frame["label"].dtype))
+    return TaskData("rte", "tsv", {"train": frame, "validation": frame.iloc[:3], "test": test})
+
+
+def single() -> TaskData:
+    return TaskData("cola", "tsv", {"train": pd.DataFrame({"text_a": FIRST, "label": [0, 1, 1, 0]})})
+
+
+class Counting:
+    """A tokenizer that counts its calls."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.calls = tokenizer, 0
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+    def __call__(self, *arguments, **options):
+        self.calls += 1
+        return self.tokenizer(*arguments, **options)
+
+
+@pytest.mark.parametrize("data", [pairs(), single()], ids=["pairs", "single"])
+def test_every_example_is_what_the_tokenizer_makes_of_it(tokenizer, data):
+    made = tokenise(data, tokenizer, 32)
+    assert made.padding_id == tokenizer.pad_token_id
+    assert set(made.splits) == set(data.splits)
+    for name, frame in data.splits.items():
+        split = made.splits[name]
+        assert len(split) == len(frame)
+        np.testing.assert_array_equal(split.labels, frame["label"])
+        for row, texts in enumerate(frame.drop(columns="label").itertuples(index=False)):
+            expected = tokenizer(*texts, return_token_type_ids=True)
+            place = slice(split.offsets[row], split.offsets[row + 1])
+            assert split.ids[place].tolist() == expected["input_ids"]
+            assert split.segments[place].tolist() == expected["token_type_ids"]
+            assert split.lengths[row] == len(expected["input_ids"])
+
+
+def test_arrays_are_memory_mapped_and_small(tokenizer):
+    split = tokenise(pairs(), tokenizer, 32).splits["train"]
+    for array in (split.ids, split.segments, split.offsets, split.labels):
+        assert isinstance(array, np.memmap)
+        assert not array.flags.writeable
+    assert (split.ids.dtype, split.segments.dtype, split.labels.dtype) == (np.int32, np.uint8, np.int64)
+
+
+def test_scores_stay_numbers(tokenizer):
+    made = tokenise(pairs(labels=(0.0, 2.5, 5.0, 3.8)), tokenizer, 32)
+    assert made.splits["train"].labels.dtype == np.float32
+    np.testing.assert_allclose(made.splits["train"].labels, [0, 2.5, 5, 3.8])
+
+
+@pytest.mark.parametrize("length", [6, 9, 12])
+def test_the_longer_text_of_a_pair_is_cut_first(tokenizer, length):
+    split = tokenise(pairs(), tokenizer, length).splits["train"]
+    for row in range(len(split)):
+        place = slice(split.offsets[row], split.offsets[row + 1])
+        whole = [len(tokenizer(texts[row], add_special_tokens=False)["input_ids"]) for texts in (FIRST, SECOND)]
+        specials = (2, 1)  # [CLS] first [SEP], second [SEP]
+        kept = [split.segments[place].tolist().count(segment) - specials[segment] for segment in (0, 1)]
+        assert sum(kept) == min(sum(whole), length - 3)
+        for mine, other in ((0, 1), (1, 0)):
+            assert kept[mine] == whole[mine] or kept[mine] >= kept[other] - 1
+        start = tokenizer(FIRST[row])["input_ids"][: kept[0] + 1]
+        assert split.ids[place].tolist()[: kept[0] + 1] == start
+
+
+def test_an_equal_task_is_tokenised_once(tokenizer):
+    counting = Counting(tokenizer)
+    first = tokenise(pairs(), counting, 32)
+    assert counting.calls == 3
+    again = tokenise(pairs(), counting, 32)
+    assert counting.calls == 3
+    np.testing.assert_array_equal(first.splits["train"].ids, again.splits["train"].ids)
+
+
+def test_another_tokenizer_length_or_content_is_tokenised_anew(tokenizer, cache):
+    tokenise(pairs(), tokenizer, 32)
+    tokenise(pairs(), tokenizer, 16)
+    tokenise(pairs(labels=(1, 1, 1, 0)), tokenizer, 32)
+    tokenise(pairs(), train_tokenizer(FIRST, 80), 32)
+    assert len(list((cache / "tokens").iterdir())) == 4
+
+
+def test_two_that_start_together_end_with_one_copy(tokenizer, cache, monkeypatch):
+    encode, counts = tokens._encode, []
+
+    def slow_encode(frame, _tokenizer, max_length):
+        counts.append(len(list((cache / "tokens").iterdir())))
+        while max(counts) < 2:  # until both have begun
+            counts.append(len(list((cache / "tokens").iterdir())))
+        return encode(frame, train_tokenizer(FIRST + SECOND, 90), max_length)
+
+    monkeypatch.setattr(tokens, "_encode", slow_encode)
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: tokenise(pairs(), tokenizer, 32), range(2)))
+    np.testing.assert_array_equal(both[0].splits["train"].ids, both[1].splits["train"].ids)
+    left = list((cache / "tokens").iterdir())
+    assert len(left) == 1
+    assert not left[0].name.startswith(".making")
+
+
+def test_a_task_appears_in_the_cache_whole(tokenizer, cache, monkeypatch):
+    rename, seen = Path.rename, []
+
+    def watched(aside, folder):
+        seen.append((len(list(aside.iterdir())), folder.exists()))
+        return rename(aside, folder)
+
+    monkeypatch.setattr(Path, "rename", watched)
+    tokenise(pairs(), tokenizer, 32)
+    assert seen == [(3 * 4, False)]  # four arrays a split
+    assert [len(list(folder.iterdir())) for folder in (cache / "tokens").iterdir()] == [12]
+
+
+def test_an_interrupted_tokenisation_leaves_nothing(tokenizer, cache, monkeypatch):
+    encode = tokens._encode
+
+    def stop_at_validation(frame, *rest):
+        if len(frame) == 3:
+            raise KeyboardInterrupt
+        return encode(frame, *rest)
+
+    monkeypatch.setattr(tokens, "_encode", stop_at_validation)
+    with pytest.raises(KeyboardInterrupt):
+        tokenise(pairs(), tokenizer, 32)
+    assert list((cache / "tokens").iterdir()) == []
+
+
+def test_an_error_of_the_disk_is_not_hidden(tokenizer, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        tokenise(pairs(), tokenizer, 32)
+
+
+def test_the_cache_is_where_the_user_wants_it(cache, monkeypatch):
+    assert cache_folder() == cache
+    monkeypatch.delenv("GLUE_BENCH_CACHE")
+    assert cache_folder().name == "glue-bench"
