@@ -19,9 +19,15 @@ _PACKAGES = (
 )
 
 
-@cache
 def environment() -> dict[str, Any]:
-    """Versions, machine, device, threads and git commit of this process."""
+    """Versions, machine, device, git commit of this process, and the threads it now uses."""
+    import torch
+
+    return {**_process(), "threads": torch.get_num_threads()}
+
+
+@cache
+def _process() -> dict[str, Any]:
     import torch
 
     from glue_bench.training.loop import accelerator
@@ -35,7 +41,6 @@ def environment() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "threads": torch.get_num_threads(),
     }
 
 
