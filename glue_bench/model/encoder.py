@@ -3,12 +3,16 @@
 Shapes: b batch, l length, d hidden size, h heads, k head size.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
+
+Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 
 class Attention(nn.Module):
@@ -23,9 +27,12 @@ class Attention(nn.Module):
         self.out = nn.Linear(hidden_size, hidden_size)
 
     def forward(
-        self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None
+        self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None, terms: Terms | None = None
     ) -> Float[Tensor, "b l d"]:
         query, key, value = rearrange(self.qkv(hidden), "b l (qkv h k) -> qkv b h l k", qkv=3, h=self.num_heads)
+        if terms is not None:
+            query, key, extra = terms(query, key)
+            bias = extra if bias is None else bias if extra is None else bias + extra
         mixed = F.scaled_dot_product_attention(
             query,
             key,
@@ -60,9 +67,9 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None
+        self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None, terms: Terms | None = None
     ) -> Float[Tensor, "b l d"]:
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, bias)))
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, bias, terms)))
         return self.norm(hidden + self.dropout(self.down(self.act(self.up(hidden)))))
 
 

@@ -1,5 +1,6 @@
 """The encoder as transformers models: base, sequence classification, masked language modelling."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,8 +94,9 @@ class EncoderModel(EncoderPreTrainedModel):
         states = [hidden if self.project is None else self.project(hidden)]
         mask = None if attention_mask is None else attention_mask.bool()
         bias = add_padding(start.bias, mask, hidden.dtype)
-        for block in self.blocks:
-            states.append(block(states[-1], bias))
+        for index, block in enumerate(self.blocks):
+            terms = None if start.terms is None else partial(start.terms, index)
+            states.append(block(states[-1], bias, terms))
         return states
 
 

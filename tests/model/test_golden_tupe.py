@@ -1,4 +1,4 @@
-"""`untied` against outputs of the official TUPE code (guolinke/TUPE at 4c64ff7), where they are at hand."""
+"""`untied` and `untied-relative` against outputs of the official TUPE code (guolinke/TUPE at 4c64ff7), where they are at hand."""
 
 import argparse
 from pathlib import Path
@@ -20,6 +20,7 @@ OFFICIAL = (
     (r"pos_q_linear\.(.*)", r"base.variant.position_query.\1"),
     (r"pos_k_linear\.(.*)", r"base.variant.position_key.\1"),
     (r"pos_ln\.(.*)", r"base.variant.position_norm.\1"),
+    (r"relative_attention_bias\.(.*)", r"base.variant.relative.table.\1"),
     (r"emb_layer_norm\.(.*)", r"base.norm.\1"),
     (r"layers\.(\d+)\.self_attn\.in_proj_(.*)", r"base.blocks.\1.attention.qkv.\2"),
     (r"layers\.(\d+)\.self_attn\.out_proj\.(.*)", r"base.blocks.\1.attention.out.\2"),
@@ -33,9 +34,9 @@ OFFICIAL = (
 )
 
 
-def read_official() -> tuple[argparse.Namespace, dict[str, Tensor]]:
-    """Settings and weights of the release's TUPE-A layout, in its names."""
-    path = GOLDEN / "tupe_a.pt"
+def read_official(name: str) -> tuple[argparse.Namespace, dict[str, Tensor]]:
+    """Settings and weights of a checkpoint in the release's layout, in its names."""
+    path = GOLDEN / f"{name}.pt"
     if not path.exists():
         pytest.skip("no golden outputs of the official TUPE code here")
     with torch.serialization.safe_globals([argparse.Namespace]):
@@ -44,7 +45,7 @@ def read_official() -> tuple[argparse.Namespace, dict[str, Tensor]]:
 
 
 def translate(args: argparse.Namespace, weights: dict[str, Tensor]) -> EncoderForMaskedLM:
-    """The official checkpoint as our `untied` with its masked-LM head."""
+    """The official checkpoint as ours, with its masked-LM head."""
     config = EncoderConfig(
         vocab_size=weights["decoder.lm_head.bias"].shape[0],
         hidden_size=args.encoder_embed_dim,
@@ -56,7 +57,7 @@ def translate(args: argparse.Namespace, weights: dict[str, Tensor]) -> EncoderFo
         type_vocab_size=0,
         layer_norm_eps=1e-5,
         pad_token_id=1,
-        variant="untied",
+        variant="untied-relative" if args.rel_pos else "untied",
     )
     names = rename(weights, OFFICIAL, "decoder.sentence_encoder.")
     model = EncoderForMaskedLM(config).eval()
@@ -68,10 +69,10 @@ def translate(args: argparse.Namespace, weights: dict[str, Tensor]) -> EncoderFo
     return model
 
 
-@pytest.fixture(scope="module")
-def golden() -> SimpleNamespace:
-    model = translate(*read_official())
-    expected = load_file(GOLDEN / "tupe_a.expected.safetensors")
+@pytest.fixture(scope="module", params=["tupe_a", "tupe_r"])
+def golden(request: pytest.FixtureRequest) -> SimpleNamespace:
+    model = translate(*read_official(request.param))
+    expected = load_file(GOLDEN / f"{request.param}.expected.safetensors")
     real = expected["mask"].bool()
     with torch.no_grad():
         hidden = model.base(expected["tokens"], expected["mask"]).last_hidden_state

@@ -9,13 +9,21 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.variants.add import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, Variant
 from glue_bench.model.variants.concat import Concat
-from glue_bench.model.variants.untied import Untied
+from glue_bench.model.variants.relative import AddRelative, Alibi
+from glue_bench.model.variants.sinusoidal import AddSinusoidal, Rotary
+from glue_bench.model.variants.untied import Untied, UntiedRelative, UntiedTieCls
 
 VARIANTS: dict[str, type[Variant]] = {
+    "none": NoPosition,
     "add": Add,
+    "add-sinusoidal": AddSinusoidal,
+    "add-relative": AddRelative,
     "concat": Concat,
     "untied": Untied,
-    "none": NoPosition,
+    "untied-tie-cls": UntiedTieCls,
+    "untied-relative": UntiedRelative,
+    "alibi": Alibi,
+    "rotary": Rotary,
 }
 
 
@@ -32,7 +40,7 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> Non
         if option not in permitted and not permitted:
             raise UserError(f"unknown option '{option}' of variant '{name}'; it has none")
         if option not in permitted:
-            raise unknown(f"option of variant '{name}'", option, permitted, where)
+            raise unknown("option", option, permitted, f"variant '{name}'")
 
 
 def option_names(name: str) -> list[str]:

@@ -4,6 +4,7 @@ Shapes: b batch, l length, d width of the embedding tables, h heads, k head size
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +26,21 @@ class Dimensions:
     padding_id: int | None = None
 
 
+ScoreTerms = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+"""(block, queries, keys) -> (queries, keys, extra): each (b, h, l, k), extra scores (#b, h, l, l) already scaled."""
+
+
 @dataclass(frozen=True)
 class EncoderInput:
-    """What a variant hands to the encoder: the sum before LayerNorm and dropout, and a score bias."""
+    """What a variant hands to the encoder.
+
+    `hidden` is the sum before LayerNorm and dropout. `bias` is added to the scaled scores of every block and
+    computed once. `terms`, where a variant needs queries and keys, is called in every block.
+    """
 
     hidden: Float[Tensor, "b l d"]
     bias: Float[Tensor, "#b h l l"] | None = None
+    terms: ScoreTerms | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

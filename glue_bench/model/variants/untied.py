@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant, copy
+from glue_bench.model.variants.relative import RelativeBias
 
 
 class Untied(Variant):
@@ -34,7 +35,11 @@ class Untied(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        return EncoderInput(hidden, reset_cls(self.position_scores(token_ids.shape[1])))
+        return EncoderInput(hidden, self.score_bias(token_ids.shape[1]))
+
+    def score_bias(self, length: int) -> Float[Tensor, "1 h l l"]:
+        """What positions add to the scaled scores of every block."""
+        return reset_cls(self.position_scores(length))
 
     def position_scores(self, length: int) -> Float[Tensor, "1 h n n"]:
         """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over the table's first `length` + 1 rows."""
@@ -62,6 +67,44 @@ class Untied(Variant):
             copy(self.position_key, base.key)
         for projection in (self.position_query, self.position_key):
             projection.bias.zero_()
+
+
+class UntiedTieCls(Untied):
+    """TUPE-A without the reset function: equation 7 (the ablation `tie-cls` of TUPE's table 1)."""
+
+    summary = "TUPE-A without untying [CLS] (tie-cls)"
+
+    def score_bias(self, length: int) -> Float[Tensor, "1 h l l"]:
+        return self.position_scores(length)[:, :, 1:, 1:]
+
+
+class UntiedRelative(Untied):
+    """TUPE-R (equation 11): TUPE-A plus T5's bias, and [CLS] reset in both.
+
+    As in the official code the two parts are reset separately, so that the effective constant is theta_k plus a
+    learned scalar a head: bucket 32, one more than T5's, for others to [CLS]; bucket 16, which no distance falls
+    into, for [CLS] to others.
+    """
+
+    summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
+    buckets = 32
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.relative = RelativeBias(dims.num_heads, extra=1)
+
+    def score_bias(self, length: int) -> Float[Tensor, "1 h l l"]:
+        return super().score_bias(length) + self._reset_relative(self.relative(length))
+
+    def _reset_relative(self, bias: Float[Tensor, "1 h l l"]) -> Float[Tensor, "1 h l l"]:
+        to_others, to_cls = self.relative.table.weight[[self.buckets // 2, self.buckets]]
+        row = to_others[None, :, None, None].expand(-1, -1, 1, bias.shape[-1])
+        column = to_cls[None, :, None, None].expand(-1, -1, bias.shape[-1] - 1, 1)
+        return torch.cat([row, torch.cat([column, bias[:, :, 1:, 1:]], dim=3)], dim=2)
+
+    def graft(self, base: Additive) -> bool:
+        nn.init.zeros_(self.relative.table.weight)
+        return super().graft(base)
 
 
 def reset_cls(scores: Float[Tensor, "1 h n n"]) -> Float[Tensor, "1 h l l"]:
