@@ -1,4 +1,4 @@
-"""`untied` and `untied-relative` against outputs of the official TUPE code (guolinke/TUPE at 4c64ff7), where they are at hand."""
+"""`untied` and `untied-relative` against outputs of the official TUPE code (guolinke/TUPE at 4c64ff7)."""
 
 import argparse
 from pathlib import Path
