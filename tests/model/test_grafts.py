@@ -53,7 +53,7 @@ def test_every_family_starts_every_variant(family: str, variant: str, tmp_path: 
     checkpoint = additive(tmp_path, family)
     before = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
     start = graft(checkpoint, variant, {})
-    assert (start.config.variant, start.exact) == (variant, variant in {"add", "add-relative", "concat"})
+    assert (start.config.variant, start.exact) == (variant, variant in {"add", "add-relative", "concat", "gate"})
     assert start.origin == start.config.origin == ("pretrained" if variant == "add" else "grafted")
     assert all(state.isfinite().all() for state in start_states(start))
     assert all(torch.equal(tensor, checkpoint.weights[name]) for name, tensor in before.items())
@@ -127,7 +127,7 @@ def test_none_graft_is_a_bag_of_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scores_are_scaled_by_the_number_of_terms(variant: str) -> None:
-    terms = 2 if variant.startswith("untied") else 1
+    terms = 4 if variant == "four-term" else 2 if variant.startswith("untied") else 1
     scales = {block.attention.scale for block in EncoderModel(encoder_config(variant)).blocks}
     assert scales == {(terms * HEAD_SIZE) ** -0.5}
 

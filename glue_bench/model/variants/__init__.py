@@ -8,8 +8,12 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.variants.add import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, Variant
+from glue_bench.model.variants.blend import Gate, Multiply
 from glue_bench.model.variants.concat import Concat
+from glue_bench.model.variants.diet import DietAbs, DietRel
+from glue_bench.model.variants.four_term import FourTerm
 from glue_bench.model.variants.relative import AddRelative, Alibi
+from glue_bench.model.variants.shaw import Shaw
 from glue_bench.model.variants.sinusoidal import AddSinusoidal, Rotary
 from glue_bench.model.variants.untied import Untied, UntiedRelative, UntiedTieCls
 
@@ -18,10 +22,16 @@ VARIANTS: dict[str, type[Variant]] = {
     "add": Add,
     "add-sinusoidal": AddSinusoidal,
     "add-relative": AddRelative,
+    "multiply": Multiply,
+    "gate": Gate,
     "concat": Concat,
+    "four-term": FourTerm,
     "untied": Untied,
     "untied-tie-cls": UntiedTieCls,
     "untied-relative": UntiedRelative,
+    "diet-abs": DietAbs,
+    "diet-rel": DietRel,
+    "shaw": Shaw,
     "alibi": Alibi,
     "rotary": Rotary,
 }
@@ -53,7 +63,7 @@ def build_variant(config: EncoderConfig) -> Variant:
     """The variant that a configuration names, with fresh weights.
 
     Raises:
-        UserError: the configuration names an unknown variant or option.
+        UserError: an unknown variant or option, or an option of a wrong type or value.
     """
     options = config.variant_options or {}
     check_variant(config.variant, options)
@@ -64,7 +74,11 @@ def build_variant(config: EncoderConfig) -> Variant:
         head_size=config.hidden_size // config.num_attention_heads,
         max_positions=config.max_position_embeddings,
         segment_types=config.type_vocab_size,
+        num_blocks=config.num_hidden_layers,
         layer_norm_eps=config.layer_norm_eps,
         padding_id=config.pad_token_id,
     )
-    return VARIANTS[config.variant](dims, **options)
+    try:
+        return VARIANTS[config.variant](dims, **options)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"variant '{config.variant}' cannot be made with options {options}: {error}") from error

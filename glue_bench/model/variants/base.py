@@ -22,6 +22,7 @@ class Dimensions:
     head_size: int
     max_positions: int
     segment_types: int
+    num_blocks: int = 1
     layer_norm_eps: float = 1e-12
     padding_id: int | None = None
 

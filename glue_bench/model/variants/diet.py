@@ -1,0 +1,69 @@
+"""DIET (Chen et al. 2021): positions as a bias of their own in every block, unscaled and without LayerNorm."""
+
+from abc import abstractmethod
+
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glue_bench.model.variants.add import NoPosition
+from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.relative import distances
+
+
+class Diet(NoPosition):
+    """a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + a position bias; with `share` all blocks have the same one."""
+
+    source = "Chen et al. 2021"
+
+    def __init__(self, dims: Dimensions, share: bool) -> None:
+        super().__init__(dims)
+        self.share = share
+
+    @abstractmethod
+    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
+        """What positions add to one block's scores."""
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
+        if self.share:
+            return EncoderInput(hidden, self.position_bias(0, length))
+
+        def own_bias(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return query, key, self.position_bias(block, length)
+
+        return EncoderInput(hidden, terms=own_bias)
+
+    def _tables(self, rows: int, columns: int) -> nn.ModuleList:
+        """One table, or one a block."""
+        return nn.ModuleList(nn.Embedding(rows, columns) for _ in range(1 if self.share else self.dims.num_blocks))
+
+
+class DietAbs(Diet):
+    """DIET-ABS (equation 1): P_Q P_K^T a head, P_Q and P_K of `rank` columns; the paper's is shared, rank 128."""
+
+    summary = "absolute positions as a low-rank bias P_Q P_K^T a head (DIET-ABS)"
+
+    def __init__(self, dims: Dimensions, *, rank: int = 128, share: bool = True) -> None:
+        super().__init__(dims, share)
+        self.queries = self._tables(dims.max_positions, dims.num_heads * rank)
+        self.keys = self._tables(dims.max_positions, dims.num_heads * rank)
+
+    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
+        tables = (part[block].get_parameter("weight")[:length] for part in (self.queries, self.keys))
+        query, key = (rearrange(table, "l (h r) -> 1 h l r", h=self.dims.num_heads) for table in tables)
+        return query @ key.mT
+
+
+class DietRel(Diet):
+    """DIET-REL (equation 3): R_(i - j) a head, one scalar a distance without buckets, of its own in each block."""
+
+    summary = "one scalar a head and distance, of its own in each block (DIET-REL)"
+
+    def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
+        super().__init__(dims, share)
+        self.distances = self._tables(2 * dims.max_positions - 1, dims.num_heads)
+
+    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
+        table = self.distances[block].get_parameter("weight")
+        return rearrange(table[distances(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")

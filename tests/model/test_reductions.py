@@ -1,0 +1,129 @@
+"""Variants against each other where one is a special case, and against their equations in explicit loops."""
+
+import pytest
+import torch
+from tiny_models import encoder_config
+from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.variants.four_term import TERMS
+
+LENGTH = 6
+
+
+def encoder(variant: str, **options: object) -> EncoderModel:
+    """A random encoder whose positions are loud enough to be seen."""
+    model = EncoderModel(encoder_config(variant, variant_options=options)).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def ids() -> Tensor:
+    return torch.randint(1, 40, (2, LENGTH))
+
+
+def with_weights_of(model: EncoderModel, other: EncoderModel) -> EncoderModel:
+    model.load_state_dict(other.state_dict(), strict=False)
+    return model
+
+
+def output(model: EncoderModel, tokens: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(tokens).last_hidden_state
+
+
+def assert_same(one: EncoderModel, other: EncoderModel) -> None:
+    tokens = ids()
+    assert (output(one, tokens) - output(other, tokens)).abs().max() < 1e-5
+
+
+def test_word_and_position_terms_alone_are_untied_with_cls_tied() -> None:
+    untied = encoder("untied-tie-cls")
+    assert_same(with_weights_of(encoder("four-term", terms=["word-word", "position-position"]), untied), untied)
+
+
+def test_the_word_term_alone_has_no_positions() -> None:
+    none = encoder("none")
+    assert_same(with_weights_of(encoder("four-term", terms=["word-word"]), none), none)
+
+
+@pytest.mark.parametrize("dropped", [(), *[(term,) for term in TERMS], TERMS[:2], TERMS[1:3]])
+def test_every_subset_of_terms_is_its_equation(dropped: tuple[str, ...]) -> None:
+    kept = [term for term in TERMS if term not in dropped]
+    variant = encoder("four-term", terms=kept).variant
+    tokens = ids()
+    given = variant(tokens, torch.zeros_like(tokens))
+    heads, size = variant.dims.num_heads, variant.dims.head_size
+    query, key = torch.randn(2, 2, heads, LENGTH, size)
+    new_query, new_key, extra = given.terms(0, query, key)
+    scores = new_query @ new_key.mT * (len(kept) * size) ** -0.5
+    for part in (given.bias, extra):
+        scores = scores if part is None else scores + part
+    rows = variant.position_norm(variant.positions.weight[1 : LENGTH + 1])
+    p_query = variant.position_query(rows).view(LENGTH, heads, size)
+    p_key = variant.position_key(rows).view(LENGTH, heads, size)
+    for i, j, h in [(0, 0, 0), (1, 4, 1), (5, 2, 0)]:
+        sides = {"word": (query[0, h, i], key[0, h, j]), "position": (p_query[i, h], p_key[j, h])}
+        products = [sides[term.split("-")[0]][0] @ sides[term.split("-")[1]][1] for term in kept]
+        expected = torch.stack(products).sum() / (len(kept) * size) ** 0.5
+        assert scores[0, h, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("terms", [[], ["word-segment"]])
+def test_terms_that_do_not_exist_are_refused(terms: list[str]) -> None:
+    with pytest.raises(UserError, match="give one or more of word-word"):
+        encoder("four-term", terms=terms)
+
+
+def test_multiplication_by_one_has_no_positions() -> None:
+    multiply, none = encoder("multiply"), encoder("none")
+    torch.nn.init.zeros_(multiply.variant.positions.weight)
+    assert_same(with_weights_of(multiply, none), none)
+
+
+def test_a_gate_half_open_is_addition() -> None:
+    gate, add = encoder("gate"), encoder("add")
+    torch.nn.init.zeros_(gate.variant.gate.weight)
+    torch.nn.init.zeros_(gate.variant.gate.bias)
+    assert_same(with_weights_of(gate, add), add)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_diet_rel_is_a_scalar_a_distance(share: bool) -> None:
+    variant = encoder("diet-rel", share=share).variant
+    for block in (0, 1):
+        bias = variant.position_bias(0 if share else block, LENGTH)
+        table = variant.distances[0 if share else block].weight
+        for i, j in [(0, 0), (0, 5), (4, 1)]:
+            assert torch.equal(bias[0, :, i, j], table[j - i + variant.dims.max_positions - 1])
+    assert len(variant.distances) == (1 if share else 2)
+
+
+def test_diet_abs_is_a_product_a_head_without_scale() -> None:
+    variant = encoder("diet-abs", rank=5).variant
+    bias = variant.position_bias(0, LENGTH)
+    queries, keys = (part[0].weight.view(-1, variant.dims.num_heads, 5) for part in (variant.queries, variant.keys))
+    assert bias[0, 1, 2, 4].item() == pytest.approx((queries[2, 1] @ keys[4, 1]).item(), abs=1e-5)
+
+
+def test_shaw_adds_the_relative_key_before_the_product() -> None:
+    variant = encoder("shaw", max_distance=3).variant
+    tokens = ids()
+    heads, size = variant.dims.num_heads, variant.dims.head_size
+    query, key = torch.randn(2, 2, heads, LENGTH, size)
+    same_query, same_key, extra = variant(tokens, torch.zeros_like(tokens)).terms(1, query, key)
+    scores = same_query @ same_key.mT * size**-0.5 + extra
+    table = variant.relative_keys[1].weight
+    for i, j in [(0, 0), (0, 5), (5, 0), (2, 3)]:
+        relative = table[max(-3, min(3, j - i)) + 3]
+        expected = query[1, 0, i] @ (key[1, 0, j] + relative) / size**0.5
+        assert scores[1, 0, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_a_relative_bias_of_zeros_is_addition() -> None:
+    relative, add = encoder("add-relative"), encoder("add")
+    torch.nn.init.zeros_(relative.variant.relative.table.weight)
+    assert_same(with_weights_of(relative, add), add)
