@@ -127,7 +127,7 @@ def test_none_graft_is_a_bag_of_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scores_are_scaled_by_the_number_of_terms(variant: str) -> None:
-    terms = 4 if variant == "four-term" else 2 if variant.startswith("untied") else 1
+    terms = {"four-term": 4, "disentangled": 3}.get(variant, 2 if variant.startswith("untied") else 1)
     scales = {block.attention.scale for block in EncoderModel(encoder_config(variant)).blocks}
     assert scales == {(terms * HEAD_SIZE) ** -0.5}
 

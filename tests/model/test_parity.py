@@ -1,4 +1,4 @@
-"""Variants against other people's code: T5's buckets, RoFormer's rotation, ALiBi's slopes, Vaswani's sinusoids."""
+"""Variants against other people's code (T5, RoFormer, DeBERTa) and the papers' figures (ALiBi, Vaswani et al.)."""
 
 import math
 
@@ -78,3 +78,64 @@ def test_angles_are_those_of_the_original_transformer() -> None:
             turn = position / 10_000 ** (2 * pair / 8)
             assert math.isclose(sine[position, pair], math.sin(turn), abs_tol=1e-6)
             assert math.isclose(cosine[position, pair], math.cos(turn), abs_tol=1e-6)
+
+
+def deberta(terms: list[str]) -> transformers.DebertaModel:
+    config = transformers.DebertaConfig(
+        vocab_size=90,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        type_vocab_size=2,
+        relative_attention=True,
+        position_biased_input=False,
+        pos_att_type=terms,
+        layer_norm_eps=1e-12,
+    )
+    model = transformers.DebertaModel(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.2)
+    return model
+
+
+def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[str, torch.Tensor]:
+    """DeBERTa's weights in our names: its in_proj holds query, key and value head by head, the key without bias."""
+    weights, _ = _translate(raw, FAMILIES["bert"])
+    weights["variant.distances.weight"] = raw["encoder.rel_embeddings.weight"]
+    for block in range(blocks):
+        mine, theirs = f"blocks.{block}.attention.qkv", f"encoder.layer.{block}.attention.self"
+        stacked = raw[f"{theirs}.in_proj.weight"].unflatten(0, (heads, 3, -1))
+        weights[f"{mine}.weight"] = stacked.transpose(0, 1).flatten(0, 2)
+        query, value = raw[f"{theirs}.q_bias"], raw[f"{theirs}.v_bias"]
+        weights[f"{mine}.bias"] = torch.cat([query, torch.zeros_like(query), value])
+        for ours, name in (("keys", "pos_proj"), ("queries", "pos_q_proj")):
+            for part in ("weight", "bias"):
+                if f"{theirs}.{name}.{part}" in raw:
+                    weights[f"variant.{ours}.{block}.{part}"] = raw[f"{theirs}.{name}.{part}"]
+    return weights
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("terms", [["c2p", "p2c"], ["c2p"], ["p2c"]])
+def test_disentangled_computes_what_deberta_computes(terms: list[str], padded: bool) -> None:
+    theirs = deberta(terms)
+    names = {"c2p": "content-position", "p2c": "position-content"}
+    sizes = {"vocab_size": 90, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 40}
+    options = {"terms": [names[term] for term in terms]}
+    config = encoder_config(
+        "disentangled", variant_options=options, num_attention_heads=4, num_hidden_layers=2, **sizes
+    )
+    ours = EncoderModel(config).eval()
+    lacking, unknown = ours.load_state_dict(from_deberta(theirs.state_dict(), 4, 2), strict=False)
+    assert all(name.startswith("pooler") for name in lacking)
+    assert not unknown
+    ids, mask = torch.randint(1, 90, (3, 11)), torch.ones(3, 11, dtype=torch.long)
+    if padded:
+        mask[1, 7:] = 0
+    expected = theirs(ids, attention_mask=mask).last_hidden_state
+    error = (ours(ids, mask).last_hidden_state - expected)[mask.bool()].abs().max()
+    assert error < 1e-4
+    shuffled = theirs(ids.flip(1), attention_mask=mask).last_hidden_state.flip(1)
+    assert (shuffled - expected)[0].abs().max() > 1e-2, "position must matter, or the comparison says nothing"

@@ -11,6 +11,7 @@ from glue_bench.model.variants.base import Dimensions, Variant
 from glue_bench.model.variants.blend import Gate, Multiply
 from glue_bench.model.variants.concat import Concat
 from glue_bench.model.variants.diet import DietAbs, DietRel
+from glue_bench.model.variants.disentangled import Disentangled
 from glue_bench.model.variants.four_term import FourTerm
 from glue_bench.model.variants.relative import AddRelative, Alibi
 from glue_bench.model.variants.shaw import Shaw
@@ -34,6 +35,7 @@ VARIANTS: dict[str, type[Variant]] = {
     "shaw": Shaw,
     "alibi": Alibi,
     "rotary": Rotary,
+    "disentangled": Disentangled,
 }
 
 
