@@ -30,6 +30,7 @@ def main(
     config: Path,
     data: Annotated[str | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 1,
+    task: Annotated[list[str] | None, typer.Option(help="Only these tasks.")] = None,
     output: Annotated[Path, typer.Option()] = Path("trainer.csv"),
 ) -> None:
     """Append one line per task, metric and seed to OUTPUT."""
@@ -37,7 +38,7 @@ def main(
     experiment = load_experiment(config, data)
     workspace = Workspace(experiment)
     for cell in experiment.cells():
-        if cell.arm.variant == "add" and cell.seed == seed:
+        if cell.arm.variant == "add" and cell.seed == seed and cell.task in (task or experiment.tasks):
             for split, scores in train_and_score(cell, workspace).items():
                 append(output, cell, split, scores)
 
