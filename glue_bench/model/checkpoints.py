@@ -117,13 +117,20 @@ def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
 def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
     config = with_variant(checkpoint.config, variant, options, origin="grafted")
     model = EncoderModel(config)
-    exact = model.variant.graft(_additive(checkpoint))
+    exact = model.variant.graft(_additive(checkpoint)) and _keeps_segments(model, checkpoint)
+    if model.segment_scores is not None:
+        torch.nn.init.zeros_(model.segment_scores.table.weight)
     weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
     for name, tensor in weights.items():
         if ".attention.qkv." in name:
             weights[name] = _scale_queries(tensor, model.variant.score_terms**0.5)
-    weights |= {f"variant.{name}": tensor for name, tensor in model.variant.state_dict().items()}
+    added = ("variant.", "segment_scores.")
+    weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
     return Start(config, weights, "grafted", exact)
+
+
+def _keeps_segments(model: EncoderModel, checkpoint: Checkpoint) -> bool:
+    return model.variant.segments is not None or "variant.segments.weight" not in checkpoint.weights
 
 
 def _scale_queries(qkv: Tensor, factor: float) -> Tensor:

@@ -13,7 +13,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOu
 
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import Attention, Block, add_padding
-from glue_bench.model.variants import build_variant
+from glue_bench.model.variants import build_variant, segments_enter
+from glue_bench.model.variants.segments import SegmentScores
 
 
 class EncoderPreTrainedModel(PreTrainedModel):
@@ -41,6 +42,8 @@ class EncoderModel(EncoderPreTrainedModel):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.variant = build_variant(config)
+        in_scores = segments_enter(config) == "scores"
+        self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         narrow = config.embedding_size != config.hidden_size
@@ -93,11 +96,19 @@ class EncoderModel(EncoderPreTrainedModel):
         hidden = self.dropout(self.norm(start.hidden))
         states = [hidden if self.project is None else self.project(hidden)]
         mask = None if attention_mask is None else attention_mask.bool()
-        bias = add_padding(start.bias, mask, hidden.dtype)
+        bias = add_padding(self._score_bias(start.bias, segments), mask, hidden.dtype)
         for index, block in enumerate(self.blocks):
             terms = None if start.terms is None else partial(start.terms, index)
             states.append(block(states[-1], bias, terms))
         return states
+
+    def _score_bias(
+        self, positions: Float[Tensor, "#b h l l"] | None, segment_ids: Int[Tensor, "b l"]
+    ) -> Float[Tensor, "#b h l l"] | None:
+        if self.segment_scores is None:
+            return positions
+        segments = self.segment_scores(segment_ids)
+        return segments if positions is None else positions + segments
 
 
 class EncoderForSequenceClassification(EncoderPreTrainedModel):

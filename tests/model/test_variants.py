@@ -260,7 +260,7 @@ class Scaled(Variant):
 
 def test_options_reach_a_variant_and_near_matches_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(VARIANTS, "scaled", Scaled)
-    assert option_names("scaled") == ["factor"]
+    assert option_names("scaled") == ["factor", "segments"]
     model = EncoderModel(encoder_config("scaled", variant_options={"factor": 2.0}))
     assert isinstance(model.variant, nn.Module)
     assert model.variant.factor == 2.0

@@ -14,6 +14,7 @@ from glue_bench.model.variants.diet import DietAbs, DietRel
 from glue_bench.model.variants.disentangled import Disentangled
 from glue_bench.model.variants.four_term import FourTerm
 from glue_bench.model.variants.relative import AddRelative, Alibi
+from glue_bench.model.variants.segments import PLACES
 from glue_bench.model.variants.shaw import Shaw
 from glue_bench.model.variants.sinusoidal import AddSinusoidal, Rotary
 from glue_bench.model.variants.untied import Untied, UntiedRelative, UntiedTieCls
@@ -49,16 +50,28 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> Non
         raise unknown("variant", name, VARIANTS, where)
     permitted = option_names(name)
     for option in options:
-        if option not in permitted and not permitted:
-            raise UserError(f"unknown option '{option}' of variant '{name}'; it has none")
         if option not in permitted:
             raise unknown("option", option, permitted, f"variant '{name}'")
+    if options.get("segments", "input") not in PLACES:
+        raise unknown("value", options["segments"], PLACES, f"option 'segments' of variant '{name}'")
 
 
 def option_names(name: str) -> list[str]:
-    """The keyword options of a variant."""
+    """The keyword options of a variant, and `segments`, which all have."""
     parameters = inspect.signature(VARIANTS[name].__init__).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY] + ["segments"]
+
+
+def segments_enter(config: EncoderConfig) -> str:
+    """Where segments enter: one of PLACES; `none` for an encoder that has no segments.
+
+    Raises:
+        UserError: they are to enter the scores of an encoder that has none.
+    """
+    place = (config.variant_options or {}).get("segments", "input")
+    if not config.type_vocab_size and place == "scores":
+        raise UserError(f"variant '{config.variant}': segments cannot enter the scores, the encoder has none")
+    return place if config.type_vocab_size else "none"
 
 
 def build_variant(config: EncoderConfig) -> Variant:
@@ -67,15 +80,16 @@ def build_variant(config: EncoderConfig) -> Variant:
     Raises:
         UserError: an unknown variant or option, or an option of a wrong type or value.
     """
-    options = config.variant_options or {}
+    options = dict(config.variant_options or {})
     check_variant(config.variant, options)
+    options.pop("segments", None)
     dims = Dimensions(
         vocab_size=config.vocab_size,
         embedding_size=config.embedding_size,
         num_heads=config.num_attention_heads,
         head_size=config.hidden_size // config.num_attention_heads,
         max_positions=config.max_position_embeddings,
-        segment_types=config.type_vocab_size,
+        segment_types=config.type_vocab_size if segments_enter(config) == "input" else 0,
         num_blocks=config.num_hidden_layers,
         layer_norm_eps=config.layer_norm_eps,
         padding_id=config.pad_token_id,
