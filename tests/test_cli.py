@@ -145,7 +145,7 @@ def test_data_is_taken_from_the_command_line(refused, config, tmp_path):
     [
         ({"tasks": ["colla"]}, "unknown task 'colla'; did you mean 'cola'?"),
         ({"arms": ["conct"]}, "unknown variant 'conct' in arm 'conct'; did you mean 'concat'?"),
-        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' of variant 'add'"),
+        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' in variant 'add'; known: segments"),
         ({"finetuning": {"epoch": 3}}, "unknown key 'epoch' in finetuning; did you mean 'epochs'?"),
         ({"seeds": "all"}, "seeds: input should be a valid list, not 'all'"),
         ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'; give a folder"),

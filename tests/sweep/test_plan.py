@@ -144,7 +144,7 @@ def test_scratch_sizes_do_not_touch_cells_of_checkpoints(one, make_bert, texts):
     ("changes", "said"),
     [
         ({"arms": ["untide"]}, "unknown variant 'untide' in arm 'untide'; did you mean 'untied'?"),
-        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' of variant 'add'"),
+        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' in variant 'add'; known: segments"),
         ({"data": "dmo"}, "unknown data source 'dmo'; did you mean 'demo'?"),
         ({"data": "./nowhere"}, "folder ./nowhere does not exist"),
         ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'"),
