@@ -38,7 +38,9 @@ def main(
     experiment = load_experiment(config, data)
     workspace = Workspace(experiment)
     for cell in experiment.cells():
-        if cell.arm.variant == "add" and cell.seed == seed and cell.task in (task or experiment.tasks):
+        # Any seed may be asked for, not only the experiment's own.
+        if cell.arm.variant == "add" and cell.seed == experiment.seeds[0] and cell.task in (task or experiment.tasks):
+            cell = cell.model_copy(update={"seed": seed})
             for split, scores in train_and_score(cell, workspace).items():
                 append(output, cell, split, scores)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from glue_bench.model.variants.add import NoPosition
 from glue_bench.model.variants.base import Dimensions, EncoderInput
 from glue_bench.model.variants.relative import distances
+from glue_bench.model.variants.shaw import by_distance
 
 TERMS = ("content-position", "position-content")
 
@@ -61,14 +62,11 @@ class Disentangled(NoPosition):
         """Scaled content-position and position-content scores of one block."""
         wanted = []
         if len(self.keys):
-            wanted.append(self._by_distance(query, self.keys[block](table), rows))
+            wanted.append(by_distance(query, self._heads(self.keys[block](table)), rows))
         if len(self.queries):
             # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
-            wanted.append(self._by_distance(key, self.queries[block](table), rows.mT).mT)
+            wanted.append(by_distance(key, self._heads(self.queries[block](table)), rows.mT).mT)
         return torch.stack(wanted).sum(0)
 
-    def _by_distance(
-        self, heads: Float[Tensor, "b h l k"], projected: Float[Tensor, "r hk"], rows: Int[Tensor, "l l"]
-    ) -> Float[Tensor, "b h l l"]:
-        products = heads @ rearrange(projected, "r (h k) -> h k r", h=self.dims.num_heads)
-        return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))
+    def _heads(self, projected: Float[Tensor, "r hk"]) -> Float[Tensor, "h r k"]:
+        return rearrange(projected, "r (h k) -> h r k", h=self.dims.num_heads)

@@ -37,8 +37,11 @@ class Shaw(NoPosition):
 
 
 def by_distance(
-    heads: Float[Tensor, "b h l k"], table: Float[Tensor, "r k"], rows: Int[Tensor, "l l"]
+    heads: Float[Tensor, "b h l k"], table: Float[Tensor, "*h r k"], rows: Int[Tensor, "l l"]
 ) -> Float[Tensor, "b h l l"]:
-    """heads_i . table[rows_ij]: one product with the whole table, then a choice, instead of l x l keys."""
-    products = heads @ table.T
+    """heads_i . table[rows_ij], the table one for all heads or one a head.
+
+    One product with the whole table, then a choice, instead of l x l keys.
+    """
+    products = heads @ table.mT
     return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))
