@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -106,6 +106,64 @@ class Finetuning(Section):
         return {_known_task(name): settings for name, settings in tasks.items()}
 
 
+class Pretraining(Section):
+    """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
+
+    With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own.
+    """
+
+    corpus: Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)]
+    start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
+    tokenizer: str | None = None
+    steps: int = Field(gt=0)
+    batch_tokens: int = Field(8192, gt=0)
+    micro_batch_tokens: int | None = Field(None, gt=0)
+    length: int = Field(128, ge=8)
+    mask_probability: float = Field(0.15, gt=0, lt=1)
+    learning_rate: float = Field(1e-4, gt=0)
+    warmup_ratio: float = Field(0.01, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    adam_epsilon: float = Field(1e-6, gt=0)
+    clip_norm: float = Field(1.0, gt=0)
+    seed: Seed = 1
+    validation_share: float = Field(0.01, gt=0, lt=1)
+    validations: int = Field(10, gt=0)
+    checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(_distinct)] = []
+    finetune_checkpoints: bool = False
+
+    @field_validator("corpus", mode="before")
+    @classmethod
+    def _one_or_more(cls, corpus: Any) -> Any:
+        return [corpus] if isinstance(corpus, str) else corpus
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Pretraining":
+        late = [step for step in self.checkpoints if step >= self.steps]
+        if late:
+            raise ValueError(f"checkpoints {late} are not before the last step, {self.steps}, which is always kept")
+        for key in ("batch_tokens", "micro_batch_tokens"):
+            if (getattr(self, key) or self.length) < self.length:
+                raise ValueError(f"{key} {getattr(self, key)} holds no sequence of length {self.length}")
+        if self.tokenizer and self.start != SCRATCH:
+            raise ValueError("tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint")
+        return self
+
+    @property
+    def rows(self) -> int:
+        """Sequences in a batch."""
+        return self.batch_tokens // self.length
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps whose checkpoints are kept, the last one included."""
+        return [*sorted(self.checkpoints), self.steps]
+
+    @property
+    def finetuned_steps(self) -> list[int]:
+        """Steps whose checkpoints are fine-tuned."""
+        return self.kept_steps if self.finetune_checkpoints else [self.steps]
+
+
 class Hyperparameters(Section):
     """What one cell is trained with: every value settled."""
 
@@ -120,22 +178,25 @@ class Hyperparameters(Section):
 
 
 class Cell(Section):
-    """One fine-tuning run = arm x task x learning rate x seed."""
+    """One fine-tuning run = arm x task x learning rate x seed, after `steps` of pretraining where there is one."""
 
     arm: Arm
     task: str
     hyperparameters: Hyperparameters
     seed: int
+    steps: int | None = None
 
     @property
     def key(self) -> dict[str, Any]:
         """The cell as records name it."""
+        pretrained = {} if self.steps is None else {"steps": self.steps}
         return {
             "arm": self.arm.name,
             "variant": self.arm.variant,
             "task": self.task,
             "learning_rate": self.hyperparameters.learning_rate,
             "seed": self.seed,
+            **pretrained,
         }
 
 
@@ -148,6 +209,7 @@ class Experiment(Section):
     tasks: Annotated[list[str], AfterValidator(_distinct)] = Field(list(TRAINABLE), min_length=1)
     seeds: Annotated[list[Seed], AfterValidator(_distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
     scratch: ScratchEncoder = ScratchEncoder()
+    pretraining: Pretraining | None = None
     finetuning: Finetuning = Finetuning()
 
     @field_validator("tasks")
@@ -161,14 +223,33 @@ class Experiment(Section):
         _distinct([arm.name for arm in arms], what="names")
         return arms
 
+    @model_validator(mode="after")
+    def _pretraining_fits(self) -> "Experiment":
+        if self.pretraining is None:
+            return self
+        for arm in self.arms:
+            if (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
+                raise ValueError(
+                    f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
+                    f"{self.pretraining.start}; all arms are pretrained alike"
+                )
+        longest = self.scratch.max_position_embeddings
+        if self.pretraining.start == SCRATCH and self.pretraining.length > longest:
+            raise ValueError(f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch")
+        return self
+
     def cells(self) -> Iterator[Cell]:
-        """All cells, tasks outermost, so that a sweep cut short has whole columns."""
-        for task in self.tasks:
-            for rate in self._settled(task, "learning_rates"):
-                settled = self._hyperparameters(task, rate)
-                for seed in self.seeds:
-                    for arm in self.arms:
-                        yield Cell(arm=arm, task=task, hyperparameters=settled, seed=seed)
+        """All cells, last checkpoint first and tasks outermost, so that a sweep cut short has whole columns."""
+        for steps in self._steps():
+            for task in self.tasks:
+                for rate in self._settled(task, "learning_rates"):
+                    settled = self._hyperparameters(task, rate)
+                    for seed in self.seeds:
+                        for arm in self.arms:
+                            yield Cell(arm=arm, task=task, hyperparameters=settled, seed=seed, steps=steps)
+
+    def _steps(self) -> list[int] | list[None]:
+        return [None] if self.pretraining is None else self.pretraining.finetuned_steps[::-1]
 
     def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
@@ -211,6 +292,9 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     filled = dict(raw)
     shared: dict[str, Any] = {key: filled.pop(key) for key in ("checkpoint", "revision", "tokenizer") if key in filled}
+    pretraining = filled.get("pretraining")
+    if isinstance(pretraining, dict) and pretraining.get("from", SCRATCH) == SCRATCH:
+        shared = {"checkpoint": SCRATCH} | shared
     if isinstance(filled.get("arms"), list):
         filled["arms"] = [_full_arm(arm, shared) for arm in filled["arms"]]
     return filled
@@ -262,7 +346,12 @@ def _known_task(name: str) -> str:
     return name
 
 
-_SECTIONS: dict[str, type[Section]] = {"arms": Arm, "scratch": ScratchEncoder, "finetuning": Finetuning}
+_SECTIONS: dict[str, type[Section]] = {
+    "arms": Arm,
+    "scratch": ScratchEncoder,
+    "pretraining": Pretraining,
+    "finetuning": Finetuning,
+}
 
 
 def _explain(error: ValidationError, where: str) -> str:
@@ -274,7 +363,9 @@ def _explain_one(problem: dict[str, Any]) -> str:
     *parents, key = problem["loc"] or ("experiment",)
     place = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return str(unknown("key", str(key), _section_of(parents).model_fields, ".".join(map(str, parents))))
+        fields = _section_of(parents).model_fields
+        keys = [field.alias or name for name, field in fields.items()]
+        return str(unknown("key", str(key), keys, ".".join(map(str, parents))))
     if problem["type"] == "missing":
         return f"missing key '{place}'"
     message = problem["msg"].removeprefix("Value error, ")

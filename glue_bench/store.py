@@ -4,11 +4,10 @@ DIR/<experiment>/plan.json                         the cells that the experiment
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
 DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
+DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
 """
 
-import contextlib
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from glue_bench.errors import UserError
+from glue_bench.files import write_atomically
 
 SCHEMA_VERSION = 1
 REQUIRED_KEYS = frozenset(
@@ -34,6 +34,9 @@ REQUIRED_KEYS = frozenset(
         "data",
         "environment",
     }
+)
+PRETRAINING_KEYS = frozenset(
+    {"schema_version", "pretraining_id", "arm", "origin", "steps", "tokens", "seconds", "losses", "stream"}
 )
 
 
@@ -112,12 +115,29 @@ class Store:
         Raises:
             UserError: a record is not valid JSON, lacks a key or has another schema version.
         """
-        return [_checked(_load(path), path) for path in sorted((self.folder / "records").glob("*.json"))]
+        return [_checked(_load(path), path, REQUIRED_KEYS) for path in sorted((self.folder / "records").glob("*.json"))]
 
     def read_failures(self) -> list[dict[str, Any]]:
         """Failures of cells that have not been finished since, sorted by cell id."""
         paths = sorted((self.folder / "failures").glob("*.json"))
         return [_load(path) for path in paths if not self.has_record(path.stem)]
+
+    def has_pretraining(self, pretraining_id: str) -> bool:
+        """Whether an arm's pretraining has ended."""
+        return self._path("pretraining", pretraining_id).exists()
+
+    def write_pretraining(self, pretraining_id: str, record: Mapping[str, Any]) -> None:
+        """Store how an arm was pretrained."""
+        write_atomically(self._path("pretraining", pretraining_id), _dump(record))
+
+    def read_pretrainings(self) -> list[dict[str, Any]]:
+        """The records of all finished pretrainings, sorted by id.
+
+        Raises:
+            UserError: a record is not valid JSON, lacks a key or has another schema version.
+        """
+        paths = sorted((self.folder / "pretraining").glob("*.json"))
+        return [_checked(_load(path), path, PRETRAINING_KEYS) for path in paths]
 
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
         """Logits of each predicted split: float32 (rows, labels)."""
@@ -143,35 +163,6 @@ def open_store(folder: str | Path) -> Store:
     raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write aside, flush to disk, rename: `path` is either absent, the old content or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(aside).chmod(0o644)  # mkstemp makes files private
-        Path(aside).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(aside).unlink()
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename survives a power cut only once its folder is on disk too."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _dump(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -188,8 +179,8 @@ def _load(path: Path) -> dict[str, Any]:
     return value
 
 
-def _checked(record: dict[str, Any], path: Path) -> dict[str, Any]:
-    missing = REQUIRED_KEYS - record.keys()
+def _checked(record: dict[str, Any], path: Path, required: frozenset[str]) -> dict[str, Any]:
+    missing = required - record.keys()
     if missing:
         raise UserError(f"{path}: record lacks {', '.join(sorted(missing))}; delete it and run again")
     if record["schema_version"] != SCHEMA_VERSION:

@@ -10,20 +10,24 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import unknown
+from glue_bench.files import write_atomically
+from glue_bench.leaderboard import budget
 from glue_bench.leaderboard.frame import ORIGINS, SCORE_COLUMNS
+from glue_bench.leaderboard.markdown import MISSING, aligned, number
 from glue_bench.leaderboard.protocol import AVERAGES, RATE_RULE
-from glue_bench.leaderboard.table import Board, make_board
-from glue_bench.store import open_store, write_atomically
+from glue_bench.leaderboard.table import Board, make_board, steps_frame
+from glue_bench.store import open_store
 
 FORMATS = ("markdown", "csv", "json")
 BANNER = "Made from the embedded demo data: not a benchmark."
-MISSING, PARTIAL, COLLAPSED = "–", "†", "‡"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+PARTIAL, COLLAPSED = "†", "‡"
 ORIGIN_MEANS = {
     "pretrained": "The weights were trained with this way of combining embeddings.",
     "adapted": "The weights come from another variant's checkpoint, then pretrained further with this one.",
     "grafted": "The weights come from another variant's checkpoint and were only converted.",
     "scratch": "No pretraining: fine-tuned from random weights.",
 }
+STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
 METRIC_INITIALS = {
     "matthews_correlation": "mcc",
     "accuracy": "acc",
@@ -48,27 +52,41 @@ def render(path: str | Path, format: str = "markdown") -> str:
     """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
-    board = make_board(open_store(path))
+    store = open_store(path)
+    board = make_board(store)
     if format == "csv":
         return to_csv(board)
-    return (to_markdown if format == "markdown" else to_json)(board, make_notes(board))
+    notes = make_notes(board)
+    return to_json(board, notes) if format == "json" else to_markdown(board, notes, steps_frame(store))
 
 
 def write_tables(path: str | Path) -> list[Path]:
     """Write leaderboard.md, leaderboard.csv and scores.csv into the experiment's folder; the paths written.
 
-    The bytes depend only on the plan and the records' scores, so that a rerun changes no file.
+    The bytes depend only on the plan and the records' scores, so that a rerun changes no file. Where arms are
+    pretrained also budget.md, budget.csv and losses.csv, which hold measured speeds; where several checkpoints of
+    the pretraining are fine-tuned also steps.csv.
 
     Raises:
         UserError: there is no experiment in `path`, or one of its records cannot be read.
     """
     store = open_store(path)
     board = make_board(store)
+    steps = steps_frame(store)
     contents = {
-        "leaderboard.md": to_markdown(board, make_notes(board)),
+        "leaderboard.md": to_markdown(board, make_notes(board), steps),
         "leaderboard.csv": to_csv(board),
         "scores.csv": scores_csv(board.results.scores),
     }
+    if len(steps):
+        contents["steps.csv"] = frame_csv(steps)
+    if store.read_pretrainings():
+        budgets = budget.budget_frame(store)
+        contents |= {
+            "budget.md": budget.to_markdown(budgets, board.results.experiment),
+            "budget.csv": budget.to_csv(budgets),
+            "losses.csv": budget.losses_csv(budget.losses_frame(store)),
+        }
     for name, text in contents.items():
         write_atomically(store.folder / name, text.encode())
     return [store.folder / name for name in contents]
@@ -82,12 +100,14 @@ def scores_csv(scores: pd.DataFrame) -> str:
 
 def to_csv(board: Board) -> str:
     """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) added."""
-    table = board.table.assign(
-        **{str(name): board.table[name].map(number) for name in board.table.select_dtypes("float")},
-        data_source=board.results.data_source,
-        partial_tasks=";".join(board.results.partial_tasks),
-    )
-    return table.to_csv(index=False, lineterminator="\n")
+    partial = ";".join(board.results.partial_tasks)
+    return frame_csv(board.table.assign(data_source=board.results.data_source, partial_tasks=partial))
+
+
+def frame_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV, numbers to two decimals."""
+    shown = {str(name): frame[name].map(number) for name in frame.select_dtypes("float")}
+    return frame.assign(**shown).to_csv(index=False, lineterminator="\n")
 
 
 def to_json(board: Board, notes: Sequence[str]) -> str:
@@ -103,8 +123,8 @@ def to_json(board: Board, notes: Sequence[str]) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_markdown(board: Board, notes: Sequence[str]) -> str:
-    """The leaderboard as Markdown with aligned columns: a block an origin, then the notes."""
+def to_markdown(board: Board, notes: Sequence[str], steps: pd.DataFrame) -> str:
+    """The leaderboard as Markdown with aligned columns: a block an origin, `steps` if there are any, the notes."""
     parts = [f"# Leaderboard: {board.results.experiment}"]
     if is_demo(board):
         parts.append(f"**{BANNER}**")
@@ -112,8 +132,18 @@ def to_markdown(board: Board, notes: Sequence[str]) -> str:
         block = board.table[board.table["origin"] == origin]
         if len(block):
             parts += [f"## {origin.capitalize()}", ORIGIN_MEANS[origin], _markdown_table(board, block)]
+    if len(steps):
+        parts += ["## Against steps of pretraining", STEPS_MEAN, _steps_table(board, steps)]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
+
+
+def _steps_table(board: Board, steps: pd.DataFrame) -> str:
+    values = [*board.columns, *board.averages]
+    lines = [["Arm", "Steps", *(_header(board, name) for name in values)]]
+    for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records"):
+        lines.append([row["arm"], f"{row['steps']:,}", *(number(row[name]) or MISSING for name in values)])
+    return aligned(lines, text_columns=1)
 
 
 def make_notes(board: Board) -> list[str]:
@@ -194,7 +224,7 @@ def _markdown_table(board: Board, block: pd.DataFrame) -> str:
     tops = {name: best(block[name]) for name in values}
     for row in block.to_dict("records"):
         lines.append([*(row[key] for key in keys), *(_cell(board, row, name, tops[name]) for name in values)])
-    return _aligned(lines, text_columns=len(keys))
+    return aligned(lines, text_columns=len(keys))
 
 
 def arm_columns(block: pd.DataFrame) -> list[str]:
@@ -246,24 +276,7 @@ def best(means: pd.Series) -> str:
     return number(shown.max()) if len(shown) > 1 else ""
 
 
-def number(value: float, decimals: int = 2) -> str:
-    """Fixed decimals, no negative zero; empty for a missing value."""
-    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
-
-
 def _plain(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return None if math.isnan(value) else float(number(value))
-
-
-def _aligned(lines: Sequence[Sequence[str]], text_columns: int) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = ["-" * w if i < text_columns else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-
-    def pad(line: Sequence[str]) -> list[str]:
-        cells = enumerate(zip(line, widths, strict=True))
-        return [cell.ljust(w) if i < text_columns else cell.rjust(w) for i, (cell, w) in cells]
-
-    rows = [pad(lines[0]), rule, *map(pad, lines[1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -27,6 +27,7 @@ class Results:
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
     `partial_tasks` were run on a part of their official rows. `left_out` counts records outside the plan.
+    `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
     experiment: str
@@ -35,6 +36,8 @@ class Results:
     scores: pd.DataFrame
     partial_tasks: tuple[str, ...]
     left_out: int
+    steps: int | None = None
+    all_steps: tuple[int, ...] = ()
 
     @property
     def missing(self) -> pd.DataFrame:
@@ -51,8 +54,10 @@ def scores_frame(store: Store) -> pd.DataFrame:
     return read_results(store).scores
 
 
-def read_results(store: Store) -> Results:
+def read_results(store: Store, steps: int | None = None) -> Results:
     """Read the plan and the records that belong to it; without a plan, all records.
+
+    Of an experiment that fine-tunes several checkpoints of its pretraining, the cells after `steps`: the last.
 
     Raises:
         UserError: a record cannot be read, or names an unknown task or origin, or there is no plan
@@ -60,7 +65,10 @@ def read_results(store: Store) -> Results:
     """
     records = {record["cell_id"]: record for record in store.read_records()}
     plan = store.read_plan() or {}
-    expected = _expected(plan, records.values())
+    planned = _expected(plan, records.values())
+    all_steps = tuple(sorted({cell["steps"] for cell in planned if cell.get("steps") is not None}))
+    steps = steps or max(all_steps, default=None)
+    expected = [cell for cell in planned if cell.get("steps") == steps]
     finished = {cell["cell_id"]: records[cell["cell_id"]] for cell in expected if cell["cell_id"] in records}
     return Results(
         experiment=_experiment(store, plan, finished.values()),
@@ -68,7 +76,9 @@ def read_results(store: Store) -> Results:
         cells=_cells(expected, finished),
         scores=_scores(expected, finished),
         partial_tasks=_partial_tasks(finished.values()),
-        left_out=len(records) - len(finished),
+        left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
+        steps=steps,
+        all_steps=all_steps,
     )
 
 
@@ -86,7 +96,8 @@ def _expected(plan: Mapping[str, Any], records: Iterable[Record]) -> list[Cell]:
 def _check_twins(cells: Iterable[Cell]) -> None:
     first: dict[tuple[Any, ...], Cell] = {}
     for cell in cells:
-        twin = first.setdefault((cell["arm"], cell["task"], cell["learning_rate"], cell["seed"]), cell)
+        place = (cell["arm"], cell["task"], cell["learning_rate"], cell["seed"], cell.get("steps"))
+        twin = first.setdefault(place, cell)
         if twin is not cell:
             raise UserError(
                 f"records '{twin['cell_id']}' and '{cell['cell_id']}' are of the same cell and no plan.json "

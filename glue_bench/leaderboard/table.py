@@ -44,9 +44,22 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     return make_board(open_store(path)).table
 
 
-def make_board(store: Store) -> Board:
-    """The leaderboard of a store, with the counts that its notes and marks need."""
-    results = read_results(store)
+def steps_frame(store: Store) -> pd.DataFrame:
+    """GLUE against pretraining steps: the leaderboard's columns after `steps`, a row an arm and fine-tuned checkpoint.
+
+    Empty where only one checkpoint is fine-tuned. Raises as `leaderboard`.
+    """
+    all_steps = read_results(store).all_steps
+    if len(all_steps) < 2:
+        return pd.DataFrame()
+    tables = [make_board(store, steps).table.assign(steps=steps) for steps in all_steps]
+    frame = pd.concat(tables, ignore_index=True)
+    return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
+
+
+def make_board(store: Store, steps: int | None = None) -> Board:
+    """The leaderboard of a store after `steps` of pretraining (the last), with the counts that its notes need."""
+    results = read_results(store, steps)
     rates = chosen_rates(results.scores)
     tasks = set(results.cells["task"])
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)

@@ -1,7 +1,7 @@
 """From a checkpoint of any known family to an encoder with any variant: translate, then graft."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,12 +33,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Start:
-    """What an arm's cells start from: a configuration, and weights of EncoderModel (none: all fresh)."""
+    """What an arm starts from: a configuration, and weights of EncoderModel (none: all fresh).
+
+    `head` is that of EncoderForMaskedLM, where the checkpoint has one that fits.
+    """
 
     config: EncoderConfig
     weights: dict[str, Tensor]
     origin: str
     exact: bool = True
+    head: dict[str, Tensor] = field(default_factory=dict)
 
 
 def read_config(name: str, revision: str | None = None) -> EncoderConfig:
@@ -85,7 +89,7 @@ def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> S
     """
     config = checkpoint.config
     if variant == config.variant and dict(options) == (config.variant_options or {}):
-        return Start(config, checkpoint.weights, config.origin)
+        return Start(config, checkpoint.weights, config.origin, head=checkpoint.head)
     if config.variant != "add":
         raise UserError(
             f"cannot start variant '{variant}' {dict(options)} from '{checkpoint.name}', which is "
@@ -126,7 +130,14 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
             weights[name] = _scale_queries(tensor, model.variant.score_terms**0.5)
     added = ("variant.", "segment_scores.")
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
-    return Start(config, weights, "grafted", exact)
+    return Start(config, weights, "grafted", exact, _fitting_head(checkpoint, model))
+
+
+def _fitting_head(checkpoint: Checkpoint, model: EncoderModel) -> dict[str, Tensor]:
+    """The masked-LM head, unless the variant's words are of another width than the checkpoint's."""
+    fits = model.variant.words.weight.shape == checkpoint.weights["variant.words.weight"].shape
+    # The decoder is tied to the words, which a graft may change.
+    return {name: tensor for name, tensor in checkpoint.head.items() if fits and name != "decoder.weight"}
 
 
 def _keeps_segments(model: EncoderModel, checkpoint: Checkpoint) -> bool:

@@ -165,13 +165,23 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
         labels: Int[Tensor, "b l"] | None = None,
+        places: Int[Tensor, " n"] | None = None,
         **_: Any,
     ) -> MaskedLMOutput:
-        """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy."""
+        """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy.
+
+        With `places`, flat indices into (b, l), the head runs there alone: logits (n, vocabulary), no loss.
+        """
         hidden = self.base.hidden_states(input_ids, attention_mask, token_type_ids)[-1]
-        logits = self.decoder(self.head_norm(self.act(self.dense(hidden))))
+        if places is not None:
+            return MaskedLMOutput(logits=self.predict(hidden.flatten(0, 1)[places]))
+        logits = self.predict(hidden)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         return MaskedLMOutput(loss=loss, logits=logits)
+
+    def predict(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n vocab"]:
+        """Logits of what stands at each of some hidden states."""
+        return self.decoder(self.head_norm(self.act(self.dense(hidden))))
 
 
 def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[Tensor, ""]:

@@ -1,8 +1,9 @@
 """Where cells run. A failing cell ends itself, never the sweep."""
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.finetune import Outcome, finetune
@@ -20,8 +21,10 @@ class Failure:
 class InlineExecutor:
     """One cell after another, in this process."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, without_start: Mapping[str, Failure] = MappingProxyType({})) -> None:
+        """`without_start` says of arms that could not be pretrained why."""
         self.workspace = workspace
+        self.without_start = without_start
 
     def run(
         self, cells: Iterable[PlannedCell], on_start: Callable[[PlannedCell], None]
@@ -33,8 +36,10 @@ class InlineExecutor:
 
     def _attempt(self, planned: PlannedCell) -> Outcome | Failure:
         cell = planned.cell
+        if cell.arm.name in self.without_start:
+            return self.without_start[cell.arm.name]
         try:
             tokens = self.workspace.tokens(cell.arm, cell.task, cell.hyperparameters.max_length)
-            return finetune(cell, self.workspace.start(cell.arm), tokens)
+            return finetune(cell, self.workspace.start(cell.arm, cell.steps), tokens)
         except Exception as error:
             return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())

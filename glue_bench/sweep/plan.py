@@ -9,7 +9,7 @@ from typing import Any
 from glue_bench.config import Cell, Experiment
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.variants import check_variant
-from glue_bench.training.workspace import Workspace, check_cell
+from glue_bench.training.workspace import Workspace, check_cell, check_pretraining
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell
     for arm in experiment.arms:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
     _check_tasks(experiment, workspace)
+    if experiment.pretraining:
+        check_pretraining(experiment, workspace)
     return [_planned(cell, workspace) for cell in experiment.cells()]
 
 
@@ -53,8 +55,9 @@ def _planned(cell: Cell, workspace: Workspace) -> PlannedCell:
     identity = json.dumps(workspace.identity(cell), sort_keys=True)
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     rate = f"{cell.hyperparameters.learning_rate:g}"
-    slug = f"{cell.arm.name}-{cell.task}-lr{rate}-s{cell.seed}-{digest}"
-    return PlannedCell(slug, cell, workspace.start(cell.arm).origin)
+    steps = "" if cell.steps is None else f"-step{cell.steps}"
+    slug = f"{cell.arm.name}-{cell.task}-lr{rate}-s{cell.seed}{steps}-{digest}"
+    return PlannedCell(slug, cell, workspace.origin(cell.arm))
 
 
 def select(cells: Sequence[PlannedCell], only: Iterable[str]) -> list[PlannedCell]:

@@ -2,20 +2,23 @@
 
 import gc
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from glue_bench.config import Experiment
+from glue_bench.config import Arm, Experiment
 from glue_bench.errors import UserError
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure, InlineExecutor
 from glue_bench.sweep.plan import PlannedCell, plan_cells, select
+from glue_bench.sweep.pretraining import pretrain_arms
 from glue_bench.sweep.progress import make_progress
+from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.loop import accelerator
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
 
@@ -47,7 +50,8 @@ def sweep(
     """
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
-    workspace, store = Workspace(experiment), Store(Path(results) / experiment.name)
+    store = Store(Path(results) / experiment.name)
+    workspace = Workspace(experiment, store.folder / "checkpoints")
     cells = plan_cells(experiment, workspace)
     chosen = select(cells, only)
     waiting = [planned for planned in chosen if not store.has_record(planned.id)]
@@ -56,15 +60,29 @@ def sweep(
         return summary
     store.prepare()
     store.write_plan(_plan(experiment, workspace, cells))
-    return _run(summary, waiting, workspace, store, console or Console(stderr=True))
+    console = console or Console(stderr=True)
+    try:
+        failed = pretrain_arms(waiting, workspace, store, console)
+    except KeyboardInterrupt:
+        return replace(summary, interrupted=True)
+    if not accelerator().is_main_process:
+        return summary
+    return _run(summary, waiting, failed, workspace, store, console)
 
 
-def _run(summary: Summary, cells: list[PlannedCell], workspace: Workspace, store: Store, console: Console) -> Summary:
+def _run(
+    summary: Summary,
+    cells: list[PlannedCell],
+    without_start: dict[str, Failure],
+    workspace: Workspace,
+    store: Store,
+    console: Console,
+) -> Summary:
     # Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
     gc.collect()
     gc.freeze()
     finished, failed, interrupted = 0, {}, False
-    executor = InlineExecutor(workspace)
+    executor = InlineExecutor(workspace, without_start)
     with make_progress(console, cells) as progress:
         try:
             for planned, result in executor.run(cells, progress.started):
@@ -84,8 +102,22 @@ def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]
         "schema_version": SCHEMA_VERSION,
         "experiment": experiment.name,
         "data_source": workspace.source.kind,
-        "config": experiment.model_dump(exclude={"data"}),  # where a person keeps the data is no one's business
+        # Where a person keeps data and text is no one's business; their digests tell what they are.
+        "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
+        "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
         "cells": [planned.summary for planned in cells],
+    }
+
+
+def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
+    pretraining = experiment.pretraining
+    length = pretraining.length if pretraining else experiment.finetuning.max_length
+    return {
+        "variant": arm.variant,
+        "options": arm.options,
+        "origin": workspace.origin(arm),
+        "pretraining": workspace.pretraining_id(arm) if pretraining else None,
+        **budget(workspace.initial(arm).config, length),
     }
 
 
@@ -104,11 +136,11 @@ def _store(planned: PlannedCell, result: Outcome | Failure, workspace: Workspace
 
 
 def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
-    cell, data, start = planned.cell, workspace.data(planned.cell.task), workspace.start(planned.cell.arm)
+    cell, data, start = planned.cell, workspace.data(planned.cell.task), workspace.initial(planned.cell.arm)
     checkpoint = {
         "name": cell.arm.checkpoint,
         "revision": cell.arm.revision,
-        "digest": workspace.start_digest(cell.arm),
+        "digest": workspace.start_digest(cell.arm, cell.steps),
     }
     return {
         "schema_version": SCHEMA_VERSION,

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from glue_bench.config import Hyperparameters
+from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
 
@@ -41,7 +41,8 @@ def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hype
     """
     runtime = accelerator()
     optimizer = make_optimizer(model, settings)
-    model, optimizer = runtime.prepare(model, optimizer)
+    # Evaluation mode: a cell belongs to one process, whatever the launcher started.
+    model, optimizer = runtime.prepare_model(model, evaluation_mode=True), runtime.prepare_optimizer(optimizer)
     schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
     try:
         for epoch in range(1, settings.epochs + 1):
@@ -70,10 +71,11 @@ def _step(
     return loss.detach()
 
 
-def make_optimizer(model: nn.Module, settings: Hyperparameters) -> torch.optim.AdamW:
+def make_optimizer(model: nn.Module, settings: Hyperparameters | Pretraining) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in learning if parameter.ndim >= 2]
+    vectors = [parameter for parameter in learning if parameter.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": settings.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -85,15 +87,16 @@ def make_optimizer(model: nn.Module, settings: Hyperparameters) -> torch.optim.A
 
 
 def linear_schedule(optimizer: torch.optim.Optimizer, steps: int, warmup_ratio: float) -> LambdaLR:
+    """The rates of `linear_factor`, one a step."""
+    return LambdaLR(optimizer, lambda step: linear_factor(step, steps, warmup_ratio))
+
+
+def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
     """Linear warm-up over ceil(ratio * steps) steps, then linear decay to zero at `steps`, as transformers'."""
     warmup = math.ceil(warmup_ratio * steps)
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return step / warmup
-        return max(0.0, (steps - step) / max(1, steps - warmup))
-
-    return LambdaLR(optimizer, factor)
+    if step < warmup:
+        return step / warmup
+    return max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 @torch.inference_mode()

@@ -8,8 +8,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
+from glue_bench.files import cache_folder, whole_folder
 from glue_bench.model.locate import locate
 
+TRAINER_VERSION = 1
 SPECIAL = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -54,6 +56,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+
+
+def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
+    """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size."""
+    folder = cache_folder() / "tokenizers" / f"v{TRAINER_VERSION}-{key}"
+    if not folder.is_dir():
+        with whole_folder(folder) as aside:
+            train_tokenizer(texts, vocab_size).save_pretrained(aside)
+    return load_tokenizer(str(folder))
 
 
 def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:

@@ -1,8 +1,5 @@
 """Tokenise a task once, keep it in memory-mapped arrays, share it between cells and processes."""
 
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from platformdirs import user_cache_path
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.schema import TaskData
+from glue_bench.files import cache_folder, whole_folder
 from glue_bench.training.tokenizers import tokenizer_digest
 
 LAYOUT_VERSION = 1
@@ -51,12 +48,6 @@ class TokenisedTask:
     padding_id: int
 
 
-def cache_folder() -> Path:
-    """Where tokenised tasks are kept: $GLUE_BENCH_CACHE, or the user's cache folder."""
-    chosen = os.environ.get("GLUE_BENCH_CACHE")
-    return Path(chosen) if chosen else user_cache_path("glue-bench")
-
-
 def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTask:
     """The task as token ids, read from the cache where an equal one has been made before.
 
@@ -71,19 +62,17 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
 
 def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
-    try:
-        for name, frame in data.splits.items():
-            for array, values in _encode(frame, tokenizer, max_length).items():
-                np.save(aside / f"{name}.{array}.npy", values)
-        aside.rename(folder)
-    except OSError:
-        # Another process was first; anything else is not ours to hide.
-        if not folder.is_dir():
-            raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    encoded = {name: _encode(frame, tokenizer, max_length) for name, frame in data.splits.items()}
+    keep_arrays(
+        folder, {f"{name}.{array}": values for name, arrays in encoded.items() for array, values in arrays.items()}
+    )
+
+
+def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a folder of .npy files as a whole; another process may have been first with the same."""
+    with whole_folder(folder) as aside:
+        for name, values in arrays.items():
+            np.save(aside / f"{name}.npy", values)
 
 
 def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, np.ndarray]:

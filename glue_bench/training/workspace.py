@@ -1,27 +1,38 @@
 """What cells share, made once a process: data, tokenizers, starting weights, token arrays."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import Source, open_source
-from glue_bench.config import SCRATCH, Arm, Cell, Experiment
+from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.training.tokenizers import load_tokenizer, tokenizer_digest, train_tokenizer
+from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.packing import pack
+from glue_bench.training.pretrain import Task, trained_origin
+from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.tokenizers import cached_tokenizer, load_tokenizer, tokenizer_digest, train_tokenizer
 from glue_bench.training.tokens import TokenisedTask, tokenise
 
 
 class Workspace:
-    """Everything an experiment's cells start from. Nothing is made before it is asked for, or twice."""
+    """Everything an experiment's cells start from. Nothing is made before it is asked for, or twice.
 
-    def __init__(self, experiment: Experiment) -> None:
+    `folder` is where pretrained checkpoints are kept; only experiments with pretraining need one.
+    """
+
+    def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
         self.experiment = experiment
+        self.folder = folder
         self._made: dict[tuple[Any, ...], Any] = {}
 
     @cached_property
@@ -29,22 +40,64 @@ class Workspace:
         """The experiment's data source."""
         return open_source(self.experiment.data)
 
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text of the experiment's pretraining."""
+        return open_corpus(self._pretraining.corpus)
+
     def data(self, task: str) -> TaskData:
         """All splits of a task."""
         return self._once(("data", task), lambda: self.source.load(task))
 
     def tokenizer(self, arm: Arm) -> PreTrainedTokenizerBase:
-        """The arm's tokenizer; arms from scratch share one trained on the experiment's training texts."""
+        """The arm's tokenizer; arms from scratch share one."""
         name = arm.tokenizer or arm.checkpoint
         if name == SCRATCH:
-            vocab_size = self.experiment.scratch.vocab_size
-            return self._once(("tokenizer", SCRATCH), lambda: train_tokenizer(self._training_texts(), vocab_size))
-        revision = None if arm.tokenizer else arm.revision
-        return self._once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
+            return self._once(("tokenizer", SCRATCH), self._scratch_tokenizer)
+        return self._load_tokenizer(name, None if arm.tokenizer else arm.revision)
 
-    def start(self, arm: Arm) -> Start:
-        """The arm's configuration and starting weights."""
-        return self._once(("start", arm.name), lambda: self._make_start(arm))
+    def initial(self, arm: Arm) -> Start:
+        """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
+        return self._once(("initial", arm.name), lambda: self._make_initial(arm))
+
+    def start(self, arm: Arm, steps: int | None = None) -> Start:
+        """What the arm's cells start from: `initial`, or its checkpoint after `steps` of pretraining."""
+        if steps is None:
+            return self.initial(arm)
+        return self._once(("start", arm.name, steps), lambda: self._pretrained(arm, steps))
+
+    def origin(self, arm: Arm) -> str:
+        """How the arm's weights came to be, once it is pretrained."""
+        origin = self.initial(arm).origin
+        return trained_origin(origin) if self.experiment.pretraining else origin
+
+    def pretraining_task(self, arm: Arm) -> Task:
+        """The text that the arm learns from. Equal for all arms with the same tokenizer."""
+        settings, tokenizer = self._pretraining, self.tokenizer(arm)
+        key = ("packed", tokenizer_digest(tokenizer))
+        text = self._once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
+        return Task(text=text, tokenizer=tokenizer, settings=settings)
+
+    def pretraining_folder(self, arm: Arm) -> PretrainingFolder:
+        """Where the arm's pretraining is kept."""
+        assert self.folder is not None, "an experiment with pretraining needs a folder"
+        return PretrainingFolder(self.folder / self.pretraining_id(arm), self.pretraining_identity(arm))
+
+    def pretraining_id(self, arm: Arm) -> str:
+        """The arm's name and a hash of everything that decides its pretrained weights."""
+        return f"{arm.name}-{self._digest(self.pretraining_identity(arm))}"
+
+    def pretraining_identity(self, arm: Arm) -> dict[str, Any]:
+        """Everything that decides the arm's pretrained weights."""
+        left_out = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
+        return {
+            "variant": arm.variant,
+            "options": arm.options,
+            "start": self._initial_digest(arm),
+            "tokenizer": tokenizer_digest(self.tokenizer(arm)),
+            "corpus": self.corpus.digest,
+            "settings": self._pretraining.model_dump(exclude=left_out),
+        }
 
     def tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
         """A task under the arm's tokenizer."""
@@ -58,7 +111,7 @@ class Workspace:
             "arm": cell.arm.name,
             "variant": cell.arm.variant,
             "options": cell.arm.options,
-            "start": self.start_digest(cell.arm),
+            "start": self.start_digest(cell.arm, cell.steps),
             "tokenizer": tokenizer_digest(self.tokenizer(cell.arm)),
             "task": cell.task,
             "data": self.data(cell.task).digest,
@@ -66,16 +119,46 @@ class Workspace:
             "seed": cell.seed,
         }
 
-    def start_digest(self, arm: Arm) -> str:
-        """What the arm starts from: a digest of the checkpoint's files, or the shape of fresh weights."""
+    def start_digest(self, arm: Arm, steps: int | None = None) -> str:
+        """What the arm starts from: its pretraining, the checkpoint's files, or the shape of fresh weights."""
+        if steps is None:
+            return self._initial_digest(arm)
+        return f"pretraining {self._digest(self.pretraining_identity(arm))} step {steps}"
+
+    @property
+    def _pretraining(self) -> Pretraining:
+        assert self.experiment.pretraining is not None, "the experiment has no pretraining"
+        return self.experiment.pretraining
+
+    @staticmethod
+    def _digest(identity: dict[str, Any]) -> str:
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+
+    def _initial_digest(self, arm: Arm) -> str:
         if arm.checkpoint == SCRATCH:
             return f"{SCRATCH} {self.experiment.scratch.model_dump_json()}"
         return fingerprint(locate(arm.checkpoint, arm.revision))
 
-    def _make_start(self, arm: Arm) -> Start:
+    def _make_initial(self, arm: Arm) -> Start:
         if arm.checkpoint == SCRATCH:
             return Start(self._scratch_config(arm), {}, SCRATCH)
         return graft(self._checkpoint(arm.checkpoint, arm.revision), arm.variant, arm.options)
+
+    def _pretrained(self, arm: Arm, steps: int) -> Start:
+        checkpoint = read_checkpoint(str(self.pretraining_folder(arm).checkpoint(steps)))
+        return graft(checkpoint, arm.variant, arm.options)
+
+    def _load_tokenizer(self, name: str, revision: str | None) -> PreTrainedTokenizerBase:
+        return self._once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
+
+    def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
+        vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
+        if pretraining is None:
+            return train_tokenizer(self._training_texts(), vocab_size)
+        if pretraining.tokenizer:
+            return self._load_tokenizer(pretraining.tokenizer, None)
+        sentences = (sentence for document in self.corpus.documents() for sentence in document)
+        return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", sentences, vocab_size)
 
     def _checkpoint(self, name: str, revision: str | None) -> Checkpoint:
         return self._once(("checkpoint", name, revision), lambda: read_checkpoint(name, revision))
@@ -106,7 +189,7 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
         UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
     """
     _check_splits(cell.task, workspace)
-    config, tokenizer = workspace.start(cell.arm).config, workspace.tokenizer(cell.arm)
+    config, tokenizer = workspace.initial(cell.arm).config, workspace.tokenizer(cell.arm)
     if len(tokenizer) > config.vocab_size:
         raise UserError(
             f"arm '{cell.arm.name}': the tokenizer has {len(tokenizer)} tokens but the checkpoint "
@@ -117,6 +200,27 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
             f"arm '{cell.arm.name}', task '{cell.task}': max_length {cell.hyperparameters.max_length} exceeds the "
             f"{config.max_position_embeddings} positions of '{cell.arm.checkpoint}'; lower max_length"
         )
+
+
+def check_pretraining(experiment: Experiment, workspace: Workspace) -> None:
+    """Refuse, before any compute, arms that cannot see the same tokens.
+
+    Raises:
+        UserError: no text to learn from, arms with different tokenizers, or sequences longer than the positions.
+    """
+    digests = {arm.name: tokenizer_digest(workspace.tokenizer(arm)) for arm in experiment.arms}
+    first, *others = digests
+    for name in others:
+        if digests[name] != digests[first]:
+            raise UserError(
+                f"arms '{first}' and '{name}' have different tokenizers, so they cannot be pretrained on the same "
+                "tokens; give both the same, or put them into experiments of their own"
+            )
+    for arm in experiment.arms:
+        workspace.pretraining_task(arm)
+        positions, length = workspace.initial(arm).config.max_position_embeddings, workspace._pretraining.length
+        if length > positions:
+            raise UserError(f"arm '{arm.name}': pretraining.length {length} exceeds its {positions} positions")
 
 
 def _check_splits(task: str, workspace: Workspace) -> None:

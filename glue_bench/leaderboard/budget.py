@@ -1,0 +1,118 @@
+"""What each arm cost, and what it learnt for that: a row an arm, and the loss curves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.leaderboard.frame import ORIGINS
+from glue_bench.leaderboard.markdown import MISSING, aligned, number
+from glue_bench.store import Store
+
+MEGABYTE = 1_000_000
+COLUMNS = {
+    "parameters": "Parameters",
+    "non_embedding_parameters": "Without tables",
+    "added_over_add": "Over add",
+    "flops_per_token": "FLOPs a token",
+    "tokens": "Tokens seen",
+    "tokens_per_second": "Tokens/s",
+    "peak_memory_mb": "Peak memory (MB)",
+    "train_loss": "Training loss",
+    "validation_loss": "Held-out loss",
+}
+LOSSES = ("arm", "step", "tokens", "train_loss", "validation_loss", "seconds")
+NOTES = """\
+- Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; over
+  add: against `add` at the same sizes.
+- FLOPs a token: matrix products of a forward and a backward pass of the encoder at {length} tokens, without head.
+- Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.
+- Losses: mean cross-entropy (nats) over masked tokens; held-out: the same text and masks for every arm.
+"""
+
+
+def budget_frame(store: Store) -> pd.DataFrame:
+    """A row an arm: arm, variant, origin, COLUMNS, `steps` and `stream`; missing where an arm was not pretrained.
+
+    `stream` is a hash over everything the arm was shown, in order: equal streams saw the same tokens and masks.
+
+    Raises:
+        UserError: a record of pretraining cannot be read.
+    """
+    plan = store.read_plan() or {}
+    records = {record["pretraining_id"]: record for record in store.read_pretrainings()}
+    rows = [_row(name, facts, records.get(facts.get("pretraining"))) for name, facts in plan.get("arms", {}).items()]
+    frame = pd.DataFrame(rows, columns=["arm", "variant", "origin", *COLUMNS, "steps", "stream", "length", "device"])
+    return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
+
+
+def losses_frame(store: Store) -> pd.DataFrame:
+    """The loss curves of all pretrained arms of the plan: LOSSES."""
+    wanted = {facts.get("pretraining") for facts in (store.read_plan() or {}).get("arms", {}).values()}
+    records = [record for record in store.read_pretrainings() if record["pretraining_id"] in wanted]
+    rows = [{"arm": record["arm"], **point} for record in records for point in record["losses"]]
+    return pd.DataFrame(rows, columns=list(LOSSES))
+
+
+def losses_csv(losses: pd.DataFrame) -> str:
+    """The curves as CSV; no held-out loss where it was not measured."""
+    return losses.to_csv(index=False, lineterminator="\n", float_format="%.4f")
+
+
+def to_csv(budgets: pd.DataFrame) -> str:
+    """The table as CSV."""
+    return budgets.to_csv(index=False, lineterminator="\n")
+
+
+def to_markdown(budgets: pd.DataFrame, experiment: str) -> str:
+    """The table as Markdown, and what its columns mean."""
+    lines = [["Arm", "Variant", "Origin", *COLUMNS.values()]]
+    for row in budgets.to_dict("records"):
+        lines.append([row["arm"], row["variant"], row["origin"], *(_shown(row[name]) for name in COLUMNS)])
+    lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
+    devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
+    notes = NOTES.format(length=lengths, device=devices)
+    return "\n\n".join([f"# Budgets: {experiment}", aligned(lines, text_columns=3), notes + _streams(budgets)])
+
+
+def _row(name: str, facts: Mapping[str, Any], record: Mapping[str, Any] | None) -> dict[str, Any]:
+    row = {"arm": name, **{key: facts.get(key) for key in ("variant", "origin", "length", *COLUMNS)}}
+    if record is None:
+        return row
+    peak = record.get("peak_memory_bytes")
+    environment = record.get("environment", {})
+    measured = {key: record[key] for key in ("steps", "tokens", "stream", "tokens_per_second")}
+    return (
+        row
+        | measured
+        | {
+            "peak_memory_mb": None if peak is None else round(peak / MEGABYTE),
+            "train_loss": record["train_loss"],
+            "validation_loss": record["validation_loss"],
+            "device": _device(environment),
+        }
+    )
+
+
+def _device(environment: Mapping[str, Any]) -> str | None:
+    device = environment.get("device")
+    return f"{environment.get('processor')}, {environment.get('threads')} threads" if device == "cpu" else device
+
+
+def _streams(budgets: pd.DataFrame) -> str:
+    """Whether the pretrained arms saw the same, by what each of them was really shown."""
+    streams = budgets["stream"].dropna()
+    if len(streams) < 2:
+        return ""
+    if streams.nunique() == 1:
+        seen = streams.iloc[0][:12]
+        return f"- All {len(streams)} pretrained arms saw the same tokens, masks and order (hash {seen}).\n"
+    return "- **The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**\n"
+
+
+def _shown(value: Any) -> str:
+    if value is None or pd.isna(value):
+        return MISSING
+    if isinstance(value, float) and not value.is_integer():
+        return number(value, 3) if value < 100 else f"{value:,.0f}"
+    return f"{int(value):,}"

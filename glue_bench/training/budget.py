@@ -1,0 +1,45 @@
+"""What an arm costs, from its configuration alone: parameters and floating-point operations."""
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from glue_bench.model.checkpoints import with_variant
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.transformers_api import EncoderModel
+
+TABLES = ("variant.words.", "variant.positions.", "variant.segments.")
+BATCH = 32
+
+
+def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
+    """Sizes of the encoder without heads, and operations of its training.
+
+    `parameters`; `non_embedding_parameters`, without the token, position and segment tables; `added_over_add`,
+    against `add` at the same sizes; `flops_per_token`, matrix products of one forward and backward pass over
+    `BATCH` sequences of `length` tokens, counted by PyTorch (a multiply-add is two).
+    """
+    encoder, add = _on_meta(config), _on_meta(with_variant(config, "add", {}, config.origin))
+    total = sum(parameter.numel() for parameter in encoder.parameters())
+    tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))
+    return {
+        "parameters": total,
+        "non_embedding_parameters": total - tables,
+        "added_over_add": total - sum(parameter.numel() for parameter in add.parameters()),
+        "flops_per_token": _operations(encoder, length) // (BATCH * length),
+        "length": length,
+    }
+
+
+def _on_meta(config: EncoderConfig) -> EncoderModel:
+    """The encoder without numbers: shapes are all that counting needs."""
+    with torch.device("meta"):
+        return EncoderModel(config)
+
+
+def _operations(encoder: EncoderModel, length: int) -> int:
+    tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        encoder(tokens).last_hidden_state.sum().backward()
+    return counter.get_total_flops()

@@ -1,0 +1,126 @@
+"""Masked-LM batches: decided by the text, the settings and the step alone, so that every arm sees the same."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.training.packing import PackedText
+
+TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first [MASK], below the second a random token, above the token itself
+EVALUATION_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What masking has to know of a tokenizer: ids of [MASK] and padding, and the ids that are no special token."""
+
+    mask_id: int
+    padding_id: int
+    regular: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
+        """The vocabulary of a tokenizer that has [MASK] and padding."""
+        regular = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+        return cls(int(tokenizer.mask_token_id), int(tokenizer.pad_token_id), regular)
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """Sequences with some tokens to predict.
+
+    `ids` int64 (b, l), masked; `mask` bool (b, l), None where nothing is padded; `places` int64 (n,), the flat
+    indices into (b, l) to predict; `targets` int64 (n,), the tokens that stood there.
+    """
+
+    ids: Tensor
+    mask: Tensor | None
+    places: Tensor
+    targets: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens."""
+        return self.ids.numel() if self.mask is None else int(self.mask.sum())
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of everything the model is given and asked."""
+        total = hashlib.sha256()
+        for tensor in (self.ids, self.mask, self.places, self.targets):
+            total.update(b"-" if tensor is None else tensor.numpy().tobytes())
+        return total.digest()
+
+    def rows(self, start: int, stop: int) -> "MaskedBatch":
+        """Rows [start, stop) as a batch of their own."""
+        length = self.ids.shape[1]
+        inside = (self.places >= start * length) & (self.places < stop * length)
+        mask = None if self.mask is None else self.mask[start:stop]
+        return MaskedBatch(self.ids[start:stop], mask, self.places[inside] - start * length, self.targets[inside])
+
+    def to(self, device: torch.device) -> "MaskedBatch":
+        """The same batch on a device."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return MaskedBatch(self.ids.to(device), mask, self.places.to(device), self.targets.to(device))
+
+
+def training_batch(
+    text: PackedText, vocabulary: Vocabulary, *, rows: int, share: float, seed: int, step: int
+) -> MaskedBatch:
+    """The batch of one step (from 0): `rows` sequences, epochs shuffled one by one, masked anew at every step."""
+    places = np.arange(step * rows, (step + 1) * rows)
+    epochs, inside = np.divmod(places, len(text))
+    chosen = np.array([_order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)])
+    return masked(text, chosen, vocabulary, share, np.random.default_rng([seed, step, 1]))
+
+
+def evaluation_batches(text: PackedText, vocabulary: Vocabulary, share: float, seed: int) -> Iterator[MaskedBatch]:
+    """Every sequence once, with the same masks at every call."""
+    for start in range(0, len(text), EVALUATION_ROWS):
+        rows = np.arange(start, min(start + EVALUATION_ROWS, len(text)))
+        yield masked(text, rows, vocabulary, share, np.random.default_rng([seed, start, 2]))
+
+
+def masked(
+    text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, share: float, generator: np.random.Generator
+) -> MaskedBatch:
+    """BERT's masking: round(share * tokens) of each sequence, 80% to [MASK], 10% to a random token, 10% as they are."""
+    lengths = text.lengths[rows]
+    columns = np.arange(lengths.max())
+    real = columns < lengths[:, None]
+    flat = np.where(real, text.offsets[rows][:, None] + columns, 0)
+    ids = np.where(real, text.ids[flat], vocabulary.padding_id).astype(np.int64)
+    chosen = _choose(np.isin(ids, vocabulary.regular) & real, share, generator)
+    targets = ids[chosen]
+    ids[chosen] = _replace(targets, vocabulary, generator)
+    return MaskedBatch(
+        ids=torch.from_numpy(ids),
+        mask=None if real.all() else torch.from_numpy(real),
+        places=torch.from_numpy(np.flatnonzero(chosen)),
+        targets=torch.from_numpy(targets),
+    )
+
+
+def _choose(candidates: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
+    """In each row the round(share * candidates), at least one, with the lowest of random keys."""
+    keys = np.where(candidates, generator.random(candidates.shape), 2.0)
+    counts = np.maximum(1, np.rint(share * candidates.sum(axis=1))).astype(int)
+    last = np.take_along_axis(np.sort(keys, axis=1), counts[:, None] - 1, axis=1)
+    return (keys <= last) & candidates
+
+
+def _replace(targets: np.ndarray, vocabulary: Vocabulary, generator: np.random.Generator) -> np.ndarray:
+    fate = generator.random(len(targets))
+    random = vocabulary.regular[generator.integers(len(vocabulary.regular), size=len(targets))]
+    return np.where(fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets))
+
+
+@lru_cache(maxsize=2)
+def _order(sequences: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch, 0]).permutation(sequences)

@@ -1,0 +1,29 @@
+"""Peak memory of a stretch of work: of the GPU where there is one, else of the process."""
+
+import contextlib
+from pathlib import Path
+
+import torch
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> None:
+    """Start counting anew, as far as the operating system lets us."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return
+    with contextlib.suppress(OSError):
+        _CLEAR.write_text("5")  # proc(5): resets the peak resident set size
+
+
+def peak_bytes() -> int | None:
+    """Bytes at the peak since `reset_peak`: allocated on the GPU, else resident; None where it is not known."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
+    return sizes[0] if sizes else None

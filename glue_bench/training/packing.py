@@ -1,0 +1,141 @@
+"""FULL-SENTENCES packing (RoBERTa, Liu et al. 2019, section 4.2), kept in memory-mapped arrays."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.errors import UserError
+from glue_bench.files import cache_folder
+from glue_bench.training.corpus import Corpus
+from glue_bench.training.tokenizers import tokenizer_digest
+from glue_bench.training.tokens import keep_arrays
+
+LAYOUT_VERSION = 1
+SENTENCES_AT_ONCE = 2_000
+_SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class PackedText:
+    """Sequences [CLS] ... [SEP], end to end: `ids` int32 (tokens,), sequence i is [offsets[i], offsets[i + 1])."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each sequence, special ones included."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def pack(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float
+) -> dict[str, PackedText]:
+    """The corpus as `train` and `validation` sequences of at most `length` tokens, cached.
+
+    The last sentences of each document, `validation_share` of all, are held out; none is in both.
+
+    Raises:
+        UserError: the corpus is too small to hold out a sequence, or the tokenizer has no [CLS], [SEP] or [MASK].
+    """
+    _check_tokenizer(tokenizer)
+    parts = (f"v{LAYOUT_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
+    folder = cache_folder() / "corpora" / "-".join(map(str, parts))
+    if not folder.is_dir():
+        _write(folder, corpus, tokenizer, length, validation_share)
+    packed = {split: _load(folder, split) for split in _SPLITS}
+    empty = [split for split, text in packed.items() if not len(text)]
+    if empty:
+        raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {empty[0]}; add text")
+    return packed
+
+
+@dataclass
+class _Packer:
+    """Fills sequences with whole sentences; a sentence longer than a sequence is cut."""
+
+    room: int
+    cls: int
+    sep: int
+    pending: list[int] = field(default_factory=list)
+    sequences: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, sentence: list[int]) -> None:
+        for start in range(0, len(sentence), self.room):
+            piece = sentence[start : start + self.room]
+            if len(self.pending) + len(piece) > self.room:
+                self.flush()
+            self.pending += piece
+
+    def end_document(self) -> None:
+        """The next document goes on in the same sequence, behind one more separator."""
+        if self.pending and len(self.pending) < self.room:
+            self.pending.append(self.sep)
+
+    def flush(self) -> None:
+        while self.pending and self.pending[-1] == self.sep:
+            self.pending.pop()
+        if self.pending:
+            self.sequences.append(np.array([self.cls, *self.pending, self.sep], dtype=np.int32))
+        self.pending = []
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        self.flush()
+        lengths = [len(sequence) for sequence in self.sequences]
+        ids = np.concatenate(self.sequences) if self.sequences else np.zeros(0, dtype=np.int32)
+        return {"ids": ids, "offsets": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])}
+
+
+def _write(
+    folder: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float
+) -> None:
+    packers = {split: _packer(tokenizer, length) for split in _SPLITS}
+    for document in _split_documents(corpus.documents(), validation_share):
+        for split, sentences in document.items():
+            for sentence in _encode(sentences, tokenizer):
+                packers[split].add(sentence)
+            packers[split].end_document()
+    keep_arrays(folder, {f"{split}.{name}": a for split in _SPLITS for name, a in packers[split].arrays().items()})
+
+
+def _packer(tokenizer: PreTrainedTokenizerBase, length: int) -> _Packer:
+    return _Packer(length - 2, int(tokenizer.cls_token_id), int(tokenizer.sep_token_id))
+
+
+def _split_documents(documents: Iterable[list[str]], share: float) -> Iterator[dict[str, list[str]]]:
+    """Each document's sentences, the last ones held out; what a short document cannot give, a later one does."""
+    owed = 0.0
+    for sentences in documents:
+        owed += share * len(sentences)
+        held_out = min(int(owed), len(sentences))
+        owed -= held_out
+        kept = len(sentences) - held_out
+        yield {"train": sentences[:kept], "validation": sentences[kept:]}
+
+
+def _encode(sentences: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[list[int]]:
+    for start in range(0, len(sentences), SENTENCES_AT_ONCE):
+        some = sentences[start : start + SENTENCES_AT_ONCE]
+        # verbose: not a word about sentences longer than the tokenizer's model takes; they are cut here.
+        yield from tokenizer(some, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+
+def _load(folder: Path, split: str) -> PackedText:
+    ids, offsets = (np.load(folder / f"{split}.{name}.npy", mmap_mode="r") for name in ("ids", "offsets"))
+    return PackedText(ids, offsets)
+
+
+def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
+    missing = [name for name, token_id in needed.items() if token_id is None]
+    if missing:
+        raise UserError(
+            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
+        )

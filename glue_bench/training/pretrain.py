@@ -1,0 +1,266 @@
+"""Masked-LM pretraining of one arm. Every arm sees the same tokens, masks and order; a killed run continues."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.config import Pretraining
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.training.loop import NonFiniteLossError, accelerator, linear_factor, make_optimizer
+from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
+from glue_bench.training.memory import peak_bytes, reset_peak
+from glue_bench.training.packing import PackedText
+from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.seeding import initialise, seed_step
+
+LOSSES = 100  # points of a training-loss curve
+SAVE_SECONDS = 60.0  # between two states to continue from
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class State:
+    """How far a run is. `stream` is a hash over every batch so far, `losses` the curve, `pending` since its last point.
+
+    `tokens` are real ones, padding left out; `seconds` are those of training alone.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    stream: str = ""
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    pending: list[Tensor] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is learnt: text (`train` and `validation`), its tokenizer, and by which settings."""
+
+    text: dict[str, PackedText]
+    tokenizer: PreTrainedTokenizerBase
+    settings: Pretraining
+
+
+def pretrain(
+    start: Start,
+    task: Task,
+    folder: PretrainingFolder,
+    report: Report = lambda _: None,
+    save_seconds: float = SAVE_SECONDS,
+) -> dict[str, Any]:
+    """Train `start` to the last step, keep its checkpoints, and return what the run's record says of it.
+
+    Continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
+    interruption. The caller drops the state once the record is safe. Under `accelerate launch` each process takes
+    its share of every batch.
+
+    Raises:
+        NonFiniteLossError: training diverged.
+        UserError: the folder holds another configuration.
+    """
+    runtime = accelerator()
+    reset_peak()
+    model = build_masked_lm(start, task.settings.seed)
+    wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
+    state = _restore(folder, model, optimizer)
+    runtime.wait_for_everyone()  # all have read the state before one of them writes
+    run = _Run(wrapped, optimizer, task, state, folder)
+    try:
+        for point in run.points(save_seconds):
+            report(point)
+    finally:
+        runtime.free_memory()
+    return run.outcome()
+
+
+def build_masked_lm(start: Start, seed: int) -> EncoderForMaskedLM:
+    """The start's encoder under its masked-LM head; what it has no weights for is fresh and decided by `seed`."""
+    model = EncoderForMaskedLM(start.config)
+    initialise(model, seed)
+    weights = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
+    model.load_state_dict(weights, strict=False)
+    model.base.pooler.requires_grad_(False)  # it gets no gradient, which data parallelism would wait for
+    model.config.origin = trained_origin(start.origin)
+    return model
+
+
+def trained_origin(origin: str) -> str:
+    """What an arm is after pretraining: grafted weights become adapted, fresh ones pretrained."""
+    return {"scratch": "pretrained", "grafted": "adapted"}.get(origin, origin)
+
+
+class _Run:
+    """A pretraining under way."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        task: Task,
+        state: State,
+        folder: PretrainingFolder,
+    ) -> None:
+        self.model, self.optimizer, self.state, self.folder = model, optimizer, state, folder
+        self.settings, self.text, self.tokenizer = task.settings, task.text, task.tokenizer
+        self.vocabulary = Vocabulary.of(task.tokenizer)
+        self.runtime = accelerator()
+        self.inner = self.runtime.unwrap_model(model)
+        self.clock = time.perf_counter()
+
+    def points(self, save_seconds: float) -> Iterator[dict[str, Any]]:
+        """Go to the last step; yields each new point of the loss curve."""
+        saved = self.clock = time.perf_counter()
+        while self.state.step < self.settings.steps:
+            self._advance()
+            if self._due(LOSSES) or self._due(self.settings.validations):
+                yield self._point()
+            if self.state.step in self.settings.kept_steps:
+                self._save_checkpoint()
+            if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:
+                self._save_state()
+                saved = time.perf_counter()
+        self.runtime.wait_for_everyone()
+
+    def outcome(self) -> dict[str, Any]:
+        """What the run leaves for its record."""
+        last = self.state.losses[-1]
+        return {
+            "steps": self.state.step,
+            "tokens": self.state.tokens,
+            "seconds": round(self.state.seconds, 3),
+            "tokens_per_second": round(self.state.tokens / self.state.seconds, 1),
+            "peak_memory_bytes": peak_bytes(),
+            "stream": self.state.stream,
+            "train_loss": last["train_loss"],
+            "validation_loss": last["validation_loss"],
+            "validation_tokens": int(self.text["validation"].offsets[-1]),
+            "corpus_tokens": int(self.text["train"].offsets[-1]),
+            "processes": self.runtime.num_processes,
+            "losses": self.state.losses,
+        }
+
+    def _due(self, times: int) -> bool:
+        """Whether this step is one of `times` evenly spread ones; the last step is."""
+        return self.state.step == self.settings.steps or self.state.step % max(1, self.settings.steps // times) == 0
+
+    def _advance(self) -> None:
+        state, settings = self.state, self.settings
+        batch = training_batch(
+            self.text["train"],
+            self.vocabulary,
+            rows=settings.rows,
+            share=settings.mask_probability,
+            seed=settings.seed,
+            step=state.step,
+        )
+        self.model.train()
+        seed_step(settings.seed, state.step, self.runtime.process_index)
+        set_rate(self.optimizer, settings, state.step)
+        state.pending.append(self._step(batch))
+        state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
+        state.tokens += batch.tokens
+        state.step += 1
+
+    def _step(self, batch: MaskedBatch) -> Tensor:
+        """One update; returns this process's part of the mean loss over the batch's masked tokens."""
+        parts = self._parts(batch)
+        total, loss = len(batch.targets), torch.zeros((), device=self.runtime.device)
+        for index, part in enumerate(parts):
+            last = index == len(parts) - 1
+            with nullcontext() if last else self.runtime.no_sync(self.model):
+                share = _summed_loss(self.model, part.to(self.runtime.device)) / total
+                # Data parallelism averages gradients over processes; the loss is a sum over them.
+                self.runtime.backward(share * self.runtime.num_processes)
+            loss += share.detach()
+        self.runtime.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+    def _parts(self, batch: MaskedBatch) -> list[MaskedBatch]:
+        """This process's rows of a batch, in micro-batches."""
+        rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
+        first, stop = rows * rank // processes, rows * (rank + 1) // processes
+        size = (self.settings.micro_batch_tokens or self.settings.batch_tokens) // self.settings.length
+        return [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
+
+    def _point(self) -> dict[str, Any]:
+        """Close the mean since the last point, with the validation loss where it is due."""
+        state = self.state
+        loss = float(self.runtime.reduce(torch.stack(state.pending).mean(), "sum"))
+        self._count_seconds()
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(f"masked-LM loss is {loss} at step {state.step}")
+        validation = self._validate() if self._due(self.settings.validations) else None
+        state.losses.append(
+            {
+                "step": state.step,
+                "tokens": state.tokens,
+                "train_loss": loss,
+                "validation_loss": validation,
+                "seconds": round(state.seconds, 3),
+            }
+        )
+        state.pending, self.clock = [], time.perf_counter()
+        return state.losses[-1]
+
+    @torch.inference_mode()
+    def _validate(self) -> float:
+        """Mean loss over the masked tokens of the held-out text, with the same masks every time."""
+        self.inner.eval()
+        settings, total, count = self.settings, 0.0, 0
+        for batch in evaluation_batches(
+            self.text["validation"], self.vocabulary, settings.mask_probability, settings.seed
+        ):
+            total += float(_summed_loss(self.inner, batch.to(self.runtime.device)))
+            count += len(batch.targets)
+        return total / count
+
+    def _save_checkpoint(self) -> None:
+        if self.runtime.is_main_process:
+            self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
+
+    def _save_state(self) -> None:
+        self._count_seconds()
+        if self.runtime.is_main_process:
+            weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
+            self.folder.save_state({**weights, "progress": asdict(self.state)})
+        self.clock = time.perf_counter()
+
+    def _count_seconds(self) -> None:
+        now = time.perf_counter()
+        self.state.seconds += now - self.clock
+        self.clock = now
+
+
+def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:
+    logits = model(batch.ids, batch.mask, places=batch.places).logits
+    return F.cross_entropy(logits.float(), batch.targets, reduction="sum")
+
+
+def set_rate(optimizer: torch.optim.Optimizer, settings: Pretraining, step: int) -> None:
+    """The learning rate of a step: linear warm-up, then linear decay to zero."""
+    rate = settings.learning_rate * linear_factor(step, settings.steps, settings.warmup_ratio)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def _restore(folder: PretrainingFolder, model: EncoderForMaskedLM, optimizer: torch.optim.Optimizer) -> State:
+    saved = folder.read_state()
+    if saved is None:
+        return State()
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return State(**saved["progress"])

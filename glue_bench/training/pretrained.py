@@ -1,0 +1,91 @@
+"""One arm's pretraining on disk: kept checkpoints, and the state that a killed run continues from.
+
+<folder>/identity.json     what decides the weights
+<folder>/step-<n>/         a checkpoint of EncoderForMaskedLM with its tokenizer; the last step's is the arm's own
+<folder>/resume.pt         the latest state of a run that has not ended
+"""
+
+import io
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from glue_bench.errors import UserError
+from glue_bench.files import whole_folder, write_atomically
+
+
+class PretrainingFolder:
+    """Where one arm's pretraining is kept. Nothing of another configuration is ever read or overwritten."""
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.identity = dict(identity)
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder of the checkpoint after `step` steps, whether or not it exists."""
+        return self.folder / f"step-{step}"
+
+    def lacks(self, steps: list[int]) -> bool:
+        """Whether one of these steps' checkpoints is not there."""
+        return any(not self.checkpoint(step).is_dir() for step in steps)
+
+    def prepare(self) -> None:
+        """Make the folder, or check that it is of this very configuration.
+
+        Raises:
+            UserError: it holds a pretraining of another configuration, or is damaged.
+        """
+        path = self.folder / "identity.json"
+        if not path.exists():
+            write_atomically(path, json.dumps(self.identity, indent=1, sort_keys=True).encode())
+            return
+        try:
+            found = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise UserError(f"'{path}' is not valid JSON ({error}); delete the folder and run again") from error
+        differ = sorted(k for k in self.identity | found if self.identity.get(k) != found.get(k))
+        if differ:
+            raise UserError(
+                f"'{self.folder}' holds a pretraining of another configuration (it differs in {', '.join(differ)}); "
+                "move it away, or choose another folder with --results"
+            )
+
+    def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Keep the model, without its pooler, which masked-LM pretraining does not train."""
+        with whole_folder(self.checkpoint(step)) as aside:
+            weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
+            model.save_pretrained(aside, state_dict=weights)
+            tokenizer.save_pretrained(aside)
+
+    def save_state(self, state: Mapping[str, Any]) -> None:
+        """Replace the state to continue from."""
+        content = io.BytesIO()
+        torch.save({"identity": json.dumps(self.identity, sort_keys=True), **state}, content)
+        write_atomically(self.folder / "resume.pt", content.getvalue())
+
+    def read_state(self) -> dict[str, Any] | None:
+        """The state last saved, or None.
+
+        Raises:
+            UserError: the file is damaged, or of another configuration.
+        """
+        path = self.folder / "resume.pt"
+        if not path.exists():
+            return None
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(f"cannot read '{path}' ({reason}); delete it to start this arm anew") from error
+        if state.get("identity") != json.dumps(self.identity, sort_keys=True):
+            raise UserError(f"'{path}' is the state of another configuration; delete it to start this arm anew")
+        return state
+
+    def drop_state(self) -> None:
+        """The run has ended; there is nothing to continue."""
+        (self.folder / "resume.pt").unlink(missing_ok=True)
