@@ -16,10 +16,9 @@ from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.training.batches import Batch, evaluation_batches, training_batches
-from glue_bench.training.loop import predict, train
+from glue_bench.training.loop import ALL_THREADS, predict, train
 from glue_bench.training.tokens import TokenisedTask
 
-ALL_THREADS = torch.get_num_threads()
 NARROW = 256
 
 

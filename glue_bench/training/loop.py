@@ -18,6 +18,7 @@ from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
 
+ALL_THREADS = torch.get_num_threads()
 Epochs = Callable[[int], Iterable[Batch]]
 
 

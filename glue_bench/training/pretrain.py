@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.training.loop import NonFiniteLossError, accelerator, linear_factor, make_optimizer
+from glue_bench.training.loop import ALL_THREADS, NonFiniteLossError, accelerator, linear_factor, make_optimizer
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
@@ -71,6 +71,7 @@ def pretrain(
         UserError: the folder holds another configuration.
     """
     runtime = accelerator()
+    torch.set_num_threads(ALL_THREADS)
     reset_peak()
     model = build_masked_lm(start, task.settings.seed)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
