@@ -14,7 +14,7 @@ from glue_bench.training.corpus import Corpus
 from glue_bench.training.tokenizers import tokenizer_digest
 from glue_bench.training.tokens import keep_arrays
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 SENTENCES_AT_ONCE = 2_000
 _SPLITS = ("train", "validation")
 
@@ -40,7 +40,7 @@ def pack(
 ) -> dict[str, PackedText]:
     """The corpus as `train` and `validation` sequences of at most `length` tokens, cached.
 
-    The last sentences of each document, `validation_share` of all, are held out; none is in both.
+    `validation_share` of the sentences is held out: the last ones of long documents, and some short ones whole.
 
     Raises:
         UserError: the corpus is too small to hold out a sequence, or the tokenizer has no [CLS], [SEP] or [MASK].
@@ -110,11 +110,15 @@ def _packer(tokenizer: PreTrainedTokenizerBase, length: int) -> _Packer:
 
 
 def _split_documents(documents: Iterable[list[str]], share: float) -> Iterator[dict[str, list[str]]]:
-    """Each document's sentences, the last ones held out; what a short document cannot give, a later one does."""
+    """Each document's sentences, `share` of all held out: the end of a long document, now and then a whole short one.
+
+    A short one is never cut: the second of two sentences is not what the first one is.
+    """
     owed = 0.0
     for sentences in documents:
         owed += share * len(sentences)
-        held_out = min(int(owed), len(sentences))
+        whole = len(sentences) if owed >= len(sentences) else 0
+        held_out = min(int(owed), len(sentences)) if share * len(sentences) >= 1 else whole
         owed -= held_out
         kept = len(sentences) - held_out
         yield {"train": sentences[:kept], "validation": sentences[kept:]}

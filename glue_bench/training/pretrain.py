@@ -24,6 +24,7 @@ from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.seeding import initialise, seed_step
 
 LOSSES = 100  # points of a training-loss curve
+SHARED_WORK = 2**18  # hidden size x tokens of a batch
 SAVE_SECONDS = 60.0  # between two states to continue from
 
 Report = Callable[[dict[str, Any]], None]
@@ -71,7 +72,7 @@ def pretrain(
         UserError: the folder holds another configuration.
     """
     runtime = accelerator()
-    torch.set_num_threads(ALL_THREADS)
+    torch.set_num_threads(_threads(start, task.settings))
     reset_peak()
     model = build_masked_lm(start, task.settings.seed)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
@@ -84,6 +85,11 @@ def pretrain(
     finally:
         runtime.free_memory()
     return run.outcome()
+
+
+def _threads(start: Start, settings: Pretraining) -> int:
+    """One thread for steps too small to share: their operations end before a second one has joined in."""
+    return 1 if start.config.hidden_size * settings.batch_tokens < SHARED_WORK else ALL_THREADS
 
 
 def build_masked_lm(start: Start, seed: int) -> EncoderForMaskedLM:
