@@ -1,7 +1,7 @@
 """From a checkpoint of any known family to an encoder with any variant: translate, then graft."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,12 +33,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Start:
-    """What an arm's cells start from: a configuration, and weights of EncoderModel (none: all fresh)."""
+    """What an arm's cells start from: a configuration, and weights of EncoderModel (none: all fresh).
+
+    `exact` and `variance_kept` are a graft's (`Grafted`); without one nothing is lost.
+    """
 
     config: EncoderConfig
     weights: dict[str, Tensor]
     origin: str
     exact: bool = True
+    variance_kept: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_config(name: str, revision: str | None = None) -> EncoderConfig:
@@ -117,7 +121,7 @@ def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
 def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
     config = with_variant(checkpoint.config, variant, options, origin="grafted")
     model = EncoderModel(config)
-    exact = model.variant.graft(_additive(checkpoint)) and _keeps_segments(model, checkpoint)
+    grafted = model.variant.graft(_additive(checkpoint))
     if model.segment_scores is not None:
         torch.nn.init.zeros_(model.segment_scores.table.weight)
     weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
@@ -126,7 +130,8 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
             weights[name] = _scale_queries(tensor, model.variant.score_terms**0.5)
     added = ("variant.", "segment_scores.")
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
-    return Start(config, weights, "grafted", exact)
+    exact = grafted.exact and _keeps_segments(model, checkpoint)
+    return Start(config, weights, "grafted", exact, grafted.variance_kept)
 
 
 def _keeps_segments(model: EncoderModel, checkpoint: Checkpoint) -> bool:
