@@ -35,14 +35,16 @@ class Checkpoint:
 class Start:
     """What an arm starts from: a configuration, and weights of EncoderModel (none: all fresh).
 
-    `head` is that of EncoderForMaskedLM, where the checkpoint has one that fits.
+    `head` is that of EncoderForMaskedLM, where the checkpoint has one that fits. `exact` and `variance_kept` are a
+    graft's (`Grafted`); without one nothing is lost.
     """
 
     config: EncoderConfig
     weights: dict[str, Tensor]
     origin: str
     exact: bool = True
-    head: dict[str, Tensor] = field(default_factory=dict)
+    variance_kept: Mapping[str, float] = field(default_factory=dict)
+    head: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def read_config(name: str, revision: str | None = None) -> EncoderConfig:
@@ -121,7 +123,7 @@ def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
 def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
     config = with_variant(checkpoint.config, variant, options, origin="grafted")
     model = EncoderModel(config)
-    exact = model.variant.graft(_additive(checkpoint)) and _keeps_segments(model, checkpoint)
+    grafted = model.variant.graft(_additive(checkpoint))
     if model.segment_scores is not None:
         torch.nn.init.zeros_(model.segment_scores.table.weight)
     weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
@@ -130,7 +132,8 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
             weights[name] = _scale_queries(tensor, model.variant.score_terms**0.5)
     added = ("variant.", "segment_scores.")
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
-    return Start(config, weights, "grafted", exact, _fitting_head(checkpoint, model))
+    exact = grafted.exact and _keeps_segments(model, checkpoint)
+    return Start(config, weights, "grafted", exact, grafted.variance_kept, _fitting_head(checkpoint, model))
 
 
 def _fitting_head(checkpoint: Checkpoint, model: EncoderModel) -> dict[str, Tensor]:

@@ -139,18 +139,22 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
 
 
 class EncoderForMaskedLM(EncoderPreTrainedModel):
-    """BERT's masked-LM head: dense, activation, LayerNorm, then the tied token table with a bias."""
+    """BERT's masked-LM head: dense, activation, LayerNorm, then the tied token table with a bias.
+
+    The dense layer maps to the width of that table, which may be less than the hidden size.
+    """
 
     _tied_weights_keys = {"decoder.weight": "base.variant.words.weight"}  # noqa: RUF012
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.base = EncoderModel(config)
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        width = self.base.variant.words.embedding_dim
+        self.dense = nn.Linear(config.hidden_size, width)
         self.act = ACT2FN[config.hidden_act]
         # Not `norm`: where a name exists with and without the prefix `base.`, transformers loads one for the other.
-        self.head_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
+        self.head_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(width, config.vocab_size)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:

@@ -27,7 +27,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification, EncoderModel
 from glue_bench.model.variants import VARIANTS, build_variant, check_variant, option_names
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 every_encoder = pytest.mark.parametrize(
@@ -253,9 +253,9 @@ class Scaled(Variant):
     def forward(self, token_ids: torch.Tensor, segment_ids: torch.Tensor) -> EncoderInput:
         return EncoderInput(self.factor * self.words_and_segments(token_ids, segment_ids))
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
-        return self.factor == 1.0
+        return Grafted(self.factor == 1.0)
 
 
 def test_options_reach_a_variant_and_near_matches_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from glue_bench.model.variants.add import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, Variant
 from glue_bench.model.variants.blend import Gate, Multiply
 from glue_bench.model.variants.concat import Concat
+from glue_bench.model.variants.concat_split import ConcatSplit
 from glue_bench.model.variants.diet import DietAbs, DietRel
 from glue_bench.model.variants.disentangled import Disentangled
 from glue_bench.model.variants.four_term import FourTerm
@@ -27,6 +28,7 @@ VARIANTS: dict[str, type[Variant]] = {
     "multiply": Multiply,
     "gate": Gate,
     "concat": Concat,
+    "concat-split": ConcatSplit,
     "four-term": FourTerm,
     "untied": Untied,
     "untied-tie-cls": UntiedTieCls,

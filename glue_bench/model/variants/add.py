@@ -3,7 +3,7 @@
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
 
 
 class Add(Variant):
@@ -21,10 +21,10 @@ class Add(Variant):
         # A slice and not a lookup: its gradient is a copy, where an embedding's is a scatter.
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + self.positions.weight[:length])
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
         copy(self.positions, base.positions)
-        return True
+        return Grafted(exact=True)
 
 
 class NoPosition(Variant):
@@ -36,6 +36,6 @@ class NoPosition(Variant):
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         return EncoderInput(self.words_and_segments(token_ids, segment_ids))
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
-        return False
+        return Grafted(exact=False)

@@ -4,8 +4,8 @@ Shapes: b batch, l length, d width of the embedding tables, h heads, k head size
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -60,30 +60,44 @@ class Additive:
     key: Float[Tensor, "hk d2"]
 
 
+@dataclass(frozen=True)
+class Grafted:
+    """What a graft kept.
+
+    `exact` says that nothing was lost. `variance_kept` has, for each table that was reduced, the share of its sum
+    of squares (not centred) that is left, 0 to 1.
+    """
+
+    exact: bool
+    variance_kept: Mapping[str, float] = field(default_factory=dict)
+
+
 class Variant(nn.Module, ABC):
     """One answer to: how do token, segment and position embeddings meet?
 
     A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword
-    options, and scores are scaled by 1 / sqrt(score_terms * head_size).
+    options, and scores are scaled by 1 / sqrt(score_terms * head_size). `content_size` is the width of the token
+    and segment tables where it is not the embedding size.
     """
 
     score_terms: int = 1
     summary: str
     source: str
 
-    def __init__(self, dims: Dimensions) -> None:
+    def __init__(self, dims: Dimensions, content_size: int | None = None) -> None:
         super().__init__()
         self.dims = dims
-        self.words = nn.Embedding(dims.vocab_size, dims.embedding_size, padding_idx=dims.padding_id)
-        self.segments = nn.Embedding(dims.segment_types, dims.embedding_size) if dims.segment_types else None
+        width = content_size or dims.embedding_size
+        self.words = nn.Embedding(dims.vocab_size, width, padding_idx=dims.padding_id)
+        self.segments = nn.Embedding(dims.segment_types, width) if dims.segment_types else None
 
     @abstractmethod
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         """Token ids and segment ids to what enters the first block."""
 
     @abstractmethod
-    def graft(self, base: Additive) -> bool:
-        """Take over an additive encoder's weights as closely as possible; True if nothing is lost."""
+    def graft(self, base: Additive) -> Grafted:
+        """Take over an additive encoder's weights as closely as possible."""
 
     def words_and_segments(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]

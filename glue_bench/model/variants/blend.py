@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from glue_bench.model.variants.add import Add
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted
 
 
 class Multiply(Add):
@@ -19,9 +19,9 @@ class Multiply(Add):
         hidden = words * (1 + self.positions.weight[: words.shape[1]])
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         super().graft(base)
-        return False
+        return Grafted(exact=False)
 
 
 class Gate(Add):
@@ -45,7 +45,7 @@ class Gate(Add):
         hidden = 2 * (gate * words + (1 - gate) * positions)
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
         return super().graft(base)

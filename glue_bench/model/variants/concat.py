@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
 
 
 class Concat(Variant):
@@ -31,9 +31,9 @@ class Concat(Variant):
             parts.append(self.segments(segment_ids))
         return EncoderInput(self.projection(torch.cat(parts, dim=-1)))
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
         copy(self.positions, base.positions)
         size = self.dims.embedding_size
         copy(self.projection, torch.eye(size).repeat(1, self.projection.in_features // size))
-        return True
+        return Grafted(exact=True)

@@ -7,7 +7,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput
+from glue_bench.model.variants.base import Dimensions, EncoderInput
 from glue_bench.model.variants.untied import Untied
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
@@ -59,7 +59,3 @@ class FourTerm(Untied):
         if "position-word" in self.terms:
             wanted.append(query @ words_key.mT)
         return torch.stack(wanted).sum(0) if wanted else None
-
-    def graft(self, base: Additive) -> bool:
-        super().graft(base)
-        return False

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glue_bench.model.variants.add import Add, NoPosition
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted
 
 
 class RelativeBias(nn.Module):
@@ -45,7 +45,7 @@ class AddRelative(Add):
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         return EncoderInput(super().forward(token_ids, segment_ids).hidden, self.relative(token_ids.shape[1]))
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.relative.table.weight)
         return super().graft(base)
 

@@ -5,7 +5,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
 from glue_bench.model.variants.relative import RelativeBias
 
 
@@ -48,11 +48,11 @@ class Untied(Variant):
         key = rearrange(self.position_key(rows), "n (h k) -> 1 h k n", h=self.dims.num_heads)
         return (query * (self.score_terms * self.dims.head_size) ** -0.5) @ key
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
         copy(self.positions, torch.cat([base.positions[:1], base.positions]))
         self._graft_position_scores(base)
-        return False
+        return Grafted(exact=False)
 
     @torch.no_grad()
     def _graft_position_scores(self, base: Additive) -> None:
@@ -102,7 +102,7 @@ class UntiedRelative(Untied):
         column = to_cls[None, :, None, None].expand(-1, -1, bias.shape[-1] - 1, 1)
         return torch.cat([row, torch.cat([column, bias[:, :, 1:, 1:]], dim=3)], dim=2)
 
-    def graft(self, base: Additive) -> bool:
+    def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.relative.table.weight)
         return super().graft(base)
 

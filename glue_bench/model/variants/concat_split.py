@@ -1,0 +1,88 @@
+"""Concatenation without a projection: some dimensions hold the token, the others the position."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
+
+
+class ConcatSplit(Variant):
+    """x_i = [w_i + s_i ; p_i], positions in `position_share` of the d dimensions, tokens and segments in the rest.
+
+    It is addition where every table is zero in the other part's dimensions. Kitaev & Klein 2018 give positions
+    half of the dimensions; their factored attention keeps the parts apart in every block, here attention and
+    feed-forward layers mix them (their `--no-partitioned`).
+    """
+
+    summary = "token and position side by side in the d dimensions, no projection; + segment in the token part"
+    source = "Kitaev & Klein 2018"
+
+    def __init__(self, dims: Dimensions, *, position_share: float = 0.5) -> None:
+        width = position_width(dims.embedding_size, dims.num_heads, position_share)
+        super().__init__(dims, content_size=dims.embedding_size - width)
+        self.positions = nn.Embedding(dims.max_positions, width)
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        content = self.words_and_segments(token_ids, segment_ids)
+        batch, length, _ = content.shape
+        positions = self.positions.weight[:length].expand(batch, -1, -1)
+        return EncoderInput(torch.cat([content, positions], dim=-1))
+
+    def graft(self, base: Additive) -> Grafted:
+        """Reduce the token and the position table by a truncated SVD each, segments like the tokens they join.
+
+        The blocks stay as they are and read dimensions that have lost part of their meaning, so that it is never
+        exact; only where the tables are already split does it compute the same.
+        """
+        split = self.words.embedding_dim
+        content, places = principal_basis(base.words, slice(split)), principal_basis(base.positions, slice(split, None))
+        copy(self.words, base.words @ content)
+        copy(self.positions, base.positions @ places)
+        kept = {"tokens": variance_kept(base.words, content), "positions": variance_kept(base.positions, places)}
+        if self.segments is not None and base.segments is not None:
+            copy(self.segments, base.segments @ content)
+            kept["segments"] = variance_kept(base.segments, content)
+        return Grafted(exact=False, variance_kept=kept)
+
+
+def position_width(width: int, num_heads: int, share: float) -> int:
+    """Dimensions of the position part: `share` of `width`, rounded.
+
+    Raises:
+        ValueError: a part has no dimensions, or does not divide by the heads; with the nearest shares that do.
+    """
+    if not (isinstance(share, float) and 0 < share < 1):
+        raise ValueError(f"position_share {share!r} is not a number between 0 and 1")
+    if width % num_heads:
+        raise ValueError(f"{width} dimensions do not divide by {num_heads} heads, whatever their shares")
+    positions = round(share * width)
+    if positions in range(num_heads, width, num_heads):
+        return positions
+    nearest = sorted(sorted(range(num_heads, width, num_heads), key=lambda size: abs(size - share * width))[:2])
+    raise ValueError(
+        f"position_share {share} splits {width} dimensions into {width - positions} for tokens and {positions} for "
+        f"positions; both must be multiples of {num_heads} heads and not 0; the nearest shares that work: "
+        + (", ".join(f"{size / width:.4g} ({size} for positions)" for size in nearest) or "none")
+    )
+
+
+def principal_basis(table: Float[Tensor, "rows d"], place: slice) -> Float[Tensor, "d r"]:
+    """Orthonormal columns over the span of the table's first r right singular vectors, not centred.
+
+    r is the size of `place`. Every rotation of the columns keeps the same variance; of these, the one is taken that
+    brings `table @ basis` nearest to `table[:, place]`, the coordinates whose place it takes (orthogonal Procrustes,
+    Schönemann 1966). It also makes the result independent of the signs that the solver chose.
+    """
+    # Of d x d instead of rows x d: its eigenvectors are the right singular vectors. In float64, as it squares.
+    gram = table.double().mT @ table.double()
+    nearest = gram[:, place]
+    top = torch.linalg.eigh(gram).eigenvectors[:, -nearest.shape[1] :]
+    left, _, right = torch.linalg.svd(top.mT @ nearest)
+    return (top @ left @ right).to(table.dtype)
+
+
+def variance_kept(table: Float[Tensor, "rows d"], basis: Float[Tensor, "d r"]) -> float:
+    """The share of the table's sum of squares that its projection onto the basis has; 1 for a table of zeros."""
+    total = float(table.double().square().sum())
+    return float((table.double() @ basis.double()).square().sum()) / total if total else 1.0

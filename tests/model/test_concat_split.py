@@ -1,0 +1,235 @@
+"""`concat-split`: which shares it takes, what it is a special case of, and what its graft keeps."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import (
+    HIDDEN,
+    NARROW,
+    POSITIONS,
+    VOCABULARY,
+    encoder,
+    encoder_config,
+    max_error,
+    random_model,
+    saved,
+    segments,
+    states,
+    tokens,
+)
+from torch import Tensor
+from transformers import BertModel, DistilBertModel
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Checkpoint, graft, masked_lm, read_checkpoint
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.variants.base import Grafted
+from glue_bench.model.variants.concat_split import position_width, principal_basis, variance_kept
+
+SHARE = 0.25
+TOKENS = HIDDEN - HIDDEN // 4
+
+
+def split_config(share: float = SHARE, **changes: Any) -> Any:
+    return encoder_config("concat-split", variant_options={"position_share": share}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "share", "expected"),
+    [
+        (128, 2, 0.5, 64),
+        (128, 2, 0.2, 26),
+        (128, 2, 0.05, 6),
+        (768, 12, 0.5, 384),
+        (384, 12, 0.1875, 72),
+        (384, 12, 0.2188, 84),
+        (24, 3, 1 / 24 * 3, 3),
+    ],
+)
+def test_positions_have_their_share(width: int, heads: int, share: float, expected: int) -> None:
+    assert position_width(width, heads, share) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        (0.2, r"24 dimensions into 19 for tokens and 5 for positions.*0\.125 \(3 for .*, 0\.25 \(6 for positions\)$"),
+        (0.01, r"24 for tokens and 0 for positions; both .*multiples of 3 heads and not 0.* work: 0\.125 .*0\.25 "),
+        (0.99, r"0 for tokens and 24 for positions.* work: 0\.75 .*, 0\.875 "),
+        (0.0, r"position_share 0\.0 is not a number between 0 and 1"),
+        (1.0, r"position_share 1\.0 is not a number between 0 and 1"),
+        (-0.5, "not a number between 0 and 1"),
+        (float("nan"), "not a number between 0 and 1"),
+        ("half", "position_share"),
+        (None, "position_share"),
+    ],
+)
+def test_a_share_that_does_not_split_the_heads_is_refused(share: Any, message: str) -> None:
+    with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
+        EncoderModel(split_config(share))
+
+
+@pytest.mark.parametrize(
+    ("width", "message"), [(10, "10 dimensions do not divide by 3 heads"), (3, "nearest shares that work: none")]
+)
+def test_dimensions_that_no_share_splits_are_refused(width: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        EncoderModel(split_config(0.5, embedding_size=width))
+
+
+@pytest.mark.parametrize(("width", "heads"), [(24, 3), (128, 2), (384, 12), (768, 12), (1024, 16)])
+def test_the_shares_that_a_refusal_names_work(width: int, heads: int) -> None:
+    refused = 0
+    for percent in range(1, 100):
+        try:
+            position_width(width, heads, percent / 100)
+        except ValueError as error:
+            refused += 1
+            named = re.findall(r"(0\.\d+) \((\d+) for positions\)", str(error))
+            assert len(named) == 2
+            assert all(position_width(width, heads, float(share)) == int(size) for share, size in named)
+    assert refused
+
+
+def test_each_part_has_tables_of_its_width() -> None:
+    variant = EncoderModel(split_config()).variant
+    assert variant.words.weight.shape == (VOCABULARY, TOKENS)
+    assert variant.segments.weight.shape == (2, TOKENS)
+    assert variant.positions.weight.shape == (POSITIONS, HIDDEN - TOKENS)
+
+
+@torch.no_grad()
+def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other() -> None:
+    variant = random_model(EncoderModel, split_config()).variant
+    ids = tokens()
+    hidden = variant(ids, segments(ids)).hidden
+    assert torch.equal(hidden[..., :TOKENS], variant.words(ids) + variant.segments(segments(ids)))
+    assert torch.equal(hidden[..., TOKENS:], variant.positions.weight[:11].expand(3, -1, -1))
+
+
+def padded_to_add(model: EncoderModel) -> EncoderModel:
+    """The additive encoder whose tables are zero in the other part's dimensions."""
+    weights = model.state_dict()
+    share = model.variant.positions.embedding_dim
+    for name, (left, right) in {"words": (0, share), "segments": (0, share), "positions": (TOKENS, 0)}.items():
+        weights[f"variant.{name}.weight"] = torch.nn.functional.pad(weights[f"variant.{name}.weight"], (left, right))
+    return encoder(encoder_config("add"), weights)
+
+
+def test_it_is_addition_of_tables_that_do_not_overlap() -> None:
+    split = random_model(EncoderModel, split_config())
+    add = padded_to_add(split)
+    ids = tokens()
+    assert max_error(states(split, ids, None, segments(ids)), states(add, ids, None, segments(ids))) < 1e-6
+    with torch.no_grad():
+        add.variant.positions.weight[:, 0] = torch.arange(POSITIONS)
+    assert max_error(states(split, ids), states(add, ids)) > 1e-2
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [({}, TOKENS), ({"embedding_size": NARROW}, 9)])
+def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes: dict[str, int], expected: int, tmp_path: Path) -> None:
+    model = random_model(EncoderForMaskedLM, split_config(**sizes))
+    assert model.dense.weight.shape == (expected, HIDDEN)
+    assert model.head_norm.weight.shape == (expected,)
+    assert model.decoder.weight is model.base.variant.words.weight
+    model.save_pretrained(tmp_path)
+    again = masked_lm(read_checkpoint(str(tmp_path))).eval()
+    with torch.no_grad():
+        assert torch.equal(again(tokens()).logits, model(tokens()).logits)
+
+
+# The graft
+
+
+def additive(folder: Path, kind: Any = BertModel, family: str = "bert") -> Checkpoint:
+    return read_checkpoint(saved(folder, kind, family)[1])
+
+
+def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
+    """The nearest table of that rank (Eckart-Young), and the share of the sum of squares it has."""
+    left, sizes, right = torch.linalg.svd(table.double(), full_matrices=False)
+    squares = sizes.square()
+    return left[:, :rank] * sizes[:rank] @ right[:rank], float(squares[:rank].sum() / squares.sum())
+
+
+@pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
+def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share: float, tmp_path: Path) -> None:
+    checkpoint = additive(tmp_path)
+    start = graft(checkpoint, "concat-split", {"position_share": share})
+    width = round(HIDDEN * share)
+    assert (start.exact, start.origin) == (False, "grafted")
+    assert start.variance_kept.keys() == {"tokens", "positions", "segments"}
+    for name, table, rank in [("tokens", "words", HIDDEN - width), ("positions", "positions", width)]:
+        before, after = (weights[f"variant.{table}.weight"] for weights in (checkpoint.weights, start.weights))
+        nearest, kept = best_approximation(before, rank)
+        assert start.variance_kept[name] == pytest.approx(kept, abs=1e-6)
+        assert 0.1 < kept < 1
+        # Products of rows are what no choice of basis changes.
+        torch.testing.assert_close((after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4)
+
+
+def test_graft_reduces_segments_like_the_tokens_they_are_added_to(tmp_path: Path) -> None:
+    checkpoint = additive(tmp_path)
+    start = graft(checkpoint, "concat-split", {"position_share": SHARE})
+    words, table = (checkpoint.weights[f"variant.{name}.weight"].double() for name in ("words", "segments"))
+    inside = torch.linalg.svd(words, full_matrices=False)[2][:TOKENS]
+    after = [start.weights[f"variant.{name}.weight"].double() for name in ("words", "segments")]
+    expected = (words @ inside.mT) @ (table @ inside.mT).mT
+    torch.testing.assert_close(after[0] @ after[1].mT, expected, atol=1e-4, rtol=1e-4)
+    kept = float((table @ inside.mT).square().sum() / table.square().sum())
+    assert start.variance_kept["segments"] == pytest.approx(kept, abs=1e-6)
+
+
+def test_graft_finds_tables_that_are_split_already(tmp_path: Path) -> None:
+    """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
+    split = random_model(EncoderModel, split_config())
+    add = padded_to_add(split)
+    add.save_pretrained(tmp_path)
+    start = graft(read_checkpoint(str(tmp_path)), "concat-split", {"position_share": SHARE})
+    assert start.variance_kept == pytest.approx({"tokens": 1, "positions": 1, "segments": 1})
+    ids = tokens()
+    again = states(encoder(start.config, start.weights), ids, None, segments(ids))
+    assert max_error(again, states(split, ids, None, segments(ids))) < 1e-4
+
+
+@pytest.mark.parametrize("place", [slice(9), slice(9, None)])
+def test_no_rotation_of_the_basis_is_nearer_to_the_coordinates_it_replaces(place: slice) -> None:
+    table = torch.randn(40, 20)
+    basis = principal_basis(table, place)
+    width = basis.shape[1]
+    torch.testing.assert_close(basis.mT @ basis, torch.eye(width), atol=1e-5, rtol=0)
+    nearest = float((table @ basis - table[:, place]).square().sum())
+    for _ in range(50):
+        turn = 0.05 * torch.randn(width, width)
+        rotation = torch.linalg.matrix_exp(turn - turn.mT)
+        assert float((table @ basis @ rotation - table[:, place]).square().sum()) > nearest
+
+
+def test_fewer_rows_than_dimensions_lose_nothing() -> None:
+    table = torch.randn(5, 24)
+    assert variance_kept(table, principal_basis(table, slice(12))) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_table_of_zeros_loses_nothing(tmp_path: Path) -> None:
+    """As the segment table of released RoBERTa checkpoints."""
+    checkpoint = additive(tmp_path)
+    for name in ("segments", "positions"):
+        checkpoint.weights[f"variant.{name}.weight"].zero_()
+    kept = graft(checkpoint, "concat-split", {}).variance_kept
+    assert (kept["segments"], kept["positions"]) == (1, 1)
+    assert kept["tokens"] < 1
+
+
+def test_graft_without_segments_speaks_of_none(tmp_path: Path) -> None:
+    start = graft(additive(tmp_path, DistilBertModel, "distilbert"), "concat-split", {})
+    assert start.variance_kept.keys() == {"tokens", "positions"}
+    start = graft(additive(tmp_path), "concat-split", {"segments": "none"})
+    assert start.variance_kept.keys() == {"tokens", "positions"}
+
+
+def test_other_grafts_reduce_no_table(tmp_path: Path) -> None:
+    assert graft(additive(tmp_path), "concat", {}).variance_kept == {}
+    assert Grafted(exact=True).variance_kept == {}
