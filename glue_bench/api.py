@@ -1,10 +1,10 @@
 """What the verbs do, as plain functions: the library's `run`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glue_bench.config import Experiment, load_experiment, parse_experiment
+from glue_bench.config import Experiment, load_experiment, parse_experiment, with_sources
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,15 +18,17 @@ def run(
     experiment: str | Path | Mapping[str, Any] | Experiment,
     *,
     data: str | None = None,
+    corpus: Sequence[str] = (),
     results: str | Path = DEFAULT_RESULTS,
     only: Iterable[str] = (),
     dry_run: bool = False,
     console: "Console | None" = None,
 ) -> "Summary":
-    """Run an experiment's missing cells and write its tables to `results/<experiment>`.
+    """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
-    `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder)
-    takes the place of the experiment's own. `only` is a list of KEY=VALUE conditions on cells.
+    `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
+    place of the experiment's own, as `corpus` does of its text to pretrain on. `only` is a list of KEY=VALUE
+    conditions on cells; arms without a chosen cell are not pretrained.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -34,15 +36,16 @@ def run(
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
 
-    summary = sweep(_experiment(experiment, data), results, only, dry_run, console)
+    summary = sweep(_experiment(experiment, data, corpus), results, only, dry_run, console)
     if not dry_run:
         write_tables(summary.folder)
     return summary
 
 
-def _experiment(given: str | Path | Mapping[str, Any] | Experiment, data: str | None) -> Experiment:
-    if isinstance(given, Experiment):
-        return given if data is None else given.model_copy(update={"data": data})
-    if isinstance(given, Mapping):
-        return parse_experiment({**given, "data": data} if data else given)
-    return load_experiment(given, data)
+def _experiment(
+    given: str | Path | Mapping[str, Any] | Experiment, data: str | None, corpus: Sequence[str]
+) -> Experiment:
+    if isinstance(given, str | Path):
+        return load_experiment(given, data, corpus)
+    raw = given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
+    return parse_experiment(with_sources(raw, data, corpus))

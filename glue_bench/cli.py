@@ -33,6 +33,10 @@ def run(
         str | None,
         typer.Option(metavar="SOURCE", help="hub, demo or a folder, in place of the experiment's."),
     ] = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Files, folders, hub:NAME or demo, in place of the text to pretrain on."),
+    ] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")] = Path("runs"),
     only: Annotated[
         list[str] | None,
@@ -42,14 +46,16 @@ def run(
         bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")
     ] = False,
 ) -> None:
-    """Fine-tune what is missing of an experiment, and print its leaderboard."""
+    """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
     _say("checking the experiment, its data and its checkpoints ...")
     from rich.console import Console
 
     from glue_bench.api import run as run_experiment
 
     console = Console(stderr=True)
-    summary = run_experiment(config, data=data, results=results, only=only or (), dry_run=dry_run, console=console)
+    summary = run_experiment(
+        config, data=data, corpus=corpus or (), results=results, only=only or (), dry_run=dry_run, console=console
+    )
     if dry_run:
         _print_dry_run(summary)
         return

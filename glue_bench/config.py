@@ -1,7 +1,7 @@
 """The experiment file: YAML to frozen, validated values, and those to cells."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -262,16 +262,30 @@ class Experiment(Section):
         return getattr(self.finetuning, key) if own is None else own
 
 
-def load_experiment(path: str | Path, data: str | None = None) -> Experiment:
-    """Read an experiment file; `data` takes the place of the file's own source.
+def load_experiment(path: str | Path, data: str | None = None, corpus: Sequence[str] = ()) -> Experiment:
+    """Read an experiment file; `data` and `corpus` take the place of the file's own sources.
 
     Raises:
         UserError: no such file, not YAML, or a key, name or type that does not fit: what and where.
     """
     raw = _read_yaml(Path(path))
+    return parse_experiment(with_sources(raw, data, corpus), str(path))
+
+
+def with_sources(raw: Mapping[str, Any], data: str | None, corpus: Sequence[str]) -> dict[str, Any]:
+    """An experiment's plain values with another data source, or another text to pretrain on.
+
+    Raises:
+        UserError: a corpus is given to an experiment without pretraining.
+    """
+    changed = dict(raw)
     if data is not None:
-        raw["data"] = data
-    return parse_experiment(raw, str(path))
+        changed["data"] = data
+    if corpus:
+        if not isinstance(raw.get("pretraining"), Mapping):
+            raise UserError("a corpus is given, but the experiment has no `pretraining`")
+        changed["pretraining"] = {**raw["pretraining"], "corpus": list(corpus)}
+    return changed
 
 
 def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Experiment:

@@ -8,14 +8,28 @@ from pathlib import Path
 
 import yaml
 
-from glue_bench.config import Arm, Experiment, Finetuning, ScratchEncoder, TaskSettings, load_experiment
+from glue_bench.config import (
+    Arm,
+    Experiment,
+    Finetuning,
+    Pretraining,
+    ScratchEncoder,
+    TaskSettings,
+    _Loader,
+    load_experiment,
+    parse_experiment,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
 def block(language):
-    return re.search(rf"```{language}\n(.*?)```", README, re.DOTALL).group(1)
+    return blocks(language)[0]
 
 
 def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
@@ -23,9 +37,18 @@ def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
     path.write_text(block("yaml"))
     experiment = load_experiment(path)
     assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch"]
-    for section in (Experiment, Arm, ScratchEncoder, Finetuning, TaskSettings):
-        for key in section.model_fields.keys() - {"tokenizer"}:
-            assert re.search(rf"\b{key}\b", block("yaml")), f"{key} is not explained"
+    explained = "".join(blocks("yaml"))
+    for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings):
+        for name, field in section.model_fields.items():
+            assert re.search(rf"^ *(- )?{field.alias or name}:|\b{name}\b", explained, re.M), f"{name} is not explained"
+
+
+def test_the_annotated_pretraining_is_valid_and_shows_the_defaults():
+    raw = yaml.load(blocks("yaml")[1], Loader=_Loader)["pretraining"]
+    shown = parse_experiment({"name": "x", "data": "demo", "arms": ["add"], "pretraining": raw}).pretraining
+    by_default = Pretraining(corpus=shown.corpus, steps=shown.steps)
+    chosen = {"batch_tokens", "micro_batch_tokens", "checkpoints"}
+    assert shown.model_dump(exclude=chosen) == by_default.model_dump(exclude=chosen)
 
 
 def test_the_annotated_defaults_are_the_defaults():
