@@ -19,15 +19,20 @@ class Untied(Variant):
     has one row more than positions: rows 0 and 1 are p_theta1 ([CLS] to others) and p_theta2 (others to
     [CLS]), position i >= 1 is row i + 1. [CLS] must be the first token and padding on the right.
     Segments stay in the input where the encoder has them; TUPE itself has none.
+
+    The paper shares U^Q and U^K "for efficiency". Without `share` each block has its own, stacked block by block in
+    one projection; the table and its LayerNorm stay shared. Shapes: u is 1 with `share`, else the number of blocks.
     """
 
     score_terms = 2
     summary = "TUPE-A: positions only in the scores, own projections, [CLS] untied"
     source = "Ke, He & Liu 2021"
 
-    def __init__(self, dims: Dimensions) -> None:
+    def __init__(self, dims: Dimensions, *, share: bool = True) -> None:
         super().__init__(dims)
-        scores = dims.num_heads * dims.head_size
+        self.share = share
+        self.projections = 1 if share else dims.num_blocks
+        scores = self.projections * dims.num_heads * dims.head_size
         self.positions = nn.Embedding(dims.max_positions + 1, dims.embedding_size)
         self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps)
         self.position_query = nn.Linear(dims.embedding_size, scores)
@@ -35,17 +40,26 @@ class Untied(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        return EncoderInput(hidden, self.score_bias(token_ids.shape[1]))
+        # All blocks at once, and cut in one piece: a cut a block would fill the gradient of all blocks each time.
+        biases = self.score_bias(token_ids.shape[1]).split(1)
+        if self.share:
+            return EncoderInput(hidden, biases[0])
 
-    def score_bias(self, length: int) -> Float[Tensor, "1 h l l"]:
-        """What positions add to the scaled scores of every block."""
+        def own_bias(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return query, key, biases[block]
+
+        return EncoderInput(hidden, terms=own_bias)
+
+    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
+        """What positions add to the scaled scores, of every block or of each."""
         return reset_cls(self.position_scores(length))
 
-    def position_scores(self, length: int) -> Float[Tensor, "1 h n n"]:
+    def position_scores(self, length: int) -> Float[Tensor, "u h n n"]:
         """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over the table's first `length` + 1 rows."""
         rows = self.position_norm(self.positions.weight[: length + 1])
-        query = rearrange(self.position_query(rows), "n (h k) -> 1 h n k", h=self.dims.num_heads)
-        key = rearrange(self.position_key(rows), "n (h k) -> 1 h k n", h=self.dims.num_heads)
+        heads = {"u": self.projections, "h": self.dims.num_heads}
+        query = rearrange(self.position_query(rows), "n (u h k) -> u h n k", **heads)
+        key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
         return (query * (self.score_terms * self.dims.head_size) ** -0.5) @ key
 
     def graft(self, base: Additive) -> Grafted:
@@ -59,12 +73,13 @@ class Untied(Variant):
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
         There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight
-        makes up for the ratio, and sqrt(score_terms) for the wider scale of the scores.
+        makes up for the ratio, and sqrt(score_terms) for the wider scale of the scores. Every block starts at
+        the same, whether it shares the projections or not: there p enters at the first block only.
         """
         self.position_norm.weight.copy_(base.norm * _share_of_positions(base))
-        if base.query.shape == self.position_query.weight.shape:  # not when ELECTRA projects its embeddings
-            copy(self.position_query, base.query * self.score_terms**0.5)
-            copy(self.position_key, base.key)
+        if base.query.shape[1] == self.position_query.in_features:  # not when ELECTRA projects its embeddings
+            copy(self.position_query, base.query.repeat(self.projections, 1) * self.score_terms**0.5)
+            copy(self.position_key, base.key.repeat(self.projections, 1))
         for projection in (self.position_query, self.position_key):
             projection.bias.zero_()
 
@@ -74,7 +89,7 @@ class UntiedTieCls(Untied):
 
     summary = "TUPE-A without untying [CLS] (tie-cls)"
 
-    def score_bias(self, length: int) -> Float[Tensor, "1 h l l"]:
+    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
         return self.position_scores(length)[:, :, 1:, 1:]
 
 
@@ -89,11 +104,11 @@ class UntiedRelative(Untied):
     summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
     buckets = 32
 
-    def __init__(self, dims: Dimensions) -> None:
-        super().__init__(dims)
+    def __init__(self, dims: Dimensions, *, share: bool = True) -> None:
+        super().__init__(dims, share=share)
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
-    def score_bias(self, length: int) -> Float[Tensor, "1 h l l"]:
+    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
         return super().score_bias(length) + self._reset_relative(self.relative(length))
 
     def _reset_relative(self, bias: Float[Tensor, "1 h l l"]) -> Float[Tensor, "1 h l l"]:
@@ -107,7 +122,7 @@ class UntiedRelative(Untied):
         return super().graft(base)
 
 
-def reset_cls(scores: Float[Tensor, "1 h n n"]) -> Float[Tensor, "1 h l l"]:
+def reset_cls(scores: Float[Tensor, "u h n n"]) -> Float[Tensor, "u h l l"]:
     """reset_theta of equation 9 on the scores of n = l + 1 table rows.
 
     theta_1 = p_theta1 . p_theta1 fills row 0 ([CLS] to [CLS] too), theta_2 = p_theta2 . p_theta2 the rest of
