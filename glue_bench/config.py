@@ -1,7 +1,7 @@
 """The experiment file: YAML to frozen, validated values, and those to cells."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,7 +67,8 @@ class ScratchEncoder(Section):
 class Arm(Section):
     """One line-up entry: a variant, its options, and the checkpoint it starts from.
 
-    `checkpoint` is a hub id, a folder, or `scratch`. `tokenizer` is only needed where the checkpoint has none.
+    `checkpoint` is a hub id, a folder, an official TUPE file, or `scratch`. `tokenizer` is only needed where the
+    checkpoint has none.
     """
 
     name: Name
@@ -301,6 +302,26 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
         return Experiment.model_validate(_with_defaults(raw))
     except ValidationError as error:
         raise UserError(_explain(error, where)) from error
+
+
+def parse_options(given: Iterable[str]) -> dict[str, Any]:
+    """Options of a variant from `KEY=VALUE`, each value as an experiment file would have it.
+
+    Raises:
+        UserError: not KEY=VALUE, a value that is not YAML, or a key given twice.
+    """
+    options: dict[str, Any] = {}
+    for text in given:
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise UserError(f"--option takes KEY=VALUE, not '{text}'")
+        if key in options:
+            raise UserError(f"--option {key} is given twice")
+        try:
+            options[key] = yaml.load(value, Loader=_Loader)
+        except (yaml.YAMLError, ValueError) as error:
+            raise UserError(f"--option {text}: not a YAML value: {' '.join(str(error).split())}") from error
+    return options
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Tiny experiments, checkpoints and data that every room's tests share. Heavy imports happen inside fixtures."""
 
+import argparse
 import copy
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -108,3 +110,105 @@ def write_yaml(tmp_path: Path) -> Made:
         return path
 
     return write
+
+
+TUPE_ARGS: dict[str, Any] = {
+    "arch": "bert_base",
+    "encoder_layers": 2,
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 32,
+    "encoder_attention_heads": 2,
+    "activation_fn": "gelu",
+    "max_positions": 20,
+    "rel_pos": True,
+    "embedding_normalize": True,
+    "encoder_normalize_before": False,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+}
+_LINEARS = {"pos_q_linear": (16, 16), "pos_k_linear": (16, 16)}
+_BLOCK_LINEARS = {"self_attn.out_proj": (16, 16), "fc1": (32, 16), "fc2": (16, 32)}
+
+
+def tupe_shapes() -> dict[str, tuple[int, ...]]:
+    """Every weight of an official TUPE-R checkpoint with these settings and 250 tokens, by fairseq's names."""
+    encoder = "decoder.sentence_encoder."
+    linears = {encoder + name: shape for name, shape in _LINEARS.items()} | {"decoder.lm_head.dense": (16, 16)}
+    norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", "decoder.lm_head.layer_norm"]
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{encoder}embed_tokens.weight": (250, 16),
+        f"{encoder}pos.weight": (21, 16),
+        f"{encoder}relative_attention_bias.weight": (33, 2),
+        "decoder.lm_head.weight": (250, 16),
+        "decoder.lm_head.bias": (250,),
+    }
+    for block in (f"{encoder}layers.0.", f"{encoder}layers.1."):
+        shapes |= {f"{block}self_attn.in_proj_weight": (48, 16), f"{block}self_attn.in_proj_bias": (48,)}
+        linears |= {block + name: shape for name, shape in _BLOCK_LINEARS.items()}
+        norms += [f"{block}self_attn_layer_norm", f"{block}final_layer_norm"]
+    for name, shape in linears.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes | {f"{name}.{part}": (16,) for name in norms for part in ("weight", "bias")}
+
+
+@pytest.fixture
+def make_tupe(tmp_path: Path) -> Made:
+    """Save a random checkpoint in the layout of the official TUPE release and return its path.
+
+    `spoil` may change what is saved; keywords change its args, None takes one away.
+    """
+
+    def make(name: str = "tupe.pt", spoil: Callable[[dict[str, Any]], Any] | None = None, **changes: Any) -> Path:
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        model = {key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()}
+        model["decoder.lm_head.weight"] = model["decoder.sentence_encoder.embed_tokens.weight"]
+        saved = {"args": argparse.Namespace(**_merge(dict(TUPE_ARGS), changes)), "model": model, "extra_state": {}}
+        if spoil is not None:
+            spoil(saved)
+        torch.save(saved, tmp_path / name)
+        return tmp_path / name
+
+    return make
+
+
+class Said(NamedTuple):
+    """What a command printed and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def glue_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Made:
+    """`glue-bench` with these words after it."""
+    from glue_bench import cli
+
+    def call(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["glue-bench", *map(str, words)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Said(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def refused(glue_bench: Made) -> Made:
+    """What is said about bad input: one message, exit status 2, no traceback."""
+
+    def call(*words: object) -> str:
+        said = glue_bench(*words)
+        assert said.status == 2, said
+        assert said.err.count("error: ") == 1
+        assert "Traceback" not in said.err
+        assert said.out == ""
+        return str(said.err.partition("error: ")[2])
+
+    return call

@@ -4,51 +4,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from glue_bench import cli
-
 pytestmark = pytest.mark.usefixtures("small_demo")
-
-
-class Said(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def glue_bench(monkeypatch, capsys):
-    """`glue-bench` with these words after it."""
-
-    def call(*words) -> Said:
-        monkeypatch.setattr(sys, "argv", ["glue-bench", *map(str, words)])
-        capsys.readouterr()
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code or 0
-        return Said(status, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def refused(glue_bench):
-    """What is said about bad input: one message, exit status 2, no traceback."""
-
-    def call(*words) -> str:
-        said = glue_bench(*words)
-        assert said.status == 2, said
-        assert said.err.count("error: ") == 1
-        assert "Traceback" not in said.err
-        assert said.out == ""
-        return said.err.partition("error: ")[2]
-
-    return call
 
 
 @pytest.fixture

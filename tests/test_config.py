@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from glue_bench.benchmark.tasks import TRAINABLE
-from glue_bench.config import Experiment, load_experiment, parse_experiment
+from glue_bench.config import Experiment, load_experiment, parse_experiment, parse_options
 from glue_bench.errors import UserError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -262,3 +262,31 @@ def test_a_key_given_twice_is_refused(tmp_path):
     path.write_text("name: a\ndata: demo\nname: b\n")
     with pytest.raises(UserError, match="name given twice"):
         load_experiment(path)
+
+
+def test_options_are_read_as_an_experiment_file_reads_them():
+    given = ["rank=4", "scale=2e-5", "share=false", "segments=scores", "terms=[word-word, word-position]", "a=b=c"]
+    assert parse_options(given) == {
+        "rank": 4,
+        "scale": 2e-5,
+        "share": False,
+        "segments": "scores",
+        "terms": ["word-word", "word-position"],
+        "a": "b=c",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["rank"], "takes KEY=VALUE, not 'rank'"),
+        (["=4"], "takes KEY=VALUE, not '=4'"),
+        (["rank="], "takes KEY=VALUE, not 'rank='"),
+        (["rank=4", "rank=5"], "--option rank is given twice"),
+        (["terms=[a"], r"--option terms=\[a: not a YAML value"),
+        (["terms=2020-13-45"], "--option terms=2020-13-45: not a YAML value"),
+    ],
+)
+def test_bad_options_are_refused(given, said):
+    with pytest.raises(UserError, match=said):
+        parse_options(given)

@@ -15,6 +15,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES, Family, rename
 from glue_bench.model.locate import locate, read_json, read_weights
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.tupe import read_tupe
 from glue_bench.model.variants.base import Additive
 
 
@@ -48,12 +49,16 @@ class Start:
 
 
 def read_config(name: str, revision: str | None = None) -> EncoderConfig:
-    """The configuration of a checkpoint, in our names, without reading its weights.
+    """The configuration of a checkpoint, in our names, without reading the weights of a folder.
 
     Raises:
-        UserError: no such checkpoint, no readable config.json, or a family that is not known.
+        UserError: no such checkpoint, no readable config.json, or a family that is not known; of a file, as
+            `read_tupe`.
     """
-    raw = read_json(locate(name, revision) / "config.json")
+    place = locate(name, revision)
+    if place.is_file():
+        return read_tupe(place)[0]
+    raw = read_json(place / "config.json")
     kind = raw.get("model_type")
     if kind not in FAMILIES and kind != EncoderConfig.model_type:
         known = ", ".join([*FAMILIES, EncoderConfig.model_type])
@@ -67,13 +72,15 @@ def read_config(name: str, revision: str | None = None) -> EncoderConfig:
 
 
 def read_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
-    """A checkpoint from the hub or a folder, in our names.
+    """A checkpoint from the hub, a folder or an official TUPE file, in our names.
 
     Raises:
         UserError: as `read_config`; or weights that are absent, unreadable or incomplete.
     """
-    folder, config = locate(name, revision), read_config(name, revision)
-    raw = read_weights(folder)
+    folder = locate(name, revision)
+    if folder.is_file():
+        return Checkpoint(name, *read_tupe(folder))
+    config, raw = read_config(name, revision), read_weights(folder)
     family = FAMILIES.get(read_json(folder / "config.json")["model_type"])
     weights, head = _our_own(raw) if family is None else _translate(raw, family)
     _check_complete(config, weights, name)
@@ -94,16 +101,27 @@ def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> S
         return Start(config, checkpoint.weights, config.origin, head=checkpoint.head)
     if config.variant != "add":
         raise UserError(
-            f"cannot start variant '{variant}' {dict(options)} from '{checkpoint.name}', which is "
-            f"'{config.variant}' {config.variant_options or {}}; only additive checkpoints can be grafted"
+            f"cannot start variant {_titled(variant, options)} from '{checkpoint.name}', which is "
+            f"{_titled(config.variant, config.variant_options)}; only additive checkpoints can be grafted"
         )
     return _graft(checkpoint, variant, options)
+
+
+def _titled(variant: str, options: Mapping[str, Any] | None) -> str:
+    return f"'{variant}'" + (f" with {dict(options)}" if options else "")
 
 
 def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str) -> EncoderConfig:
     """A copy of a configuration for another variant."""
     changes = {"variant": variant, "variant_options": dict(options), "origin": origin}
     return EncoderConfig.from_dict(config.to_dict() | changes)
+
+
+def encoder(checkpoint: Checkpoint) -> EncoderModel:
+    """The checkpoint's encoder; its pooler is fresh where the checkpoint has none."""
+    model = EncoderModel(checkpoint.config)
+    model.load_state_dict(checkpoint.weights, strict=False)
+    return model
 
 
 def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:

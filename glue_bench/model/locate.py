@@ -1,4 +1,4 @@
-"""Find a checkpoint (hub id or folder), fingerprint it, read its weights. Knows nothing of their meaning."""
+"""Find a checkpoint (hub id, folder or file), fingerprint it, read its weights. Knows nothing of their meaning."""
 
 import hashlib
 import json
@@ -21,14 +21,16 @@ _WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 
 
 def locate(name: str, revision: str | None = None) -> Path:
-    """The folder that holds checkpoint `name`: itself, or a snapshot downloaded from the hub.
+    """Where checkpoint `name` lies: the folder or file of that name, or a snapshot downloaded from the hub.
 
     Raises:
-        UserError: no such folder or hub repository, or the hub cannot be reached.
+        UserError: no such folder, file or hub repository, or the hub cannot be reached.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    if path.suffix == ".pt":
+        raise UserError(f"no checkpoint file '{name}'")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
     return _download(name, revision)
@@ -63,17 +65,23 @@ def _download(name: str, revision: str | None) -> Path:
 
 
 @cache
-def fingerprint(folder: Path) -> str:
-    """SHA-256 over config.json and the weights: what an encoder computes is decided by them alone.
+def fingerprint(place: Path) -> str:
+    """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes.
 
     Raises:
         UserError: the folder has no weights.
     """
+    if place.is_file():
+        return _digest(place)
     total = hashlib.sha256()
-    for path in [folder / "config.json", *_weight_files(folder)]:
-        with path.open("rb") as file:
-            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    for path in [place / "config.json", *_weight_files(place)]:
+        total.update(f"{path.name} {_digest(path)}\n".encode())
     return total.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

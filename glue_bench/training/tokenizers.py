@@ -28,15 +28,17 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         UserError: there is none, or it has no padding token.
     """
     folder = locate(name, revision)
+    if folder.is_file():
+        raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"no tokenizer in '{name}' ({error}); name one with the arm's `tokenizer`") from error
+        raise UserError(f"no tokenizer in '{name}' ({error}); name one with `tokenizer`") from error
     # Where the files are absent transformers invents a tokenizer of the special tokens alone.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise UserError(f"no tokenizer in '{name}' (no vocabulary file); name one with the arm's `tokenizer`")
+        raise UserError(f"no tokenizer in '{name}' (no vocabulary file); name one with `tokenizer`")
     if tokenizer.pad_token_id is None:
-        raise UserError(f"the tokenizer of '{name}' has no padding token; name another with the arm's `tokenizer`")
+        raise UserError(f"the tokenizer of '{name}' has no padding token; name another with `tokenizer`")
     return tokenizer
 
 

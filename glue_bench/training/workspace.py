@@ -17,6 +17,7 @@ from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoi
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import Task, trained_origin
 from glue_bench.training.pretrained import PretrainingFolder
@@ -96,6 +97,7 @@ class Workspace:
             "start": self._initial_digest(arm),
             "tokenizer": tokenizer_digest(self.tokenizer(arm)),
             "corpus": self.corpus.digest,
+            "packing": PACKING_VERSION,
             "settings": self._pretraining.model_dump(exclude=left_out),
         }
 

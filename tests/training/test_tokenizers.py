@@ -79,8 +79,13 @@ def test_the_digest_does_not_depend_on_earlier_calls():
 
 
 def test_a_checkpoint_without_a_tokenizer_is_refused(make_bert):
-    with pytest.raises(UserError, match=r"no tokenizer in '.*bert'.*name one with the arm's `tokenizer`"):
+    with pytest.raises(UserError, match=r"no tokenizer in '.*bert'.*name one with `tokenizer`"):
         load_tokenizer(str(make_bert()))
+
+
+def test_a_file_has_no_tokenizer(make_tupe):
+    with pytest.raises(UserError, match=r"no tokenizer in '.*tupe\.pt', which is one file; name one with `tokenizer`"):
+        load_tokenizer(str(make_tupe()))
 
 
 def test_a_tokenizer_without_padding_is_refused(tmp_path):

@@ -1,0 +1,198 @@
+"""A checkpoint of one variant into a folder of another, and a measure of what was lost on the way."""
+
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, masked_lm, read_checkpoint
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.variants import check_variant
+from glue_bench.training.quiet import quiet_transformers
+from glue_bench.training.sample import SEED, Sample, draw_sample
+from glue_bench.training.tokenizers import load_tokenizer
+
+RECORD = "conversion.json"
+_PACKAGES = ("glue-bench", "torch", "transformers", "tokenizers", "safetensors")
+_WORDS = "variant.words.weight"
+Model = EncoderForMaskedLM | EncoderModel
+
+
+def convert(
+    source: str,
+    out: str | Path,
+    variant: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    revision: str | None = None,
+    tokenizer: str | None = None,
+) -> dict[str, Any]:
+    """Write `source` as a checkpoint of `variant` to the folder `out`, which `AutoModel.from_pretrained` reads.
+
+    Beside the weights lie the tokenizer, where there is one, and `conversion.json`, whose content is returned.
+    `out` appears only when it is whole.
+
+    Raises:
+        UserError: an unknown variant or option; `out` is in use or cannot be written; a source that cannot be
+            read or does not become `variant`; a tokenizer that does not fit. Nothing is then left behind.
+    """
+    options = dict(options or {})
+    check_variant(variant, options)
+    target = _unused(Path(out))
+    quiet_transformers()
+    torch.manual_seed(SEED)  # some grafts leave a weight as it was drawn
+    checkpoint = read_checkpoint(source, revision)
+    loaded = _tokenizer(checkpoint, revision, tokenizer)
+    start = graft(checkpoint, variant, options)
+    head, fate = _head(checkpoint, start)
+    with _aside(target) as folder:
+        before = _model(Checkpoint(source, checkpoint.config, checkpoint.weights, head))
+        after = _model(Checkpoint(source, start.config, start.weights, head))
+        record = {
+            **_history(checkpoint, revision, start),
+            "masked_lm_head": fate,
+            "tokenizer": None if loaded is None else tokenizer or source,
+            **_measure(before, after, draw_sample(checkpoint.config, loaded)),
+            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        }
+        _save(folder, after, loaded, record, pooler="pooler.dense.weight" in checkpoint.weights)
+    return record
+
+
+def _unused(out: Path) -> Path:
+    target = out.expanduser().resolve()
+    if target.is_dir() and any(target.iterdir()):
+        raise UserError(f"'{out}' is not empty; give a folder that does not exist yet, nothing is overwritten")
+    if target.exists() and not target.is_dir():
+        raise UserError(f"'{out}' is a file; give a folder that does not exist yet, nothing is overwritten")
+    return target
+
+
+def _tokenizer(checkpoint: Checkpoint, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
+    """The one named, else the checkpoint's own, else none."""
+    try:
+        tokenizer = load_tokenizer(name or checkpoint.name, None if name else revision)
+    except UserError:
+        if name:
+            raise
+        return None
+    if len(tokenizer) > checkpoint.config.vocab_size:
+        raise UserError(
+            f"the tokenizer of '{name or checkpoint.name}' has {len(tokenizer)} tokens but '{checkpoint.name}' embeds "
+            f"{checkpoint.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
+        )
+    return tokenizer
+
+
+def _head(checkpoint: Checkpoint, start: Start) -> tuple[dict[str, Tensor], str]:
+    """The masked-LM head that goes along, and what became of it; its decoder is tied to the words."""
+    if not checkpoint.head:
+        return {}, "none in the source"
+    if start.weights[_WORDS].shape != checkpoint.weights[_WORDS].shape:
+        return {}, "dropped: its words are narrower"
+    if not _fits(checkpoint.head, start.config):
+        return {}, "dropped: it is incomplete, or has not the shapes of its encoder"
+    return checkpoint.head, "kept"
+
+
+def _fits(head: Mapping[str, Tensor], config: EncoderConfig) -> bool:
+    with torch.device("meta"):
+        expected = EncoderForMaskedLM(config).state_dict()
+    names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
+    return all(name in head and head[name].shape == expected[name].shape for name in names)
+
+
+def _model(checkpoint: Checkpoint) -> Model:
+    return (masked_lm(checkpoint) if checkpoint.head else encoder(checkpoint)).eval()
+
+
+def _history(checkpoint: Checkpoint, revision: str | None, start: Start) -> dict[str, Any]:
+    return {
+        "source": checkpoint.name,
+        "source_variant": checkpoint.config.variant,
+        "fingerprint": fingerprint(locate(checkpoint.name, revision)),
+        "revision": revision,
+        "variant": start.config.variant,
+        "options": start.config.variant_options or {},
+        "origin": start.origin,
+        "exact": start.exact,
+        "variance_kept": None,
+    }
+
+
+@torch.no_grad()
+def _measure(before: Model, after: Model, sample: Sample) -> dict[str, Any]:
+    """How far apart two encoders of equal sizes are on a sample, and their masked-LM losses where both have heads."""
+    states = [_base(model).hidden_states(sample.ids, sample.mask, sample.segments) for model in (before, after)]
+    if not all(state.isfinite().all() for layers in states for state in layers):
+        raise UserError("hidden states are not finite: the source's weights are damaged")
+    pairs = [(theirs[sample.mask], ours[sample.mask]) for theirs, ours in zip(*states, strict=True)]
+    return {
+        "sample": {"kind": sample.kind, "seed": SEED, **sample.size},
+        "distance": {
+            "relative_error": [float((ours - theirs).norm() / theirs.norm()) for theirs, ours in pairs],
+            "cosine": float(F.cosine_similarity(*pairs[-1], dim=-1).mean()),
+        },
+        "masked_lm_loss": _losses(before, after, sample),
+    }
+
+
+def _base(model: Model) -> EncoderModel:
+    return model.base if isinstance(model, EncoderForMaskedLM) else model
+
+
+def _losses(before: Model, after: Model, sample: Sample) -> dict[str, float] | None:
+    if not isinstance(after, EncoderForMaskedLM):
+        return None
+    inputs = {"attention_mask": sample.mask, "token_type_ids": sample.segments, "labels": sample.labels}
+    losses = [model(sample.masked_ids, **inputs).loss for model in (before, after)]
+    return {"before": float(losses[0]), "after": float(losses[1])}
+
+
+@contextmanager
+def _aside(target: Path) -> Iterator[Path]:
+    """A folder beside `target` that takes its name when all is done, and is gone if anything fails."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    except OSError as error:
+        raise UserError(f"cannot write to '{target.parent}': {error.strerror}; choose another OUT") from error
+    try:
+        yield folder
+        folder.chmod(0o755)  # mkdtemp makes folders private, safetensors files
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        folder.rename(target)
+    except OSError as error:
+        raise UserError(f"cannot write '{target}': {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _save(
+    folder: Path,
+    model: Model,
+    tokenizer: PreTrainedTokenizerBase | None,
+    record: Mapping[str, Any],
+    *,
+    pooler: bool,
+) -> None:
+    # A fresh pooler in the file would pass for a trained one.
+    state = {name: tensor for name, tensor in model.state_dict().items() if pooler or "pooler." not in name}
+    model.save_pretrained(folder, state_dict=state)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

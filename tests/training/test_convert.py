@@ -1,0 +1,283 @@
+"""Converting a checkpoint: the folder that is written, and what is said of it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, masked_lm, read_checkpoint
+from glue_bench.model.locate import fingerprint
+from glue_bench.model.variants import VARIANTS
+from glue_bench.training import convert as conversion
+from glue_bench.training.convert import convert
+from glue_bench.training.sample import SENTENCES
+from glue_bench.training.tokenizers import load_tokenizer, tokenizer_digest
+
+Made = Callable[..., Path]
+GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
+
+
+@pytest.fixture
+def bert(make_bert: Made) -> Path:
+    """A random encoder with a tokenizer for the sample's sentences, and positions that count."""
+    folder = make_bert(texts=SENTENCES)
+    change(folder, lambda weights: weights["embeddings.position_embeddings.weight"].mul_(20))
+    return folder
+
+
+@pytest.fixture
+def bert_for_masked_lm(bert: Path) -> Path:
+    """The same with a masked-LM head."""
+    torch.manual_seed(1)
+    model = transformers.BertForMaskedLM(transformers.BertConfig.from_pretrained(bert))
+    model.bert.load_state_dict(load_file(bert / "model.safetensors"), strict=False)
+    torch.nn.init.normal_(model.cls.predictions.bias)
+    model.save_pretrained(bert)
+    return bert
+
+
+def change(folder: Path, how: Callable[[dict[str, Tensor]], Any]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    how(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+@torch.no_grad()
+def output(model: PreTrainedModel) -> Tensor:
+    """What a model computes from a few tokens: logits, or hidden states."""
+    ids = torch.arange(5, 15)[None]
+    result = model.eval()(ids)
+    return result.logits if "logits" in result else result.last_hidden_state
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_auto_model_reads_what_a_graft_starts_from(variant: str, bert: Path, tmp_path: Path) -> None:
+    record = convert(str(bert), tmp_path / "out", variant)
+    torch.manual_seed(conversion.SEED)
+    start = graft(read_checkpoint(str(bert)), variant, {})
+    model = AutoModel.from_pretrained(tmp_path / "out")
+    assert type(model).__name__ == "EncoderModel"
+    assert torch.equal(output(model), output(encoder(Checkpoint("", start.config, start.weights, {}))))
+    assert (record["variant"], record["exact"], record["origin"]) == (variant, start.exact, start.origin)
+    assert (max(record["distance"]["relative_error"]) < 1e-5) == start.exact
+    assert (record["distance"]["cosine"] > 1 - 1e-5) == start.exact
+
+
+def test_the_record_says_what_was_converted_into_what(bert: Path, tmp_path: Path) -> None:
+    record = convert(str(bert), tmp_path / "out", "four-term", {"terms": ["word-word", "word-position"]})
+    assert json.loads((tmp_path / "out" / "conversion.json").read_text()) == record
+    assert (record["source"], record["source_variant"], record["revision"]) == (str(bert), "add", None)
+    assert record["fingerprint"] == fingerprint(bert)
+    assert (record["variant"], record["options"]) == ("four-term", {"terms": ["word-word", "word-position"]})
+    assert (record["masked_lm_head"], record["masked_lm_loss"]) == ("none in the source", None)
+    assert len(record["distance"]["relative_error"]) == 2
+    assert record["tokenizer"] == str(bert)
+    assert record["versions"]["torch"] == torch.__version__
+    assert AutoModel.from_pretrained(tmp_path / "out").config.variant_options == {
+        "terms": ["word-word", "word-position"]
+    }
+
+
+def test_the_distance_is_what_it_says(bert: Path, tmp_path: Path) -> None:
+    """`none` is `add` where positions are zero, and far from it where they outweigh the words."""
+    change(bert, lambda weights: weights["embeddings.position_embeddings.weight"].zero_())
+    assert max(convert(str(bert), tmp_path / "same", "none")["distance"]["relative_error"]) < 1e-6
+    change(bert, lambda weights: weights["embeddings.position_embeddings.weight"].fill_(3.0))
+    change(bert, lambda weights: weights["embeddings.position_embeddings.weight"][:, ::2].fill_(0.0))
+    far = convert(str(bert), tmp_path / "far", "none")["distance"]
+    assert far["relative_error"][0] > 0.5
+    assert far["cosine"] < 0.9
+
+
+@pytest.mark.parametrize("variant", ["add", "concat", "none"])
+def test_a_masked_lm_head_goes_along(variant: str, bert_for_masked_lm: Path, tmp_path: Path) -> None:
+    record = convert(str(bert_for_masked_lm), tmp_path / "out", variant)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    source = masked_lm(read_checkpoint(str(bert_for_masked_lm)))
+    assert type(model).__name__ == "EncoderForMaskedLM"
+    assert model.decoder.weight is model.base.variant.words.weight
+    assert torch.equal(model.decoder.bias, source.decoder.bias)
+    assert record["masked_lm_head"] == "kept"
+    loss = record["masked_lm_loss"]
+    if variant == "none":
+        assert abs(loss["before"] - loss["after"]) > 1e-3
+    else:
+        assert loss["before"] == pytest.approx(loss["after"], abs=1e-5)
+        torch.testing.assert_close(output(model), output(source), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        output(AutoModel.from_pretrained(tmp_path / "out")), output(model.base), atol=1e-6, rtol=1e-6
+    )
+
+
+@torch.no_grad()
+def test_the_loss_is_that_of_transformers(bert_for_masked_lm: Path, tmp_path: Path) -> None:
+    record = convert(str(bert_for_masked_lm), tmp_path / "out", "add")
+    sample = conversion.draw_sample(
+        read_checkpoint(str(bert_for_masked_lm)).config, load_tokenizer(str(bert_for_masked_lm))
+    )
+    theirs = transformers.BertForMaskedLM.from_pretrained(bert_for_masked_lm).eval()
+    loss = theirs(sample.masked_ids, sample.mask.long(), sample.segments, labels=sample.labels).loss
+    assert record["masked_lm_loss"]["before"] == pytest.approx(float(loss), abs=1e-5)
+
+
+def test_an_incomplete_head_is_dropped(bert_for_masked_lm: Path, tmp_path: Path) -> None:
+    change(bert_for_masked_lm, lambda weights: weights.pop("cls.predictions.transform.dense.weight"))
+    record = convert(str(bert_for_masked_lm), tmp_path / "out", "concat")
+    assert record["masked_lm_head"].startswith("dropped: it is incomplete")
+    assert record["masked_lm_loss"] is None
+    assert read_checkpoint(str(tmp_path / "out")).head == {}
+
+
+def test_a_head_over_narrower_words_is_dropped(bert_for_masked_lm: Path) -> None:
+    checkpoint = read_checkpoint(str(bert_for_masked_lm))
+    narrower = {"variant.words.weight": checkpoint.weights["variant.words.weight"][:, :8]}
+    head, fate = conversion._head(checkpoint, Start(checkpoint.config, checkpoint.weights | narrower, "grafted"))
+    assert (head, fate) == ({}, "dropped: its words are narrower")
+
+
+@pytest.mark.parametrize("pooler", [True, False])
+def test_only_a_pooler_of_the_source_is_saved(pooler: bool, make_bert: Made, tmp_path: Path) -> None:
+    source = make_bert(texts=SENTENCES, pooler=pooler)
+    convert(str(source), tmp_path / "out", "untied")
+    assert ("pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights) == pooler
+
+
+@pytest.mark.parametrize("variant", ["untied", "disentangled", "diet-abs"])
+def test_the_same_conversion_gives_the_same_bytes(variant: str, bert: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    records = [convert(str(bert), folder, variant) for folder in folders]
+    digests = {hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest() for folder in folders}
+    assert (len(digests), records[0]) == (1, records[1])
+
+
+def test_a_converted_checkpoint_is_a_source(bert: Path, tmp_path: Path) -> None:
+    convert(str(bert), tmp_path / "untied", "untied")
+    record = convert(str(tmp_path / "untied"), tmp_path / "again", "untied")
+    assert (record["origin"], record["exact"], record["distance"]["cosine"]) == ("grafted", True, pytest.approx(1))
+    with pytest.raises(UserError, match=r"cannot start variant 'none' from '.*untied', which is 'untied'"):
+        convert(str(tmp_path / "untied"), tmp_path / "none", "none")
+
+
+# Official TUPE files
+
+
+def test_a_tupe_file_becomes_a_folder(make_tupe: Made, tmp_path: Path) -> None:
+    path = make_tupe()
+    record = convert(str(path), tmp_path / "out", "untied-relative")
+    model, source = AutoModelForMaskedLM.from_pretrained(tmp_path / "out"), masked_lm(read_checkpoint(str(path)))
+    assert torch.equal(output(model), output(source))
+    assert (record["origin"], record["exact"], record["masked_lm_head"]) == ("pretrained", True, "kept")
+    assert (record["tokenizer"], record["sample"]["kind"]) == (None, "random ids")
+    assert record["fingerprint"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert record["masked_lm_loss"]["before"] == record["masked_lm_loss"]["after"]
+
+
+@pytest.mark.parametrize(("name", "variant"), [("tupe_a", "untied"), ("tupe_r", "untied-relative")])
+def test_a_converted_tupe_computes_what_the_official_code_computes(name: str, variant: str, tmp_path: Path) -> None:
+    if not (GOLDEN / f"{name}.pt").exists():
+        pytest.skip("no golden outputs of the official TUPE code here")
+    convert(str(GOLDEN / f"{name}.pt"), tmp_path / "out", variant)
+    expected = load_file(GOLDEN / f"{name}.expected.safetensors")
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    with torch.no_grad():
+        logits = model(expected["tokens"], expected["mask"]).logits
+    assert float((logits - expected["logits"])[expected["mask"].bool()].abs().max()) < 1e-4
+
+
+# Tokenizers
+
+
+def test_the_sources_tokenizer_is_saved_beside_it(bert: Path, tmp_path: Path) -> None:
+    convert(str(bert), tmp_path / "out", "concat")
+    assert tokenizer_digest(load_tokenizer(str(tmp_path / "out"))) == tokenizer_digest(load_tokenizer(str(bert)))
+
+
+def test_a_tokenizer_may_be_named(bert: Path, make_tupe: Made, tmp_path: Path) -> None:
+    record = convert(str(make_tupe()), tmp_path / "out", "untied-relative", tokenizer=str(bert))
+    assert (record["tokenizer"], record["sample"]["kind"]) == (str(bert), "text")
+    assert tokenizer_digest(load_tokenizer(str(tmp_path / "out"))) == tokenizer_digest(load_tokenizer(str(bert)))
+
+
+def test_without_a_tokenizer_ids_are_random(make_bert: Made, tmp_path: Path) -> None:
+    record = convert(str(make_bert()), tmp_path / "out", "concat")
+    assert (record["tokenizer"], record["sample"]["kind"]) == (None, "random ids")
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(bert: Path, make_bert: Made, tmp_path: Path) -> None:
+    small = make_bert("small", vocab_size=20)
+    with pytest.raises(UserError, match=r"has 200 tokens but '.*small' embeds 20; give the tokenizer"):
+        convert(str(small), tmp_path / "out", "concat", tokenizer=str(bert))
+    with pytest.raises(UserError, match=r"no tokenizer in '.*small'"):
+        convert(str(bert), tmp_path / "out", "concat", tokenizer=str(small))
+    assert not (tmp_path / "out").exists()
+
+
+# Whole or absent
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("kept")
+    for out, said in [("full", "full' is not empty"), ("full/file", "file' is a file")]:
+        with pytest.raises(UserError, match=f"{said}; .*nothing is overwritten"):
+            convert("./no-such-source", tmp_path / out, "concat")
+    assert (tmp_path / "full" / "file").read_text() == "kept"
+
+
+def test_an_empty_folder_is_filled(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "deep" / "out").mkdir(parents=True)
+    convert(str(bert), tmp_path / "deep" / "out", "none")
+    assert AutoModel.from_pretrained(tmp_path / "deep" / "out").config.variant == "none"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in (tmp_path / "deep" / "out").iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")], ids=["Ctrl-C", "disk"])
+def test_a_conversion_cut_short_leaves_nothing(
+    error: Any, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(conversion.PreTrainedTokenizerBase, "save_pretrained", fail)
+    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else UserError):
+        convert(str(bert), tmp_path / "new" / "out", "concat")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_refused(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to '.*file'.*choose another OUT"):
+        convert(str(bert), tmp_path / "file" / "out", "concat")
+
+
+def test_mistakes_are_found_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "read_checkpoint", lambda *_: pytest.fail("read"))
+    with pytest.raises(UserError, match="unknown variant 'conct'; did you mean 'concat'"):
+        convert("source", tmp_path / "out", "conct")
+    with pytest.raises(UserError, match="unknown option 'rnak' in variant 'diet-abs'; did you mean 'rank'"):
+        convert("source", tmp_path / "out", "diet-abs", {"rnak": 3})
+
+
+@pytest.mark.parametrize("value", ["wide", [1], {"a": 1}])
+def test_an_option_of_a_wrong_type_is_refused(value: Any, bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="variant 'shaw' cannot be made with options"):
+        convert(str(bert), tmp_path / "out", "shaw", {"max_distance": value})
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_weights_are_refused(bert: Path, tmp_path: Path) -> None:
+    change(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
+    with pytest.raises(UserError, match="hidden states are not finite"):
+        convert(str(bert), tmp_path / "out", "concat")
+    assert not (tmp_path / "out").exists()
