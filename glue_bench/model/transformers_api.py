@@ -72,7 +72,7 @@ class EncoderModel(EncoderPreTrainedModel):
         `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then.
 
         Raises:
-            ValueError: the sequence is longer than the position table.
+            ValueError: ids that are not integers of that shape, or more of them than there are positions.
         """
         states = self.hidden_states(input_ids, attention_mask, token_type_ids)
         return BaseModelOutputWithPooling(
@@ -88,10 +88,8 @@ class EncoderModel(EncoderPreTrainedModel):
         token_type_ids: Int[Tensor, "b l"] | None = None,
     ) -> list[Float[Tensor, "b l d"]]:
         """What enters the first block, and the output of each block."""
-        if input_ids.shape[1] > self.config.max_position_embeddings:
-            limit = self.config.max_position_embeddings
-            raise ValueError(f"sequences of {input_ids.shape[1]} tokens, but the encoder has {limit} positions")
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        _check_ids(input_ids, segments, self.config.max_position_embeddings)
         start = self.variant(input_ids, segments)
         hidden = self.dropout(self.norm(start.hidden))
         states = [hidden if self.project is None else self.project(hidden)]
@@ -193,6 +191,18 @@ def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[T
     if logits.shape[1] == 1:
         return F.mse_loss(logits[:, 0].float(), labels.float())
     return F.cross_entropy(logits.float(), labels)
+
+
+def _check_ids(token_ids: Tensor, segment_ids: Tensor, positions: int) -> None:
+    """Refuse what would broadcast, or fail far from here; the annotated shapes are only checked in the tests."""
+    if token_ids.ndim != 2 or token_ids.is_floating_point():
+        found = f"{token_ids.dtype} of shape {tuple(token_ids.shape)}"
+        raise ValueError(f"token ids must be integers of shape (batch, length), not {found}")
+    if segment_ids.shape != token_ids.shape:
+        shapes = f"{tuple(segment_ids.shape)}, token ids {tuple(token_ids.shape)}"
+        raise ValueError(f"segment ids have shape {shapes}; they must be the same")
+    if token_ids.shape[1] > positions:
+        raise ValueError(f"sequences of {token_ids.shape[1]} tokens, but the encoder has {positions} positions")
 
 
 def _block(config: EncoderConfig, score_terms: int) -> Block:

@@ -32,10 +32,7 @@ class NoPosition(Variant):
 
     summary = "token + segment, no position: the floor"
     source = "Sinha et al. 2021"
+    uses_position = False
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         return EncoderInput(self.words_and_segments(token_ids, segment_ids))
-
-    def graft(self, base: Additive) -> Grafted:
-        self.graft_content(base)
-        return Grafted(exact=False)

@@ -76,11 +76,13 @@ class Variant(nn.Module, ABC):
     """One answer to: how do token, segment and position embeddings meet?
 
     A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword
-    options, and scores are scaled by 1 / sqrt(score_terms * head_size). `content_size` is the width of the token
-    and segment tables where it is not the embedding size.
+    options, and scores are scaled by 1 / sqrt(score_terms * head_size). `uses_position` says whether the order of
+    tokens may change the output. `content_size` is the width of the token and segment tables where it is not the
+    embedding size. What else is promised: `glue_bench.model.contract`.
     """
 
     score_terms: int = 1
+    uses_position: bool = True
     summary: str
     source: str
 
@@ -95,9 +97,13 @@ class Variant(nn.Module, ABC):
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         """Token ids and segment ids to what enters the first block."""
 
-    @abstractmethod
     def graft(self, base: Additive) -> Grafted:
-        """Take over an additive encoder's weights as closely as possible."""
+        """Take over an additive encoder's weights as closely as possible.
+
+        Here: the tables that every variant has, and positions as they are in fresh weights.
+        """
+        self.graft_content(base)
+        return Grafted(exact=False)
 
     def words_and_segments(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]

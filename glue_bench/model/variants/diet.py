@@ -6,12 +6,11 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.add import NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import distances
 
 
-class Diet(NoPosition):
+class Diet(Variant):
     """a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + a position bias; with `share` all blocks have the same one."""
 
     source = "Chen et al. 2021"

@@ -7,15 +7,14 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.add import NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import distances
 from glue_bench.model.variants.shaw import by_distance
 
 TERMS = ("content-position", "position-content")
 
 
-class Disentangled(NoPosition):
+class Disentangled(Variant):
     """DeBERTa (He et al. 2021, equation 4), with n positions and d = i - j + n:
 
         a_ij = (Q^c_i K^c_j + Q^c_i K^r_d + K^c_j Q^r_d) / sqrt(3k)

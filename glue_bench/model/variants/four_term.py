@@ -31,6 +31,7 @@ class FourTerm(Untied):
         if not self.terms or not self.terms <= set(TERMS):
             raise ValueError(f"terms {sorted(terms)} of 'four-term'; give one or more of {', '.join(TERMS)}")
         self.score_terms = len(self.terms)
+        self.uses_position = self.terms != {"word-word"}
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)

@@ -10,8 +10,8 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.add import Add, NoPosition
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted
+from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 
 
 class RelativeBias(nn.Module):
@@ -50,7 +50,7 @@ class AddRelative(Add):
         return super().graft(base)
 
 
-class Alibi(NoPosition):
+class Alibi(Variant):
     """a_ij -= m_h |i - j| with fixed slopes (Press, Smith & Lewis 2022), symmetric as encoders use it.
 
     The slopes are the paper's: for h heads the geometric sequence that starts at 2^(-8/h) with that ratio,

@@ -4,12 +4,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.add import NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import distances
 
 
-class Shaw(NoPosition):
+class Shaw(Variant):
     """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k) (equation 4 of TUPE; Shaw et al. 2018, equation 4).
 
     Each block has its own table of keys, shared by its heads; distances beyond `max_distance` share the last.

@@ -7,11 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.model.variants.add import NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
 
 
-class AddSinusoidal(NoPosition):
+class AddSinusoidal(Variant):
     """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
 
     `scale` c is the table's standard deviation. Vaswani et al. scale the words up instead, by sqrt(d); BERT's
@@ -32,7 +31,7 @@ class AddSinusoidal(NoPosition):
         return EncoderInput(hidden + self.scale * 2**0.5 * table)  # a sinusoid's deviation is 1 / sqrt(2)
 
 
-class Rotary(NoPosition):
+class Rotary(Variant):
     """q_i and k_j turned by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
 
     Pairs (0, 1), (2, 3), ... of each head turn by position * 10000^(-2m/k); values are not turned.

@@ -1,0 +1,167 @@
+"""Each clause of the contract can be broken, and says what broke it and where."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from glue_bench.model.contract import CLAUSES, ContractError, check_clause, check_contract
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.add import Add, NoPosition
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
+from glue_bench.model.variants.relative import RelativeBias
+
+
+class BatchLost(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        return EncoderInput(super().forward(token_ids, segment_ids).hidden[:1])
+
+
+class HeadsLost(Add):
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.relative = RelativeBias(1)
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden, self.relative(token_ids.shape[1]))
+
+
+class KeysCut(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden, terms=lambda _, query, key: (query, key[..., :1], None))
+
+
+class ScoresOfOneKey(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden, terms=lambda _, query, key: (query, key, query.sum(-1, keepdim=True)))
+
+
+class TensorOnly(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> Any:
+        return super().forward(token_ids, segment_ids).hidden
+
+
+class NotFinite(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden / (token_ids.shape[1] - 7))
+
+
+class Idle(Add):
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.unused = nn.Linear(3, 3)
+
+
+class SegmentsForgotten(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:  # noqa: ARG002
+        return EncoderInput(self.words(token_ids) + self.positions.weight[: token_ids.shape[1]])
+
+
+class CountsFromTheEnd(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        positions = self.positions.weight[: token_ids.shape[1]].flip(0)
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
+
+
+class ScoresOfTheMeanKey(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        def terms(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, None]:
+            return query, key - key.mean(dim=2, keepdim=True) * key[..., :1], None
+
+        return EncoderInput(super().forward(token_ids, segment_ids).hidden, terms=terms)
+
+
+class BufferLost(Add):
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.register_buffer("ramp", torch.linspace(-1, 1, dims.embedding_size), persistent=False)
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        return EncoderInput(super().forward(token_ids, segment_ids).hidden + self.ramp)
+
+
+class Float32Only(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden @ torch.eye(hidden.shape[-1]))
+
+
+class Rounded(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(torch.frac(hidden * 100))
+
+
+class OneSegmentForAll(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        return super().forward(token_ids, segment_ids[:, -1:].expand_as(token_ids))
+
+
+class ExactInName(Add):
+    """Inherits the graft of `add`, which is exact there."""
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        return EncoderInput(2 * self.words(token_ids) + super().forward(token_ids, segment_ids).hidden)
+
+
+class TakesTheCheckpointItself(Add):
+    def graft(self, base: Any) -> Any:
+        base.positions.zero_()
+        return super().graft(base)
+
+
+class Deaf(NoPosition):
+    uses_position = True
+
+
+class HearsAfterAll(Add):
+    uses_position = False
+
+
+class NeedsAnOption(Add):
+    def __init__(self, dims: Dimensions, *, width: int) -> None:
+        super().__init__(dims)
+        self.width = width
+
+
+BROKEN: list[tuple[str, type[Variant], str]] = [
+    ("shapes", BatchLost, r"hidden has shape \(1, 1, 24\), not \(3, 1, 24\)"),
+    ("shapes", HeadsLost, r"bias has shape \(1, 1, 1, 1\), not \('1 or 3', 3, 1, 1\)"),
+    ("shapes", KeysCut, r"terms, block 0: keys have shape \(3, 3, 1, 1\), not \(3, 3, 1, 8\)"),
+    ("shapes", ScoresOfOneKey, r"terms, block 0: extra scores have shape \(3, 3, 2, 1\), not \('1 or 3', 3, 2, 2\)"),
+    ("shapes", TensorOnly, "forward returns Tensor, not EncoderInput"),
+    ("shapes", NotFinite, "output is not finite on sequences of 7"),
+    ("shapes", NeedsAnOption, r"cannot be made with options {}: .*'width'"),
+    ("gradients", Idle, r"parameter base\.variant\.unused\.weight receives no gradient in EncoderForSequenceClass"),
+    ("gradients", SegmentsForgotten, r"parameter base\.variant\.segments\.weight receives no gradient"),
+    ("padding", CountsFromTheEnd, r"padding changes real tokens by \d.* before the first block; 1e-5 is permitted"),
+    ("padding", ScoresOfTheMeanKey, r"padding changes real tokens by \d.* after block 1;"),
+    ("save and load", BufferLost, "outputs differ by .*a tensor made in __init__"),
+    ("bfloat16", Float32Only, r"RuntimeError: .*BFloat16.* \(test_contract\.py:\d+\)"),
+    ("bfloat16", Rounded, r"are 0\.\d+ off on average; 0\.03 is permitted"),
+    ("wrong shapes", OneSegmentForAll, "the variant's forward takes segment ids of another length"),
+    ("graft", ExactInName, r"says it is exact, but states differ by \d"),
+    ("graft", TakesTheCheckpointItself, r"the graft changes the checkpoint's own variant\.positions\.weight"),
+    ("position", Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
+    ("position", HearsAfterAll, r"permuting tokens changes \[CLS\] by .*, although uses_position is False"),
+]
+
+
+@pytest.mark.parametrize(("clause", "variant", "said"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_variant_is_told_the_clause_and_the_place(
+    clause: str, variant: type[Variant], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VARIANTS, "broken", variant)
+    with pytest.raises(ContractError, match=f"^clause '{clause}', encoder like BERT: .*{said}"):
+        check_clause(clause, "broken")
+    with pytest.raises(ContractError):
+        check_contract("broken")
+
+
+def test_every_clause_is_broken_by_some_variant() -> None:
+    assert {clause for clause, _, _ in BROKEN} == set(CLAUSES)
