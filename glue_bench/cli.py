@@ -60,6 +60,7 @@ def run(
         _print_dry_run(summary)
         return
     _print_leaderboard(summary.folder)
+    _print_budget(summary.folder)
     _print_summary(summary)
     raise typer.Exit(INTERRUPTED if summary.interrupted else CELLS_FAILED if summary.failed else 0)
 
@@ -71,7 +72,7 @@ def status(folder: Folder) -> None:
 
     store = open_store(folder)
     states = store.states()
-    _print_counts(states)
+    _print_counts(states, store.pretrained_arms())
     for failure in store.read_failures():
         typer.echo(f"failed: {failure['cell_id']}: {failure['error']}")
     done = sum(state == "done" for _, state in states)
@@ -182,10 +183,13 @@ def main() -> None:
 
 
 def _print_dry_run(summary: "Summary") -> None:
+    for arm in summary.pretraining:
+        typer.echo(f"pretraining {arm}")
     for cell_id in summary.waiting:
         typer.echo(cell_id)
+    first = f"would pretrain {len(summary.pretraining)} arms, then " if summary.pretraining else "would "
     typer.echo(
-        f"would run {len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done, in {summary.folder}"
+        f"{first}run {len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done, in {summary.folder}"
     )
 
 
@@ -201,6 +205,22 @@ def _print_leaderboard(folder: Path) -> None:
         show(folder, console)
     else:
         typer.echo(render(folder, "markdown"), nl=False)
+
+
+def _print_budget(folder: Path) -> None:
+    """What pretraining cost each arm and what it learnt; nothing where no arm is pretrained."""
+    from glue_bench.leaderboard.budget import budget_frame, shown
+    from glue_bench.store import Store
+
+    budgets = budget_frame(Store(folder)).dropna(subset="tokens")
+    if budgets.empty:
+        return
+    table = _table("pretrained arm", "parameters", "tokens seen", "tokens/s", "held-out loss")
+    for row in budgets.to_dict("records"):
+        values = (row[name] for name in ("parameters", "tokens", "tokens_per_second", "validation_loss"))
+        table.add_row(row["arm"], *map(shown, values))
+    typer.echo()
+    _print(table)
 
 
 def _print_summary(summary: "Summary") -> None:
@@ -265,14 +285,15 @@ def _describe_sample(sample: dict[str, Any], *, masked: bool) -> str:
     return f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"
 
 
-def _print_counts(states: list[tuple[dict[str, Any], str]]) -> None:
+def _print_counts(states: list[tuple[dict[str, Any], str]], pretrained: dict[str, bool]) -> None:
     names = ("done", "failed", "missing")
     counts: dict[str, dict[str, int]] = {}
     for cell, state in states:
         counts.setdefault(cell["arm"], dict.fromkeys(names, 0))[state] += 1
-    table = _table("arm", *names)
+    table = _table("arm", *(["pretraining"] if pretrained else []), *names)
     for arm, by_state in counts.items():
-        table.add_row(arm, *(str(by_state[name]) for name in names))
+        begun = [("done" if pretrained[arm] else "missing")] if arm in pretrained else []
+        table.add_row(arm, *begun, *(str(by_state[name]) for name in names))
     _print(table)
 
 

@@ -139,6 +139,12 @@ class Store:
         paths = sorted((self.folder / "pretraining").glob("*.json"))
         return [_checked(_load(path), path, PRETRAINING_KEYS) for path in paths]
 
+    def pretrained_arms(self) -> dict[str, bool]:
+        """Whether each arm's pretraining has ended, by its name; no arm of an experiment without pretraining."""
+        arms = (self.read_plan() or {}).get("arms", {})
+        planned = {name: facts["pretraining"] for name, facts in arms.items() if facts.get("pretraining")}
+        return {name: self.has_pretraining(pretraining_id) for name, pretraining_id in planned.items()}
+
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
         """Logits of each predicted split: float32 (rows, labels)."""
         from safetensors.numpy import load_file

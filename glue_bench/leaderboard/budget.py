@@ -68,7 +68,7 @@ def to_markdown(budgets: pd.DataFrame, experiment: str) -> str:
     """The table as Markdown, and what its columns mean."""
     lines = [["Arm", "Variant", "Origin", *COLUMNS.values()]]
     for row in budgets.to_dict("records"):
-        lines.append([row["arm"], row["variant"], row["origin"], *(_shown(row[name]) for name in COLUMNS)])
+        lines.append([row["arm"], row["variant"], row["origin"], *(shown(row[name]) for name in COLUMNS)])
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
     devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
     notes = NOTES.format(length=lengths, device=devices)
@@ -110,7 +110,8 @@ def _streams(budgets: pd.DataFrame) -> str:
     return "- **The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**\n"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A figure of the table as text."""
     if value is None or pd.isna(value):
         return MISSING
     if isinstance(value, float) and not value.is_integer():

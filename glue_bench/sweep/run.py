@@ -14,7 +14,7 @@ from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure, InlineExecutor
 from glue_bench.sweep.plan import PlannedCell, plan_cells, select
-from glue_bench.sweep.pretraining import pretrain_arms
+from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.progress import make_progress
 from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
@@ -25,7 +25,10 @@ from glue_bench.training.workspace import Workspace
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C."""
+    """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
+
+    `waiting` are cells and `pretraining` arms that were not finished when it began.
+    """
 
     folder: Path
     planned: int
@@ -33,6 +36,7 @@ class Summary:
     finished: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
+    pretraining: tuple[str, ...] = ()
     interrupted: bool = False
 
 
@@ -55,7 +59,13 @@ def sweep(
     cells = plan_cells(experiment, workspace)
     chosen = select(cells, only)
     waiting = [planned for planned in chosen if not store.has_record(planned.id)]
-    summary = Summary(store.folder, len(chosen), len(chosen) - len(waiting), waiting=tuple(p.id for p in waiting))
+    summary = Summary(
+        store.folder,
+        planned=len(chosen),
+        skipped=len(chosen) - len(waiting),
+        waiting=tuple(planned.id for planned in waiting),
+        pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
+    )
     if dry_run:
         return summary
     store.prepare()
@@ -94,7 +104,7 @@ def _run(
                     finished += 1
         except KeyboardInterrupt:
             interrupted = True
-    return Summary(summary.folder, summary.planned, summary.skipped, finished, failed, summary.waiting, interrupted)
+    return replace(summary, finished=finished, failed=failed, interrupted=interrupted)
 
 
 def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Workspace:
     @cached_property
     def corpus(self) -> Corpus:
         """The text of the experiment's pretraining."""
-        return open_corpus(self._pretraining.corpus)
+        return open_corpus(self.pretraining.corpus)
 
     def data(self, task: str) -> TaskData:
         """All splits of a task."""
@@ -74,7 +74,7 @@ class Workspace:
 
     def pretraining_task(self, arm: Arm) -> Task:
         """The text that the arm learns from. Equal for all arms with the same tokenizer."""
-        settings, tokenizer = self._pretraining, self.tokenizer(arm)
+        settings, tokenizer = self.pretraining, self.tokenizer(arm)
         key = ("packed", tokenizer_digest(tokenizer))
         text = self._once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
         return Task(text=text, tokenizer=tokenizer, settings=settings)
@@ -98,7 +98,7 @@ class Workspace:
             "tokenizer": tokenizer_digest(self.tokenizer(arm)),
             "corpus": self.corpus.digest,
             "packing": PACKING_VERSION,
-            "settings": self._pretraining.model_dump(exclude=left_out),
+            "settings": self.pretraining.model_dump(exclude=left_out),
         }
 
     def tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
@@ -128,7 +128,8 @@ class Workspace:
         return f"pretraining {self._digest(self.pretraining_identity(arm))} step {steps}"
 
     @property
-    def _pretraining(self) -> Pretraining:
+    def pretraining(self) -> Pretraining:
+        """How the experiment's arms are pretrained."""
         assert self.experiment.pretraining is not None, "the experiment has no pretraining"
         return self.experiment.pretraining
 
@@ -191,16 +192,12 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
         UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
     """
     _check_splits(cell.task, workspace)
-    config, tokenizer = workspace.initial(cell.arm).config, workspace.tokenizer(cell.arm)
-    if len(tokenizer) > config.vocab_size:
-        raise UserError(
-            f"arm '{cell.arm.name}': the tokenizer has {len(tokenizer)} tokens but the checkpoint "
-            f"'{cell.arm.checkpoint}' embeds {config.vocab_size}; give the tokenizer it was trained with"
-        )
-    if cell.hyperparameters.max_length > config.max_position_embeddings:
+    _check_vocabulary(cell.arm, workspace)
+    positions = workspace.initial(cell.arm).config.max_position_embeddings
+    if cell.hyperparameters.max_length > positions:
         raise UserError(
             f"arm '{cell.arm.name}', task '{cell.task}': max_length {cell.hyperparameters.max_length} exceeds the "
-            f"{config.max_position_embeddings} positions of '{cell.arm.checkpoint}'; lower max_length"
+            f"{positions} positions of '{cell.arm.checkpoint}'; lower max_length"
         )
 
 
@@ -219,10 +216,20 @@ def check_pretraining(experiment: Experiment, workspace: Workspace) -> None:
                 "tokens; give both the same, or put them into experiments of their own"
             )
     for arm in experiment.arms:
-        workspace.pretraining_task(arm)
-        positions, length = workspace.initial(arm).config.max_position_embeddings, workspace._pretraining.length
+        _check_vocabulary(arm, workspace)
+        positions, length = workspace.initial(arm).config.max_position_embeddings, workspace.pretraining.length
         if length > positions:
             raise UserError(f"arm '{arm.name}': pretraining.length {length} exceeds its {positions} positions")
+        workspace.pretraining_task(arm)
+
+
+def _check_vocabulary(arm: Arm, workspace: Workspace) -> None:
+    tokens, embedded = len(workspace.tokenizer(arm)), workspace.initial(arm).config.vocab_size
+    if tokens > embedded:
+        raise UserError(
+            f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
+            f"{embedded}; give the tokenizer it was trained with"
+        )
 
 
 def _check_splits(task: str, workspace: Workspace) -> None:
