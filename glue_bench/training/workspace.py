@@ -224,7 +224,7 @@ def check_pretraining(experiment: Experiment, workspace: Workspace) -> None:
 
 
 def _check_vocabulary(arm: Arm, workspace: Workspace) -> None:
-    tokens, embedded = len(workspace.tokenizer(arm)), workspace.initial(arm).config.vocab_size
+    embedded, tokens = workspace.initial(arm).config.vocab_size, len(workspace.tokenizer(arm))
     if tokens > embedded:
         raise UserError(
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
