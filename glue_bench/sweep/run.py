@@ -162,6 +162,7 @@ def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dic
         "hyperparameters": cell.hyperparameters.model_dump(),
         **outcome.record,
         "graft_is_exact": start.exact if start.origin == "grafted" else None,
+        **({"variance_kept": dict(start.variance_kept)} if start.variance_kept else {}),
         "data": {"source": data.source, "digest": data.digest, "partial": data.partial},
         "environment": environment(),
     }
