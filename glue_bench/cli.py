@@ -251,12 +251,12 @@ def _print_conversion(record: dict[str, Any], out: Path) -> None:
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     """What a conversion did and what it lost, as rows of a table."""
     distance, losses, kept = record["distance"], record["masked_lm_loss"], record["variance_kept"]
-    errors = [f"{error:.2g}" for error in distance["relative_error"]]
+    errors = [_figure(error) for error in distance["relative_error"]]
     rows = {
         "conversion": _EXACT[record["exact"]],
         "origin": f"{record['origin']}: {_ORIGINS[record['origin']]}",
         "hidden states": f"relative error {errors[-1]}, mean cosine {distance['cosine']:.4f} after the last block",
-        "": f"relative error by layer, the input first: {' '.join(errors)}",
+        "error by layer": f"{' '.join(errors)} (the input first)",
         "masked-LM head": record["masked_lm_head"],
     }
     if losses:
@@ -276,6 +276,10 @@ _ORIGINS = {
     "grafted": "weights of another variant, only converted",
     "scratch": "not pretrained",
 }
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.1g}"
 
 
 def _describe_sample(sample: dict[str, Any], *, masked: bool) -> str:

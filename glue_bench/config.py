@@ -1,5 +1,6 @@
 """The experiment file: YAML to frozen, validated values, and those to cells."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -308,7 +309,7 @@ def parse_options(given: Iterable[str]) -> dict[str, Any]:
     """Options of a variant from `KEY=VALUE`, each value as an experiment file would have it.
 
     Raises:
-        UserError: not KEY=VALUE, a value that is not YAML, or a key given twice.
+        UserError: not KEY=VALUE, a value that is not YAML or that JSON has not, or a key given twice.
     """
     options: dict[str, Any] = {}
     for text in given:
@@ -319,8 +320,9 @@ def parse_options(given: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"--option {key} is given twice")
         try:
             options[key] = yaml.load(value, Loader=_Loader)
-        except (yaml.YAMLError, ValueError) as error:
-            raise UserError(f"--option {text}: not a YAML value: {' '.join(str(error).split())}") from error
+            json.dumps(options[key], allow_nan=False)  # as config.json will have it; YAML knows dates too
+        except (yaml.YAMLError, ValueError, TypeError) as error:
+            raise UserError(f"--option {text}: no value of an option: {' '.join(str(error).split())}") from error
     return options
 
 

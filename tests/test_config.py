@@ -283,8 +283,10 @@ def test_options_are_read_as_an_experiment_file_reads_them():
         (["=4"], "takes KEY=VALUE, not '=4'"),
         (["rank="], "takes KEY=VALUE, not 'rank='"),
         (["rank=4", "rank=5"], "--option rank is given twice"),
-        (["terms=[a"], r"--option terms=\[a: not a YAML value"),
-        (["terms=2020-13-45"], "--option terms=2020-13-45: not a YAML value"),
+        (["terms=[a"], r"--option terms=\[a: no value of an option"),
+        (["terms=2020-13-45"], "--option terms=2020-13-45: no value of an option"),
+        (["share=2020-01-01"], "--option share=2020-01-01: no value of an option: .*date"),
+        (["scale=.nan"], "--option scale=.nan: no value of an option"),
     ],
 )
 def test_bad_options_are_refused(given, said):

@@ -98,7 +98,7 @@ def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> S
     """
     config = checkpoint.config
     if variant == config.variant and dict(options) == (config.variant_options or {}):
-        return Start(config, checkpoint.weights, config.origin, head=checkpoint.head)
+        return Start(config, checkpoint.weights, config.origin, head=_fitting_head(checkpoint, config))
     if config.variant != "add":
         raise UserError(
             f"cannot start variant {_titled(variant, options)} from '{checkpoint.name}', which is "
@@ -151,14 +151,17 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
     added = ("variant.", "segment_scores.")
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
     exact = grafted.exact and _keeps_segments(model, checkpoint)
-    return Start(config, weights, "grafted", exact, grafted.variance_kept, _fitting_head(checkpoint, model))
+    return Start(config, weights, "grafted", exact, grafted.variance_kept, _fitting_head(checkpoint, config))
 
 
-def _fitting_head(checkpoint: Checkpoint, model: EncoderModel) -> dict[str, Tensor]:
-    """The masked-LM head, unless the variant's words are of another width than the checkpoint's."""
-    fits = model.variant.words.weight.shape == checkpoint.weights["variant.words.weight"].shape
-    # The decoder is tied to the words, which a graft may change.
-    return {name: tensor for name, tensor in checkpoint.head.items() if fits and name != "decoder.weight"}
+def _fitting_head(checkpoint: Checkpoint, config: EncoderConfig) -> dict[str, Tensor]:
+    """The masked-LM head if it is whole and of this encoder's shapes; its decoder is tied to the words."""
+    with torch.device("meta"):
+        expected = EncoderForMaskedLM(config).state_dict()
+    names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
+    found = {name: checkpoint.head[name] for name in names if name in checkpoint.head}
+    fits = len(found) == len(names) and all(found[name].shape == expected[name].shape for name in names)
+    return found if fits else {}
 
 
 def _keeps_segments(model: EncoderModel, checkpoint: Checkpoint) -> bool:

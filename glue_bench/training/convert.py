@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, masked_lm, read_checkpoint
-from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants import check_variant
@@ -57,13 +55,13 @@ def convert(
     checkpoint = read_checkpoint(source, revision)
     loaded = _tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
-    head, fate = _head(checkpoint, start)
+    head = dict(start.head)
     with _aside(target) as folder:
         before = _model(Checkpoint(source, checkpoint.config, checkpoint.weights, head))
         after = _model(Checkpoint(source, start.config, start.weights, head))
         record = {
             **_history(checkpoint, revision, start),
-            "masked_lm_head": fate,
+            "masked_lm_head": _fate(checkpoint, start),
             "tokenizer": None if loaded is None else tokenizer or source,
             **_measure(before, after, draw_sample(checkpoint.config, loaded)),
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
@@ -97,22 +95,14 @@ def _tokenizer(checkpoint: Checkpoint, revision: str | None, name: str | None) -
     return tokenizer
 
 
-def _head(checkpoint: Checkpoint, start: Start) -> tuple[dict[str, Tensor], str]:
-    """The masked-LM head that goes along, and what became of it; its decoder is tied to the words."""
+def _fate(checkpoint: Checkpoint, start: Start) -> str:
+    """What became of the masked-LM head."""
     if not checkpoint.head:
-        return {}, "none in the source"
-    if start.weights[_WORDS].shape != checkpoint.weights[_WORDS].shape:
-        return {}, "dropped: its words are narrower"
-    if not _fits(checkpoint.head, start.config):
-        return {}, "dropped: it is incomplete, or has not the shapes of its encoder"
-    return checkpoint.head, "kept"
-
-
-def _fits(head: Mapping[str, Tensor], config: EncoderConfig) -> bool:
-    with torch.device("meta"):
-        expected = EncoderForMaskedLM(config).state_dict()
-    names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
-    return all(name in head and head[name].shape == expected[name].shape for name in names)
+        return "none in the source"
+    if start.head:
+        return "kept"
+    narrower = start.weights[_WORDS].shape != checkpoint.weights[_WORDS].shape
+    return "dropped: " + ("its words are narrower" if narrower else "it is incomplete, or has not its encoder's shapes")
 
 
 def _model(checkpoint: Checkpoint) -> Model:
@@ -129,7 +119,7 @@ def _history(checkpoint: Checkpoint, revision: str | None, start: Start) -> dict
         "options": start.config.variant_options or {},
         "origin": start.origin,
         "exact": start.exact,
-        "variance_kept": None,
+        "variance_kept": dict(start.variance_kept) or None,
     }
 
 
