@@ -21,12 +21,14 @@ def run(
     results: str | Path = DEFAULT_RESULTS,
     only: Iterable[str] = (),
     dry_run: bool = False,
+    plugins: Iterable[str | Path] = (),
     console: "Console | None" = None,
 ) -> "Summary":
     """Run an experiment's missing cells and write its tables to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder)
-    takes the place of the experiment's own. `only` is a list of KEY=VALUE conditions on cells.
+    takes the place of the experiment's own. `only` is a list of KEY=VALUE conditions on cells. `plugins` are
+    Python files with variants, beside those that the experiment names.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -34,15 +36,19 @@ def run(
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
 
-    summary = sweep(_experiment(experiment, data), results, only, dry_run, console)
+    summary = sweep(_experiment(experiment, data, plugins), results, only, dry_run, console)
     if not dry_run:
         write_tables(summary.folder)
     return summary
 
 
-def _experiment(given: str | Path | Mapping[str, Any] | Experiment, data: str | None) -> Experiment:
+def _experiment(
+    given: str | Path | Mapping[str, Any] | Experiment, data: str | None, plugins: Iterable[str | Path]
+) -> Experiment:
     if isinstance(given, Experiment):
-        return given if data is None else given.model_copy(update={"data": data})
-    if isinstance(given, Mapping):
-        return parse_experiment({**given, "data": data} if data else given)
-    return load_experiment(given, data)
+        parsed = given if data is None else given.model_copy(update={"data": data})
+    elif isinstance(given, Mapping):
+        parsed = parse_experiment({**given, "data": data} if data else given)
+    else:
+        parsed = load_experiment(given, data)
+    return parsed.model_copy(update={"plugins": [*parsed.plugins, *map(str, plugins)]})

@@ -13,6 +13,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.training.tokenizers import load_tokenizer, tokenizer_digest, train_tokenizer
 from glue_bench.training.tokens import TokenisedTask, tokenise
 
@@ -54,6 +55,7 @@ class Workspace:
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """Everything that can change the cell's outcome: what its id is a hash of."""
+        plugin = plugin_digest(cell.arm.variant)
         return {
             "arm": cell.arm.name,
             "variant": cell.arm.variant,
@@ -64,7 +66,7 @@ class Workspace:
             "data": self.data(cell.task).digest,
             "hyperparameters": cell.hyperparameters.model_dump(),
             "seed": cell.seed,
-        }
+        } | ({"plugin": plugin} if plugin else {})
 
     def start_digest(self, arm: Arm) -> str:
         """What the arm starts from: a digest of the checkpoint's files, or the shape of fresh weights."""
