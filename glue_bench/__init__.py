@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from glue_bench.api import run
     from glue_bench.benchmark.tasks import TASKS
     from glue_bench.leaderboard.table import leaderboard
+    from glue_bench.model.plugins import load_plugins
     from glue_bench.model.variants import VARIANTS
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "VARIANTS", "__version__", "leaderboard", "run"]
+__all__ = ["TASKS", "VARIANTS", "__version__", "leaderboard", "load_plugins", "run"]
 
 _HOMES = {
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "leaderboard": "glue_bench.leaderboard.table",
+    "load_plugins": "glue_bench.model.plugins",
     "run": "glue_bench.api",
 }
 

@@ -22,13 +22,15 @@ def run(
     results: str | Path = DEFAULT_RESULTS,
     only: Iterable[str] = (),
     dry_run: bool = False,
+    plugins: Iterable[str | Path] = (),
     console: "Console | None" = None,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
     place of the experiment's own, as `corpus` does of its text to pretrain on. `only` is a list of KEY=VALUE
-    conditions on cells; arms without a chosen cell are not pretrained.
+    conditions on cells; arms without a chosen cell are not pretrained. `plugins` are Python files with variants,
+    beside those that the experiment names.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -36,16 +38,21 @@ def run(
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
 
-    summary = sweep(_experiment(experiment, data, corpus), results, only, dry_run, console)
+    summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console)
     if not dry_run:
         write_tables(summary.folder)
     return summary
 
 
 def _experiment(
-    given: str | Path | Mapping[str, Any] | Experiment, data: str | None, corpus: Sequence[str]
+    given: str | Path | Mapping[str, Any] | Experiment,
+    data: str | None,
+    corpus: Sequence[str],
+    plugins: Iterable[str | Path],
 ) -> Experiment:
     if isinstance(given, str | Path):
-        return load_experiment(given, data, corpus)
-    raw = given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
-    return parse_experiment(with_sources(raw, data, corpus))
+        parsed = load_experiment(given, data, corpus)
+    else:
+        raw = given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
+        parsed = parse_experiment(with_sources(raw, data, corpus))
+    return parsed.model_copy(update={"plugins": [*parsed.plugins, *map(str, plugins)]})

@@ -23,6 +23,10 @@ app = typer.Typer(
 
 BAD_INPUT, CELLS_FAILED, INTERRUPTED = 2, 1, 130
 
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file with variants of your own; may be given repeatedly."),
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
 
 
@@ -45,6 +49,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")
     ] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
     _say("checking the experiment, its data and its checkpoints ...")
@@ -54,7 +59,14 @@ def run(
 
     console = Console(stderr=True)
     summary = run_experiment(
-        config, data=data, corpus=corpus or (), results=results, only=only or (), dry_run=dry_run, console=console
+        config,
+        data=data,
+        corpus=corpus or (),
+        results=results,
+        only=only or (),
+        dry_run=dry_run,
+        plugins=plugin or (),
+        console=console,
     )
     if dry_run:
         _print_dry_run(summary)
@@ -151,10 +163,15 @@ def convert(
 
 
 @app.command()
-def variants() -> None:
-    """List the ways of combining embeddings."""
+def variants(plugin: Plugins = None) -> None:
+    """List the ways of combining embeddings, and hold those of plugins to the contract."""
+    from glue_bench.model.plugins import check_plugin, installed, load_installed, load_plugins
     from glue_bench.model.variants import VARIANTS
 
+    load_plugins(plugin or ())
+    for name in installed():
+        load_installed(name)
+        check_plugin(name)
     table = _table("variant", "what it does", "source", wrap="what it does")
     for name, variant in VARIANTS.items():
         table.add_row(name, variant.summary, variant.source)

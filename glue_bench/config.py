@@ -203,13 +203,14 @@ class Cell(Section):
 
 
 class Experiment(Section):
-    """One experiment file."""
+    """One experiment file. `plugins` are Python files with variants, relative to the current directory."""
 
     name: Name
     data: str
     arms: list[Arm] = Field(min_length=1)
     tasks: Annotated[list[str], AfterValidator(_distinct)] = Field(list(TRAINABLE), min_length=1)
     seeds: Annotated[list[Seed], AfterValidator(_distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
+    plugins: list[str] = []
     scratch: ScratchEncoder = ScratchEncoder()
     pretraining: Pretraining | None = None
     finetuning: Finetuning = Finetuning()

@@ -100,6 +100,23 @@ def make_bert(tmp_path: Path) -> Made:
 
 
 @pytest.fixture
+def write_plugin(tmp_path: Path) -> Iterator[Made]:
+    """Write a plugin and return its path; what tests load is forgotten afterwards."""
+    from glue_bench.model.plugins import PLUGINS
+    from glue_bench.model.variants import VARIANTS
+
+    def write(code: str, name: str = "my_variant.py") -> Path:
+        path = tmp_path / name
+        path.write_text(code, encoding="utf-8")
+        return path
+
+    yield write
+    for name in PLUGINS:
+        del VARIANTS[name]
+    PLUGINS.clear()
+
+
+@pytest.fixture
 def write_yaml(tmp_path: Path) -> Made:
     """Write an experiment file and return its path."""
     import yaml

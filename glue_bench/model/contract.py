@@ -251,10 +251,22 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
                 wrong = CLAUSES[clause](Subject(variant, options or {}, sizes))
         except Exception as error:
             said = " ".join(str(error).split())
-            wrong = f"{type(error).__name__}: {said}{_place(error, VARIANTS[variant])}"
+            wrong = f"{type(error).__name__}: {said}{place(error, getsourcefile(VARIANTS[variant]))}"
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}") from error
         if wrong:
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}")
+
+
+def place(error: BaseException | None, file: str | None) -> str:
+    """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
+    while error is not None:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            lines.append(error.lineno)
+        if file and lines:
+            return f" ({Path(file).name}:{lines[-1]})"
+        error = error.__cause__
+    return ""
 
 
 @contextmanager
@@ -334,14 +346,3 @@ def _raises(kinds: tuple[type[Exception], ...], call: Callable[..., object], *ar
     except kinds:
         return True
     return False
-
-
-def _place(error: BaseException | None, variant: type[Variant]) -> str:
-    """` (FILE:LINE)`, the innermost line of the variant's own file that an error or its causes passed through."""
-    file = getsourcefile(variant)
-    while error is not None:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        if file and lines:
-            return f" ({Path(file).name}:{lines[-1]})"
-        error = error.__cause__
-    return ""

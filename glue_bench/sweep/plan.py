@@ -8,6 +8,8 @@ from typing import Any
 
 from glue_bench.config import Cell, Experiment
 from glue_bench.errors import UserError, unknown
+from glue_bench.model.order import check_order
+from glue_bench.model.plugins import check_plugin, load_plugins
 from glue_bench.model.variants import check_variant
 from glue_bench.training.workspace import Workspace, check_cell, check_pretraining
 
@@ -30,11 +32,16 @@ def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell
     """Every cell of the experiment, each checked.
 
     Raises:
-        UserError: the first thing that would stop a cell: variant, option, data, checkpoint, vocabulary, length.
+        UserError: the first thing that would stop a cell: plugin, variant, option, data, checkpoint, vocabulary,
+            length, dead positions.
     """
+    load_plugins(experiment.plugins)
     for arm in experiment.arms:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
+        check_plugin(arm.variant)
     _check_tasks(experiment, workspace)
+    for arm in experiment.arms:
+        check_order(workspace.initial(arm), arm.name, arm.checkpoint)
     if experiment.pretraining:
         check_pretraining(experiment, workspace)
     return [_planned(cell, workspace) for cell in experiment.cells()]

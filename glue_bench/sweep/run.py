@@ -10,6 +10,7 @@ from rich.console import Console
 
 from glue_bench.config import Arm, Experiment
 from glue_bench.errors import UserError
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure, InlineExecutor
@@ -158,6 +159,7 @@ def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dic
         "experiment": workspace.experiment.name,
         "cell": cell.key,
         "options": cell.arm.options,
+        "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
         "hyperparameters": cell.hyperparameters.model_dump(),
         **outcome.record,

@@ -16,6 +16,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import pack
@@ -99,6 +100,7 @@ class Workspace:
             "corpus": self.corpus.digest,
             "packing": PACKING_VERSION,
             "settings": self.pretraining.model_dump(exclude=left_out),
+            **_plugin(arm),
         }
 
     def tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
@@ -119,6 +121,7 @@ class Workspace:
             "data": self.data(cell.task).digest,
             "hyperparameters": cell.hyperparameters.model_dump(),
             "seed": cell.seed,
+            **_plugin(cell.arm),
         }
 
     def start_digest(self, arm: Arm, steps: int | None = None) -> str:
@@ -183,6 +186,12 @@ class Workspace:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
+
+
+def _plugin(arm: Arm) -> dict[str, str]:
+    """The source of a variant of the user's own is part of what decides an outcome."""
+    digest = plugin_digest(arm.variant)
+    return {"plugin": digest} if digest else {}
 
 
 def check_cell(cell: Cell, workspace: Workspace) -> None:

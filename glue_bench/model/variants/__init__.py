@@ -43,19 +43,28 @@ VARIANTS: dict[str, type[Variant]] = {
 
 
 def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> None:
-    """Refuse a variant or an option that does not exist.
+    """Refuse a variant or an option that does not exist. A variant may be one that an installed package offers.
 
     Raises:
         UserError: with the near match.
     """
     if name not in VARIANTS:
-        raise unknown("variant", name, VARIANTS, where)
+        _find_installed(name, where)
     permitted = option_names(name)
     for option in options:
         if option not in permitted:
             raise unknown("option", option, permitted, f"variant '{name}'")
     if options.get("segments", "input") not in PLACES:
         raise unknown("value", options["segments"], PLACES, f"option 'segments' of variant '{name}'")
+
+
+def _find_installed(name: str, where: str) -> None:
+    from glue_bench.model.plugins import installed, load_installed  # here, as plugins are built on VARIANTS
+
+    load_installed(name)
+    if name not in VARIANTS:
+        error = unknown("variant", name, [*VARIANTS, *installed()], where)
+        raise UserError(f"{error}; one of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])")
 
 
 def option_names(name: str) -> list[str]:

@@ -1,0 +1,199 @@
+"""Variants of a user's own, from a Python file or from an installed package's entry point."""
+
+import hashlib
+import inspect
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from glue_bench.errors import UserError
+from glue_bench.model.contract import ContractError, check_contract, place
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.base import Variant
+
+GROUP = "glue_bench.variants"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A variant from elsewhere, the file that defines it, and the SHA-256 of that file."""
+
+    variant: type[Variant]
+    file: Path
+    digest: str
+
+
+PLUGINS: dict[str, Plugin] = {}
+_met: set[Plugin] = set()
+
+
+def load_plugins(paths: Iterable[str | Path]) -> None:
+    """Add the variants of these Python files to VARIANTS. A file is loaded anew only if it has changed.
+
+    Every concrete subclass of Variant that a file defines is one variant, called by its class attribute `name`.
+    Its `summary` defaults to the first line of its docstring, its `source` to the file's name.
+
+    Raises:
+        UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or
+            taken; a clause of the contract that is broken. Says which, and in which line where there is one.
+    """
+    for path in paths:
+        _load_file(Path(path).expanduser())
+
+
+def load_installed(name: str) -> None:
+    """Add the variant that an installed package offers by this name, if one does; only that one is imported.
+
+    Not held to the contract here, as this may be called while transformers builds a model: see `check_plugin`.
+
+    Raises:
+        UserError: it cannot be imported, is no variant, or has another name.
+    """
+    entry = installed().get(name)
+    if entry is None or name in PLUGINS:
+        return
+    where = f"entry point '{name}' ({entry.value}) in group {GROUP}"
+    if name in VARIANTS:
+        _refuse_taken(name, where)
+    variant = _imported(entry, where)
+    if not (isinstance(variant, type) and issubclass(variant, Variant)) or inspect.isabstract(variant):
+        raise UserError(f"{where} must be a class: a subclass of Variant with a forward")
+    if getattr(variant, "name", name) != name:
+        raise UserError(f"{where}: the class calls itself '{variant.name}'; give both the same name")
+    file = Path(inspect.getfile(variant))
+    _add(name, Plugin(variant, file, _digest(file.read_bytes())))
+
+
+def installed() -> dict[str, EntryPoint]:
+    """What installed packages offer, by name; nothing of it is imported."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def check_plugin(name: str) -> None:
+    """Hold a plugin's variant to the contract, once; glue-bench's own are held to it by its tests.
+
+    Raises:
+        UserError: the first clause that it breaks, and where.
+    """
+    plugin = PLUGINS.get(name)
+    if plugin is None or plugin in _met:
+        return
+    try:
+        check_contract(name)
+    except ContractError as error:
+        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {error}") from error
+    _met.add(plugin)
+
+
+def plugin_digest(name: str) -> str | None:
+    """The SHA-256 of the file that a variant comes from; None for glue-bench's own."""
+    return PLUGINS[name].digest if name in PLUGINS else None
+
+
+def _load_file(path: Path) -> None:
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}") from error
+    file, digest = path.resolve(), _digest(code)
+    before = [name for name, plugin in PLUGINS.items() if plugin.file == file]
+    if before and all(PLUGINS[name].digest == digest for name in before):
+        return
+    _remove(before)
+    added: list[str] = []
+    try:
+        for variant in _variants_in(_run(file, code), path):
+            name = _name_of(variant, path)
+            _refuse_taken(name, f"plugin '{path}'")
+            _add(name, Plugin(variant, file, digest))
+            added.append(name)
+            check_plugin(name)
+    except UserError:
+        _remove(added)
+        raise
+
+
+def _run(file: Path, code: bytes) -> ModuleType:
+    """The file as a module of its own name. Not by an import, which would take an older `__pycache__` for the file."""
+    module = ModuleType(f"glue_bench_plugin_{_digest(bytes(file) + code)[:12]}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise UserError(f"plugin '{file}' cannot be imported: {_said(error, str(file))}") from error
+    return module
+
+
+def _imported(entry: EntryPoint, where: str) -> Any:
+    try:
+        with torch.device("cpu"):  # transformers builds models on the meta device, where a module's tensors were lost
+            return entry.load()
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{where} cannot be imported: {_said(error)}") from error
+
+
+def _said(error: BaseException, file: str | None = None) -> str:
+    message = error.msg if isinstance(error, SyntaxError) and file else error
+    return f"{type(error).__name__}: {' '.join(str(message).split())}{place(error, file)}"
+
+
+def _variants_in(module: ModuleType, path: Path) -> list[type[Variant]]:
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Variant)]
+    own = [variant for variant in dict.fromkeys(classes) if variant.__module__ == module.__name__]
+    concrete = [variant for variant in own if not inspect.isabstract(variant)]
+    if not concrete:
+        lacking = [f"; {variant.__name__} lacks {', '.join(sorted(variant.__abstractmethods__))}" for variant in own]
+        raise UserError(f"plugin '{path}' defines no variant: a subclass of Variant with a forward{''.join(lacking)}")
+    return concrete
+
+
+def _name_of(variant: type[Variant], path: Path) -> str:
+    name = vars(variant).get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        found = "it has none" if name is None else f"not {name!r}"
+        raise UserError(
+            f"plugin '{path}': class {variant.__name__} needs a class attribute `name` for arms to call it by, of "
+            f"letters, digits, '_', '.' and '-'; {found}"
+        )
+    return name
+
+
+def _refuse_taken(name: str, where: str) -> None:
+    if name in PLUGINS:
+        owner = f"'{PLUGINS[name].file}'"
+    elif name in VARIANTS:
+        owner = "glue-bench"
+    elif name in installed():
+        owner = f"an installed package ({installed()[name].value})"
+    else:
+        return
+    raise UserError(f"{where}: the name '{name}' is taken by a variant of {owner}; choose another")
+
+
+def _add(name: str, plugin: Plugin) -> None:
+    variant = plugin.variant
+    if "summary" not in vars(variant):
+        variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
+    if "source" not in vars(variant):
+        variant.source = plugin.file.name
+    PLUGINS[name] = plugin
+    VARIANTS[name] = variant
+
+
+def _remove(names: Iterable[str]) -> None:
+    for name in names:
+        del PLUGINS[name], VARIANTS[name]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

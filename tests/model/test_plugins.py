@@ -1,0 +1,303 @@
+"""Variants of a user's own: loaded from a file or an installed package, or refused in words that help."""
+
+import hashlib
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import encoder_config, random_model, tokens
+from transformers import AutoModel, AutoModelForMaskedLM
+
+from glue_bench.errors import UserError
+from glue_bench.model import plugins
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.plugins import PLUGINS, check_plugin, installed, load_installed, load_plugins, plugin_digest
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.variants import VARIANTS, check_variant
+
+Write = Callable[..., Path]
+
+LOUD = '''"""Positions twice as loud."""
+
+from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.base import EncoderInput
+
+
+class Loud(Add):
+    """x_i = w_i + 2 p_i + s_i.
+
+    More is said here.
+    """
+
+    name = "loud"
+
+    def __init__(self, dims, *, factor=2.0):
+        super().__init__(dims)
+        self.factor = factor
+
+    def forward(self, token_ids, segment_ids):
+        positions = self.factor * self.positions.weight[: token_ids.shape[1]]
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
+
+    def graft(self, base):
+        grafted = super().graft(base)
+        self.positions.weight.data /= self.factor
+        return grafted
+'''
+LINE_OF_POSITIONS = 1 + LOUD[: LOUD.index("positions = ")].count("\n")
+
+
+def refusal(path: Path) -> str:
+    """What is said about a plugin, of which nothing is kept."""
+    before = dict(VARIANTS)
+    with pytest.raises(UserError) as caught:
+        load_plugins([path])
+    assert before == VARIANTS
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+# What is loaded
+
+
+def test_a_plugin_becomes_a_variant(write_plugin: Write) -> None:
+    path = write_plugin(LOUD)
+    load_plugins([path])
+    assert list(VARIANTS)[-1] == "loud"
+    assert VARIANTS["loud"].summary == "x_i = w_i + 2 p_i + s_i."
+    assert VARIANTS["loud"].source == "my_variant.py"
+    assert plugin_digest("loud") == hashlib.sha256(path.read_bytes()).hexdigest()
+    check_variant("loud", {"factor": 3.0})
+    with pytest.raises(UserError, match="unknown option 'facto' in variant 'loud'; did you mean 'factor'"):
+        check_variant("loud", {"facto": 3.0})
+
+
+def test_its_own_summary_and_source_are_kept(write_plugin: Write) -> None:
+    load_plugins([write_plugin(LOUD.replace('name = "loud"', 'name, summary, source = "loud", "louder", "me, 2026"'))])
+    assert (VARIANTS["loud"].summary, VARIANTS["loud"].source) == ("louder", "me, 2026")
+
+
+def test_the_same_file_may_be_loaded_again(write_plugin: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_plugin(LOUD)
+    load_plugins([path, path])
+    first = VARIANTS["loud"]
+    monkeypatch.chdir(path.parent)
+    load_plugins(["my_variant.py"])
+    assert VARIANTS["loud"] is first
+
+
+def test_an_edited_file_is_loaded_anew(write_plugin: Write) -> None:
+    """Also at once and at equal size, which Python's own cache of compiled files does not notice."""
+    path = write_plugin(LOUD)
+    load_plugins([path])
+    before = plugin_digest("loud")
+    write_plugin(LOUD.replace("factor=2.0", "factor=4.0"))
+    load_plugins([path])
+    assert EncoderModel(encoder_config("loud")).variant.factor == 4.0
+    assert plugin_digest("loud") != before
+    write_plugin(LOUD.replace('"loud"', '"quiet"'))
+    load_plugins([path])
+    assert "loud" not in VARIANTS
+    assert "quiet" in VARIANTS
+
+
+def test_one_file_may_have_several_variants_and_helpers(write_plugin: Write) -> None:
+    more = '''
+from abc import abstractmethod
+class Base(Add):
+    """A helper, which is no variant."""
+    @abstractmethod
+    def help(self): ...
+class Other(Loud):
+    name = "other"
+Alias = Other
+'''
+    load_plugins([write_plugin(LOUD + more)])
+    assert set(PLUGINS) == {"loud", "other"}
+    assert VARIANTS["other"].summary == "Other"
+
+
+def test_only_plugins_have_a_digest() -> None:
+    assert plugin_digest("add") is None
+
+
+def test_a_plugins_checkpoint_needs_the_plugin(write_plugin: Write, tmp_path: Path) -> None:
+    path = write_plugin(LOUD)
+    load_plugins([path])
+    model = random_model(EncoderForMaskedLM, encoder_config("loud"))
+    model.save_pretrained(tmp_path / "saved")
+    expected = model(tokens()).logits
+    del VARIANTS["loud"], PLUGINS["loud"]
+    hint = r"unknown variant 'loud'; .*; one of your own needs its file: --plugin FILE, or glue_bench\.load_plugins"
+    for load in (AutoModelForMaskedLM.from_pretrained, read_checkpoint):
+        with pytest.raises(UserError, match=hint):
+            load(str(tmp_path / "saved"))
+    load_plugins([path])
+    again = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(again(tokens()).logits, expected)
+
+
+# What is refused
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert f"No such file or directory; looked from {Path.cwd()}" in refusal(tmp_path / "none.py")
+    assert "Is a directory" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("x = 1\nclass (", r"cannot be imported: SyntaxError: invalid syntax \(my_variant\.py:2\)"),
+        ("x = '\0'", "cannot be imported: (ValueError|SyntaxError): source code string cannot contain null bytes"),
+        ("\n\nimport no_such_module", r"ModuleNotFoundError: No module named 'no_such_module' \(my_variant\.py:3\)"),
+        ("def f():\n    1 / 0\nf()", r"ZeroDivisionError: division by zero \(my_variant\.py:2\)"),
+        ("import sys\nsys.exit(3)", r"cannot be imported: SystemExit: 3 \(my_variant\.py:2\)"),
+        ("x = 1", "defines no variant: a subclass of Variant with a forward"),
+        ("from glue_bench.model.variants.add import Add", "defines no variant"),
+        (
+            "from glue_bench.model.variants.base import Variant\nclass Mine(Variant):\n    name = 'mine'",
+            "defines no variant: .*; Mine lacks forward",
+        ),
+        (LOUD.replace('    name = "loud"\n', ""), "class Loud needs a class attribute `name` .*; it has none"),
+        (LOUD.replace('"loud"', '"so loud"'), "class Loud needs a class attribute `name` .*; not 'so loud'"),
+        (LOUD.replace('"loud"', "3"), "needs a class attribute `name` .*; not 3"),
+        (LOUD.replace('"loud"', '"add"'), "the name 'add' is taken by a variant of glue-bench; choose another"),
+        (LOUD + LOUD.replace("Loud(", "Louder("), r"the name 'loud' is taken by a variant of '.*my_variant\.py'"),
+    ],
+    ids=lambda value: value[:20],
+)  # fmt: skip
+def test_a_file_that_is_no_plugin(code: str, said: str, write_plugin: Write) -> None:
+    refused = refusal(write_plugin(code))
+    assert re.search(said, refused), refused
+
+
+def test_a_name_of_another_plugin_is_taken(write_plugin: Write) -> None:
+    load_plugins([write_plugin(LOUD)])
+    assert "the name 'loud' is taken by a variant of '" in refusal(write_plugin(LOUD, "copy.py"))
+    assert PLUGINS["loud"].file.name == "my_variant.py"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("positions)", "positions.flip(0))", "clause 'padding', encoder like BERT: padding changes real tokens by"),
+        ("factor=2.0", "factor", "clause 'shapes', encoder like BERT: UserError: variant 'loud' cannot be made with"),
+        (
+            "self.factor = factor",
+            "self.factor = factor; self.idle = self.words.__class__(2, 2)",
+            "clause 'gradients', encoder like BERT: parameter base.variant.idle.weight receives no gradient",
+        ),
+        (
+            "self.positions.weight[: token_ids.shape[1]]",
+            "self.positions.weight[: token_ids.shape[2]]",
+            f"encoder like BERT: IndexError: tuple index out of range (my_variant.py:{LINE_OF_POSITIONS})",
+        ),
+        (
+            "self.positions.weight.data /= self.factor",
+            "pass",
+            "clause 'graft', encoder like BERT: the graft says it is exact, but states differ by",
+        ),
+    ],
+    ids=["padding", "options", "gradients", "shapes", "graft"],
+)  # fmt: skip
+def test_a_plugin_that_breaks_the_contract(old: str, new: str, said: str, write_plugin: Write) -> None:
+    assert old in LOUD
+    refused = refusal(write_plugin(LOUD.replace(old, new)))
+    assert "my_variant.py': variant 'loud' does not meet the contract: " in refused
+    assert said in refused
+
+
+def test_what_a_plugin_of_several_breaks_is_kept_from_none(write_plugin: Write) -> None:
+    """All or nothing: the first of the two is good."""
+    deaf = "class Deaf(Add):\n    name = 'deaf'\n    uses_position = False\n"
+    assert "variant 'deaf' does not meet the contract: clause 'position'" in refusal(write_plugin(LOUD + deaf))
+    assert not PLUGINS
+
+
+# What packages offer
+
+
+@pytest.fixture
+def install(write_plugin: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """An installed package `loud_package` with this code, and entry points into it."""
+
+    def install(code: str, **offered: str) -> None:
+        write_plugin(code, "loud_package.py")
+        information = tmp_path / "loud_package-1.0.dist-info"
+        information.mkdir(exist_ok=True)
+        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: loud_package\nVersion: 1.0\n")
+        lines = [f"{name} = loud_package:{target}\n" for name, target in offered.items()]
+        (information / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{''.join(lines)}")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "loud_package", raising=False)
+
+    return install
+
+
+def test_an_installed_variant_is_loaded_when_it_is_asked_for(install: Callable[..., None]) -> None:
+    install(LOUD, loud="Loud")
+    assert list(installed()) == ["loud"]
+    check_variant("add", {})
+    with pytest.raises(UserError, match="unknown variant 'lod'; did you mean 'loud'"):
+        check_variant("lod", {})
+    assert "loud_package" not in sys.modules
+    check_variant("loud", {"factor": 3})
+    assert VARIANTS["loud"].__module__ == "loud_package"
+    assert VARIANTS["loud"].source == "loud_package.py"
+    assert plugin_digest("loud") == hashlib.sha256(LOUD.encode()).hexdigest()
+    check_plugin("loud")
+
+
+def test_an_installed_variant_is_found_while_transformers_builds_its_model(
+    install: Callable[..., None], tmp_path: Path
+) -> None:
+    """There every new tensor is on the meta device, which must not reach the package's own."""
+    install(LOUD + "import torch\nTWO = torch.tensor(2.0)\n", loud="Loud")
+    model = random_model(EncoderModel, encoder_config("loud"))
+    model.save_pretrained(tmp_path / "saved")
+    expected = model(tokens()).pooler_output
+    del VARIANTS["loud"], PLUGINS["loud"], sys.modules["loud_package"]
+    again = AutoModel.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(again(tokens()).pooler_output, expected)
+    assert sys.modules["loud_package"].TWO.item() == 2.0
+
+
+def test_an_installed_variant_meets_the_contract_before_it_is_used(install: Callable[..., None]) -> None:
+    install(LOUD.replace("positions)", "positions.flip(0))"), loud="Loud")
+    check_variant("loud", {})
+    with pytest.raises(
+        UserError, match=r"loud_package\.py': variant 'loud' does not meet the contract: clause 'padding'"
+    ):
+        check_plugin("loud")
+
+
+@pytest.mark.parametrize(
+    ("code", "offered", "said"),
+    [
+        ("1 / 0", {"loud": "Loud"}, "cannot be imported: ZeroDivisionError: division by zero"),
+        ("x =", {"loud": "Loud"}, r"cannot be imported: SyntaxError: invalid syntax \(loud_package\.py, line 1\)"),
+        (LOUD, {"loud": "Lout"}, "cannot be imported: AttributeError: .*'Lout'"),
+        (LOUD, {"loud": "EncoderInput"}, "must be a class: a subclass of Variant with a forward"),
+        (LOUD, {"louder": "Loud"}, "the class calls itself 'loud'; give both the same name"),
+        (LOUD, {"add": "Loud"}, "the name 'add' is taken by a variant of glue-bench"),
+    ],
+    ids=["raises", "syntax", "absent", "no variant", "other name", "taken"],
+)
+def test_a_package_that_offers_no_variant(
+    code: str, offered: dict[str, str], said: str, install: Callable[..., None]
+) -> None:
+    install(code, **offered)
+    (name,) = offered
+    with pytest.raises(UserError, match=rf"^entry point '{name}' \(loud_package:\w+\) in group .*{said}"):
+        load_installed(name)
+
+
+def test_a_file_may_not_take_an_installed_name(install: Callable[..., None], write_plugin: Write) -> None:
+    install(LOUD, loud="Loud")
+    assert "the name 'loud' is taken by a variant of an installed package (loud_package:Loud)" in refusal(
+        write_plugin(LOUD)
+    )
