@@ -152,7 +152,7 @@ def convert(
     ] = None,
 ) -> None:
     """Write a checkpoint as one of another variant, and measure what was lost."""
-    from glue_bench.config import parse_options
+    from glue_bench.values import parse_options
 
     options = parse_options(option or ())
     _say("reading the checkpoint ...")

@@ -1,12 +1,9 @@
 """The experiment file: YAML to frozen, validated values, and those to cells."""
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,6 +17,7 @@ from pydantic import (
 
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.errors import UserError, unknown
+from glue_bench.values import read_mapping
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 SCRATCH = "scratch"
@@ -271,7 +269,7 @@ def load_experiment(path: str | Path, data: str | None = None, corpus: Sequence[
     Raises:
         UserError: no such file, not YAML, or a key, name or type that does not fit: what and where.
     """
-    raw = _read_yaml(Path(path))
+    raw = read_mapping(Path(path), Experiment.model_fields)
     return parse_experiment(with_sources(raw, data, corpus), str(path))
 
 
@@ -306,27 +304,6 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
         raise UserError(_explain(error, where)) from error
 
 
-def parse_options(given: Iterable[str]) -> dict[str, Any]:
-    """Options of a variant from `KEY=VALUE`, each value as an experiment file would have it.
-
-    Raises:
-        UserError: not KEY=VALUE, a value that is not YAML or that JSON has not, or a key given twice.
-    """
-    options: dict[str, Any] = {}
-    for text in given:
-        key, _, value = text.partition("=")
-        if not key or not value:
-            raise UserError(f"--option takes KEY=VALUE, not '{text}'")
-        if key in options:
-            raise UserError(f"--option {key} is given twice")
-        try:
-            options[key] = yaml.load(value, Loader=_Loader)
-            json.dumps(options[key], allow_nan=False)  # as config.json will have it; YAML knows dates too
-        except (yaml.YAMLError, ValueError, TypeError) as error:
-            raise UserError(f"--option {text}: no value of an option: {' '.join(str(error).split())}") from error
-    return options
-
-
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     filled = dict(raw)
     shared: dict[str, Any] = {key: filled.pop(key) for key in ("checkpoint", "revision", "tokenizer") if key in filled}
@@ -346,36 +323,6 @@ def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
     # A revision or tokenizer belongs to the checkpoint beside which it stands.
     inherited = {} if "checkpoint" in arm else shared
     return {"name": arm.get("variant"), **inherited, **arm}
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as error:
-        raise UserError(f"cannot read experiment file '{path}': {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date that does not exist
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: expected an experiment with keys {', '.join(Experiment.model_fields)}")
-    return raw
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as people mean it: 2e-5 is a number (YAML 1.1 reads text), and a key given twice is a mistake."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise yaml.YAMLError(f"{', '.join(twice)} given twice, line {node.start_mark.line + 1}")
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
 
 
 def _known_task(name: str) -> str:

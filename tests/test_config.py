@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from glue_bench.benchmark.tasks import TRAINABLE
-from glue_bench.config import Experiment, load_experiment, parse_experiment, parse_options
+from glue_bench.config import Experiment, load_experiment, parse_experiment
 from glue_bench.errors import UserError
+from glue_bench.values import parse_options
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add"]}

@@ -15,10 +15,10 @@ from glue_bench.config import (
     Pretraining,
     ScratchEncoder,
     TaskSettings,
-    _Loader,
     load_experiment,
     parse_experiment,
 )
+from glue_bench.values import Loader
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
 
 
 def test_the_annotated_pretraining_is_valid_and_shows_the_defaults():
-    raw = yaml.load(blocks("yaml")[1], Loader=_Loader)["pretraining"]
+    raw = yaml.load(blocks("yaml")[1], Loader=Loader)["pretraining"]
     shown = parse_experiment({"name": "x", "data": "demo", "arms": ["add"], "pretraining": raw}).pretraining
     by_default = Pretraining(corpus=shown.corpus, steps=shown.steps)
     chosen = {"batch_tokens", "micro_batch_tokens", "checkpoints"}
