@@ -35,7 +35,7 @@ def run(
     from glue_bench.sweep.run import sweep
 
     summary = sweep(_experiment(experiment, data), results, only, dry_run, console)
-    if not dry_run:
+    if summary.is_main and not dry_run:
         write_tables(summary.folder)
     return summary
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from glue_bench.config import Arm, Pretraining
+from glue_bench.errors import UserError
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
@@ -26,11 +27,9 @@ def pretrain_arms(
     failed: dict[str, Failure] = {}
     for arm in {planned.cell.arm.name: planned.cell.arm for planned in cells}.values():
         if not is_pretrained(arm, settings, workspace, store):
-            try:
-                _pretrain(arm, workspace, store, console)
-            except NonFiniteLossError as error:
-                console.print(f"pretraining {arm.name}: FAILED {error}", markup=False, soft_wrap=True)
-                failed[arm.name] = Failure(f"pretraining failed: {error}", traceback.format_exc())
+            failure = _attempt(arm, workspace, store, console)
+            if failure:
+                failed[arm.name] = failure
     return failed
 
 
@@ -38,6 +37,27 @@ def is_pretrained(arm: Arm, settings: Pretraining, workspace: Workspace, store: 
     """Whether the checkpoints that cells start from are there, and the record of how they were made."""
     has_record = store.has_pretraining(workspace.pretraining_id(arm))
     return has_record and not workspace.pretraining_folder(arm).lacks(settings.finetuned_steps)
+
+
+def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
+    runtime = accelerator()
+    try:
+        _pretrain(arm, workspace, store, console)
+        return None
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"cannot write to '{store.folder}': {error.strerror or error}; the same command goes on from the last state"
+        ) from error
+    except Exception as error:
+        # All processes meet a loss that is no number; where one alone fails, the others wait for it.
+        if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+            raise
+        failure = Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
+    if runtime.is_main_process:
+        console.print(f"pretraining {arm.name}: FAILED {failure.error}", markup=False, soft_wrap=True)
+    return failure
 
 
 def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console) -> None:

@@ -25,7 +25,10 @@ from glue_bench.training.workspace import Workspace
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C."""
+    """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
+
+    `is_main` is false in the processes that only help the main one to pretrain.
+    """
 
     folder: Path
     planned: int
@@ -34,6 +37,7 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     interrupted: bool = False
+    is_main: bool = True
 
 
 def sweep(
@@ -45,6 +49,8 @@ def sweep(
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
+    Under `accelerate launch` all processes pretrain; the main one alone writes and runs cells.
+
     Raises:
         UserError: bad input, before any cell is run and before anything is written.
     """
@@ -55,19 +61,24 @@ def sweep(
     cells = plan_cells(experiment, workspace)
     chosen = select(cells, only)
     waiting = [planned for planned in chosen if not store.has_record(planned.id)]
-    summary = Summary(store.folder, len(chosen), len(chosen) - len(waiting), waiting=tuple(p.id for p in waiting))
+    summary = Summary(
+        store.folder,
+        len(chosen),
+        len(chosen) - len(waiting),
+        waiting=tuple(planned.id for planned in waiting),
+        is_main=accelerator().is_main_process,
+    )
     if dry_run:
         return summary
-    store.prepare()
-    store.write_plan(_plan(experiment, workspace, cells))
+    if summary.is_main:
+        store.prepare()
+        store.write_plan(_plan(experiment, workspace, cells))
     console = console or Console(stderr=True)
     try:
         failed = pretrain_arms(waiting, workspace, store, console)
     except KeyboardInterrupt:
         return replace(summary, interrupted=True)
-    if not accelerator().is_main_process:
-        return summary
-    return _run(summary, waiting, failed, workspace, store, console)
+    return summary if not summary.is_main else _run(summary, waiting, failed, workspace, store, console)
 
 
 def _run(
@@ -94,7 +105,7 @@ def _run(
                     finished += 1
         except KeyboardInterrupt:
             interrupted = True
-    return Summary(summary.folder, summary.planned, summary.skipped, finished, failed, summary.waiting, interrupted)
+    return replace(summary, finished=finished, failed=failed, interrupted=interrupted)
 
 
 def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
