@@ -39,7 +39,7 @@ def run(
     from glue_bench.sweep.run import sweep
 
     summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console)
-    if not dry_run:
+    if summary.is_main and not dry_run:
         write_tables(summary.folder)
     return summary
 

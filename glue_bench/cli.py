@@ -1,5 +1,6 @@
 """The command line. Verbs parse, call and print; heavy imports happen inside a verb."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,6 +69,8 @@ def run(
         plugins=plugin or (),
         console=console,
     )
+    if not summary.is_main:
+        return
     if dry_run:
         _print_dry_run(summary)
         return
@@ -341,7 +344,8 @@ def _cell(value: Any) -> str:
 
 
 def _say(message: str) -> None:
-    typer.secho(message, dim=True, err=True)
+    if os.environ.get("RANK", "0") == "0":  # the main one of the processes that were launched together
+        typer.secho(message, dim=True, err=True)
 
 
 if __name__ == "__main__":

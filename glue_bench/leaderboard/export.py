@@ -80,8 +80,8 @@ def write_tables(path: str | Path) -> list[Path]:
     }
     if len(steps):
         contents["steps.csv"] = frame_csv(steps)
-    if store.read_pretrainings():
-        budgets = budget.budget_frame(store)
+    budgets = budget.budget_frame(store)
+    if budgets["stream"].notna().any():
         contents |= {
             "budget.md": budget.to_markdown(budgets, board.results.experiment),
             "budget.csv": budget.to_csv(budgets),

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from glue_bench.config import Arm, Pretraining
+from glue_bench.errors import UserError
+from glue_bench.model.order import check_order
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
@@ -21,28 +23,66 @@ from glue_bench.training.workspace import Workspace
 def pretrain_arms(
     cells: Sequence[PlannedCell], workspace: Workspace, store: Store, console: Console
 ) -> dict[str, Failure]:
-    """Bring every checkpoint that these cells start from into being; returns what failed, by the arm's name."""
-    failed: dict[str, Failure] = {}
-    for arm in arms_to_pretrain(cells, workspace, store):
-        try:
-            _pretrain(arm, workspace, store, console)
-        except NonFiniteLossError as error:
-            console.print(f"pretraining {arm.name}: FAILED {error}", markup=False, soft_wrap=True)
-            failed[arm.name] = Failure(f"pretraining failed: {error}", traceback.format_exc())
-    return failed
+    """Bring every checkpoint that these cells start from into being; returns what failed, by the arm's name.
+
+    An arm whose positions pretraining has left dead has failed, too.
+    """
+    to_pretrain = {arm.name for arm in arms_to_pretrain(cells, workspace, store)}
+    failures = {
+        arm.name: (_attempt(arm, workspace, store, console) if arm.name in to_pretrain else None)
+        or _dead_positions(arm, workspace)
+        for arm in _arms(cells, workspace)
+    }
+    return {name: failure for name, failure in failures.items() if failure is not None}
 
 
 def arms_to_pretrain(cells: Sequence[PlannedCell], workspace: Workspace, store: Store) -> list[Arm]:
     """Arms of these cells that lack a checkpoint to start from, or the record of how it was made."""
-    if workspace.experiment.pretraining is None:
-        return []
+    return [arm for arm in _arms(cells, workspace) if not _is_pretrained(arm, workspace, store)]
+
+
+def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[Arm]:
+    """The arms of these cells, where the experiment has pretraining."""
     arms = {planned.cell.arm.name: planned.cell.arm for planned in cells}
-    return [arm for arm in arms.values() if not _is_pretrained(arm, workspace, store)]
+    return list(arms.values()) if workspace.experiment.pretraining else []
 
 
 def _is_pretrained(arm: Arm, workspace: Workspace, store: Store) -> bool:
     has_record = store.has_pretraining(workspace.pretraining_id(arm))
     return has_record and not workspace.pretraining_folder(arm).lacks(workspace.pretraining.finetuned_steps)
+
+
+def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
+    runtime = accelerator()
+    try:
+        _pretrain(arm, workspace, store, console)
+        return None
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"cannot write to '{store.folder}': {error.strerror or error}; the same command goes on from the last state"
+        ) from error
+    except Exception as error:
+        # All processes meet a loss that is no number; where one alone fails, the others wait for it.
+        if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+            raise
+        failure = Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
+    if runtime.is_main_process:
+        console.print(f"pretraining {arm.name}: FAILED {failure.error}", markup=False, soft_wrap=True)
+    return failure
+
+
+def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
+    if not accelerator().is_main_process:
+        return None
+    try:
+        for steps in workspace.pretraining.finetuned_steps:
+            folder = workspace.pretraining_folder(arm).checkpoint(steps)
+            check_order(workspace.start(arm, steps), arm.name, str(folder))
+    except UserError as error:
+        return Failure(str(error), traceback.format_exc())
+    return None
 
 
 def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console) -> None:

@@ -122,4 +122,5 @@ def describe(result: Outcome | Failure) -> str:
 
 def _label(planned: PlannedCell) -> str:
     cell = planned.cell
-    return f"{cell.arm.name} on {cell.task}, rate {cell.hyperparameters.learning_rate:g}, seed {cell.seed}"
+    steps = "" if cell.steps is None else f" after {cell.steps} steps"
+    return f"{cell.arm.name}{steps} on {cell.task}, rate {cell.hyperparameters.learning_rate:g}, seed {cell.seed}"

@@ -28,7 +28,8 @@ from glue_bench.training.workspace import Workspace
 class Summary:
     """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
 
-    `waiting` are cells and `pretraining` arms that were not finished when it began.
+    `waiting` are cells and `pretraining` arms that were not finished when it began. `is_main` is false in the
+    processes that only help the main one to pretrain.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Summary:
     waiting: tuple[str, ...] = ()
     pretraining: tuple[str, ...] = ()
     interrupted: bool = False
+    is_main: bool = True
 
 
 def sweep(
@@ -49,6 +51,8 @@ def sweep(
     console: Console | None = None,
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
+
+    Under `accelerate launch` all processes pretrain; the main one alone writes and runs cells.
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written.
@@ -66,19 +70,19 @@ def sweep(
         skipped=len(chosen) - len(waiting),
         waiting=tuple(planned.id for planned in waiting),
         pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
+        is_main=accelerator().is_main_process,
     )
     if dry_run:
         return summary
-    store.prepare()
-    store.write_plan(_plan(experiment, workspace, cells))
+    if summary.is_main:
+        store.prepare()
+        store.write_plan(_plan(experiment, workspace, cells))
     console = console or Console(stderr=True)
     try:
         failed = pretrain_arms(waiting, workspace, store, console)
     except KeyboardInterrupt:
         return replace(summary, interrupted=True)
-    if not accelerator().is_main_process:
-        return summary
-    return _run(summary, waiting, failed, workspace, store, console)
+    return summary if not summary.is_main else _run(summary, waiting, failed, workspace, store, console)
 
 
 def _run(

@@ -75,7 +75,7 @@ def _parts(name: str) -> Iterable[Path | list[str]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not found:
         raise UserError(f"corpus folder '{folder}' has no files that end in {', '.join(SUFFIXES)}")
     return found
@@ -104,7 +104,11 @@ def _hub_texts(name: str) -> list[str]:
         raise UserError(f"cannot read corpus '{HUB}{name}' ({first}); give text files or a folder instead") from error
     if "text" not in loaded.column_names:
         raise UserError(f"corpus '{HUB}{name}' has no column 'text', only {', '.join(loaded.column_names)}")
-    return list(loaded["text"])
+    texts = list(loaded["text"])
+    bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+    if bad is not None:
+        raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {texts[bad]!r}; expected text")
+    return texts
 
 
 def _digest(part: Path | list[str]) -> bytes:

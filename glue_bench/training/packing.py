@@ -43,7 +43,8 @@ def pack(
     `validation_share` of the sentences is held out: the last ones of long documents, and some short ones whole.
 
     Raises:
-        UserError: the corpus is too small to hold out a sequence, or the tokenizer has no [CLS], [SEP] or [MASK].
+        UserError: the corpus is too small to hold out a sequence, or the tokenizer knows nothing of it, or has no
+            [CLS], [SEP] or [MASK].
     """
     _check_tokenizer(tokenizer)
     parts = (f"v{LAYOUT_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
@@ -51,9 +52,7 @@ def pack(
     if not folder.is_dir():
         _write(folder, corpus, tokenizer, length, validation_share)
     packed = {split: _load(folder, split) for split in _SPLITS}
-    empty = [split for split, text in packed.items() if not len(text)]
-    if empty:
-        raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {empty[0]}; add text")
+    _check_packed(packed, corpus, tokenizer)
     return packed
 
 
@@ -76,7 +75,8 @@ class _Packer:
 
     def end_document(self) -> None:
         """The next document goes on in the same sequence, behind one more separator."""
-        if self.pending and len(self.pending) < self.room:
+        # A document may give this split nothing; it leaves no second separator.
+        if self.pending and self.pending[-1] != self.sep and len(self.pending) < self.room:
             self.pending.append(self.sep)
 
     def flush(self) -> None:
@@ -134,6 +134,14 @@ def _encode(sentences: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterato
 def _load(folder: Path, split: str) -> PackedText:
     ids, offsets = (np.load(folder / f"{split}.{name}.npy", mmap_mode="r") for name in ("ids", "offsets"))
     return PackedText(ids, offsets)
+
+
+def _check_packed(packed: dict[str, PackedText], corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
+    empty = [split for split, text in packed.items() if not len(text)]
+    if empty:
+        raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {empty[0]}; add text")
+    if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
+        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}' (held-out part); name another")
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:

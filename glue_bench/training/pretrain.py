@@ -4,7 +4,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,13 +59,13 @@ def pretrain(
     task: Task,
     folder: PretrainingFolder,
     report: Report = lambda _: None,
-    save_seconds: float = SAVE_SECONDS,
+    save_seconds: float | None = None,
 ) -> dict[str, Any]:
     """Train `start` to the last step, keep its checkpoints, and return what the run's record says of it.
 
     Continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
-    interruption. The caller drops the state once the record is safe. Under `accelerate launch` each process takes
-    its share of every batch.
+    interruption. `save_seconds`, SAVE_SECONDS unless given, lie between two such states. The caller drops the last
+    one once the record is safe. Under `accelerate launch` each process takes its share of every batch.
 
     Raises:
         NonFiniteLossError: training diverged.
@@ -76,11 +76,11 @@ def pretrain(
     reset_peak()
     model = build_masked_lm(start, task.settings.seed)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
-    state = _restore(folder, model, optimizer)
+    state = _restore(folder, model, optimizer, task.settings.kept_steps)
     runtime.wait_for_everyone()  # all have read the state before one of them writes
     run = _Run(wrapped, optimizer, task, state, folder)
     try:
-        for point in run.points(save_seconds):
+        for point in run.points(SAVE_SECONDS if save_seconds is None else save_seconds):
             report(point)
     finally:
         runtime.free_memory()
@@ -181,7 +181,7 @@ class _Run:
         state.step += 1
 
     def _step(self, batch: MaskedBatch) -> Tensor:
-        """One update; returns this process's part of the mean loss over the batch's masked tokens."""
+        """One update; returns the mean loss over the masked tokens of the batch, of all processes together."""
         parts = self._parts(batch)
         total, loss = len(batch.targets), torch.zeros((), device=self.runtime.device)
         for index, part in enumerate(parts):
@@ -194,7 +194,7 @@ class _Run:
         self.runtime.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss
+        return self.runtime.reduce(loss, "sum")
 
     def _parts(self, batch: MaskedBatch) -> list[MaskedBatch]:
         """This process's rows of a batch, in micro-batches."""
@@ -206,11 +206,11 @@ class _Run:
     def _point(self) -> dict[str, Any]:
         """Close the mean since the last point, with the validation loss where it is due."""
         state = self.state
-        loss = float(self.runtime.reduce(torch.stack(state.pending).mean(), "sum"))
-        self._count_seconds()
+        loss = float(torch.stack(state.pending).mean())
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"masked-LM loss is {loss} at step {state.step}")
-        validation = self._validate() if self._due(self.settings.validations) else None
+        with self._untimed():
+            validation = self._validate() if self._due(self.settings.validations) else None
         state.losses.append(
             {
                 "step": state.step,
@@ -220,7 +220,7 @@ class _Run:
                 "seconds": round(state.seconds, 3),
             }
         )
-        state.pending, self.clock = [], time.perf_counter()
+        state.pending = []
         return state.losses[-1]
 
     @torch.inference_mode()
@@ -237,19 +237,21 @@ class _Run:
 
     def _save_checkpoint(self) -> None:
         if self.runtime.is_main_process:
-            self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
+            with self._untimed():
+                self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
 
     def _save_state(self) -> None:
-        self._count_seconds()
         if self.runtime.is_main_process:
-            weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
-            self.folder.save_state({**weights, "progress": asdict(self.state)})
-        self.clock = time.perf_counter()
+            with self._untimed():
+                weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
+                self.folder.save_state({**weights, "progress": asdict(self.state)})
 
-    def _count_seconds(self) -> None:
-        now = time.perf_counter()
-        self.state.seconds += now - self.clock
-        self.clock = now
+    @contextmanager
+    def _untimed(self) -> Iterator[None]:
+        """For what is not training: the clock stands still."""
+        self.state.seconds += time.perf_counter() - self.clock
+        yield
+        self.clock = time.perf_counter()
 
 
 def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:
@@ -264,10 +266,15 @@ def set_rate(optimizer: torch.optim.Optimizer, settings: Pretraining, step: int)
         group["lr"] = rate
 
 
-def _restore(folder: PretrainingFolder, model: EncoderForMaskedLM, optimizer: torch.optim.Optimizer) -> State:
+def _restore(
+    folder: PretrainingFolder, model: EncoderForMaskedLM, optimizer: torch.optim.Optimizer, kept_steps: list[int]
+) -> State:
+    """The folder's state; a fresh one if there is none, or if it is past a checkpoint that is wanted since."""
     saved = folder.read_state()
-    if saved is None:
+    if saved is None or folder.lacks([step for step in kept_steps if step <= saved["progress"]["step"]]):
         return State()
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
-    return State(**saved["progress"])
+    state = State(**saved["progress"])
+    state.pending = [loss.to(model.device) for loss in state.pending]
+    return state

@@ -8,6 +8,7 @@
 import io
 import json
 import pickle
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,9 @@ class PretrainingFolder:
             write_atomically(path, json.dumps(self.identity, indent=1, sort_keys=True).encode())
             return
         try:
-            found = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise UserError(f"'{path}' is not valid JSON ({error}); delete the folder and run again") from error
+            found = dict(json.loads(path.read_bytes()))
+        except (ValueError, TypeError) as error:  # TypeError: valid JSON, but no object
+            raise UserError(f"'{path}' is damaged ({error}); delete the folder and run again") from error
         differ = sorted(k for k in self.identity | found if self.identity.get(k) != found.get(k))
         if differ:
             raise UserError(
@@ -82,10 +83,12 @@ class PretrainingFolder:
         except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, ValueError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(f"cannot read '{path}' ({reason}); delete it to start this arm anew") from error
-        if state.get("identity") != json.dumps(self.identity, sort_keys=True):
+        if not isinstance(state, dict) or state.get("identity") != json.dumps(self.identity, sort_keys=True):
             raise UserError(f"'{path}' is the state of another configuration; delete it to start this arm anew")
         return state
 
     def drop_state(self) -> None:
-        """The run has ended; there is nothing to continue."""
+        """The run has ended; there is nothing to continue. What a kill left half-written goes too."""
         (self.folder / "resume.pt").unlink(missing_ok=True)
+        for aside in self.folder.glob(".*"):
+            shutil.rmtree(aside) if aside.is_dir() else aside.unlink()

@@ -18,6 +18,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.loop import accelerator
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import Task, trained_origin
@@ -214,8 +215,25 @@ def check_pretraining(experiment: Experiment, workspace: Workspace) -> None:
     """Refuse, before any compute, arms that cannot see the same tokens.
 
     Raises:
-        UserError: no text to learn from, arms with different tokenizers, or sequences longer than the positions.
+        UserError: arms with different tokenizers, sequences longer than the positions, a batch that cannot be shared
+            by the processes, or no text to learn from.
     """
+    _check_one_tokenizer(experiment, workspace)
+    settings, processes = workspace.pretraining, accelerator().num_processes
+    if settings.rows < processes:
+        raise UserError(
+            f"pretraining.batch_tokens {settings.batch_tokens} holds {settings.rows} sequences of length "
+            f"{settings.length}, too few for {processes} processes; start fewer, or raise batch_tokens"
+        )
+    for arm in experiment.arms:
+        _check_vocabulary(arm, workspace)
+        positions = workspace.initial(arm).config.max_position_embeddings
+        if settings.length > positions:
+            raise UserError(f"arm '{arm.name}': pretraining.length {settings.length} exceeds its {positions} positions")
+    workspace.pretraining_task(experiment.arms[0])
+
+
+def _check_one_tokenizer(experiment: Experiment, workspace: Workspace) -> None:
     digests = {arm.name: tokenizer_digest(workspace.tokenizer(arm)) for arm in experiment.arms}
     first, *others = digests
     for name in others:
@@ -224,12 +242,6 @@ def check_pretraining(experiment: Experiment, workspace: Workspace) -> None:
                 f"arms '{first}' and '{name}' have different tokenizers, so they cannot be pretrained on the same "
                 "tokens; give both the same, or put them into experiments of their own"
             )
-    for arm in experiment.arms:
-        _check_vocabulary(arm, workspace)
-        positions, length = workspace.initial(arm).config.max_position_embeddings, workspace.pretraining.length
-        if length > positions:
-            raise UserError(f"arm '{arm.name}': pretraining.length {length} exceeds its {positions} positions")
-        workspace.pretraining_task(arm)
 
 
 def _check_vocabulary(arm: Arm, workspace: Workspace) -> None:

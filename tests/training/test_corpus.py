@@ -1,0 +1,226 @@
+"""Text to pretrain on: sentences without loss, files in a fixed order, and one message about each bad input."""
+
+import re
+import shutil
+
+import datasets
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue_bench.errors import UserError
+from glue_bench.training import corpus as corpus_module
+from glue_bench.training.corpus import open_corpus, sentences
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write files below one folder, and return the folder."""
+
+    def write_files(**contents):
+        folder = tmp_path / "text"
+        for name, content in contents.items():
+            path = folder / name.replace("__", "/").replace("_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return folder
+
+    return write_files
+
+
+def opened(*names):
+    return open_corpus([str(name) for name in names])
+
+
+def said(*names) -> str:
+    with pytest.raises(UserError) as caught:
+        opened(*names)
+    return str(caught.value)
+
+
+# Sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A cat sat. A dog ran!  Why? Because.", ["A cat sat.", "A dog ran!", "Why?", "Because."]),
+        ("A line that was\nwrapped twice  \nand ends. Here.", ["A line that was wrapped twice and ends.", "Here."]),
+        ("No wrap here.\nit begins anew", ["No wrap here.", "it begins anew"]),
+        ("A line\nAnother line", ["A line", "Another line"]),
+        ("Chapter 1\n\nit began. So.", ["Chapter 1", "it began.", "So."]),
+        ("= Heading =\nText of it.", ["= Heading =", "Text of it."]),
+        ("\n\n  one  \n \t \n\ntwo\n", ["one", "two"]),
+        ('"Stop!" he said. "No." She left.', ['"Stop!"', "he said.", '"No."', "She left."]),
+        ("(It rained.) We slept.", ["(It rained.)", "We slept."]),
+        ("\u201cWhy?\u201d I asked.", ["\u201cWhy?\u201d", "I asked."]),
+        ("It cost 3.50 on www.x.org today.", ["It cost 3.50 on www.x.org today."]),
+        ("Wait... what?! Yes.", ["Wait...", "what?!", "Yes."]),
+        ("first\r\nSecond", ["first", "Second"]),
+        ("", []),
+        (" \n\t\n", []),
+    ],
+    ids=repr,
+)
+def test_sentences(text, expected):
+    assert sentences(text) == expected
+
+
+def test_an_abbreviation_costs_no_more_than_a_cut():
+    assert " ".join(sentences("Mr. Fox met Dr. Hare.")) == "Mr. Fox met Dr. Hare."
+
+
+@given(st.text(st.sampled_from("aB.!?\"'\u201d) \t\n\r\x0b\x85\u2028\u00a0:;1"), max_size=60) | st.text(max_size=60))
+def test_no_character_but_spaces_is_lost(text):
+    found = sentences(text)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(sentence == sentence.strip() and sentence for sentence in found)
+
+
+def test_a_long_line_of_spaces_is_no_trouble():
+    assert sentences("a" + " " * 500_000 + "\nb" + "\n" * 500_000) == ["a b"]
+
+
+# Files and folders
+
+
+def test_a_folders_files_come_sorted_and_only_those_of_text(write):
+    folder = write(b_txt="Two.", a__z_text="One.", c_tokens="Three.", d_raw="Four.", e_TXT="Five.", f_md="no", txt="no")
+    assert list(opened(folder).documents()) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
+
+
+def test_names_keep_their_order_and_a_file_may_be_of_any_suffix(write):
+    folder = write(b_md="B.", a_txt="A. And more.")
+    corpus = opened(folder / "b.md", folder / "a.txt")
+    assert list(corpus.documents()) == [["B."], ["A.", "And more."]]
+    assert corpus.name == f"{folder / 'b.md'}, {folder / 'a.txt'}"
+
+
+def test_empty_files_among_others_are_left_out(write):
+    assert list(opened(write(a_txt="", b_txt=" \n", c_txt="Here.")).documents()) == [["Here."]]
+
+
+def test_documents_can_be_read_again(write):
+    corpus = opened(write(a_txt="One. Two.", b_txt="Three."))
+    assert list(corpus.documents()) == list(corpus.documents())
+
+
+def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
+    folder = write(a_txt="One.", b_txt="Two.")
+    first = opened(folder).digest
+    shutil.copytree(folder, tmp_path / "moved")
+    assert opened(tmp_path / "moved").digest == first
+    (tmp_path / "moved" / "b.txt").write_text("Two!")
+    assert opened(tmp_path / "moved").digest != first
+    assert opened(folder / "b.txt", folder / "a.txt").digest != first
+    write(b_txt="O", a_txt="ne.Two.")
+    assert opened(folder).digest != first
+
+
+# The demo and the hub
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_is_its_own_training_texts(small_demo):
+    from glue_bench.benchmark.demo import generate
+
+    first = opened("demo")
+    documents = list(first.documents())
+    words = {word for document in documents for sentence in document for word in sentence.split()}
+    assert {word for text in generate("cola")["train"]["text_a"] for word in text.split()} <= words
+    assert {word for text in generate("rte")["train"]["text_b"] for word in text.split()} <= words
+    assert opened("demo").digest == first.digest
+    small_demo(train=40)
+    assert opened("demo").digest != first.digest
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """What the hub is asked for; `answer` is a dataset or an error."""
+    asked = []
+
+    def answering(answer):
+        def load(*arguments, **options):
+            asked.append((arguments, options))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(datasets, "load_dataset", load)
+        return asked
+
+    return answering
+
+
+def test_a_hub_datasets_rows_are_documents(hub):
+    asked = hub(datasets.Dataset.from_dict({"text": ["One. Two.", "", "Three."], "id": [1, 2, 3]}))
+    corpus = opened("hub:a/b:c@d0")
+    assert list(corpus.documents()) == [["One.", "Two."], ["Three."]]
+    assert asked == [(("a/b", "c"), {"revision": "d0", "split": "train"})]
+    opened("hub:a/b")
+    assert asked[1] == (("a/b", None), {"revision": None, "split": "train"})
+    hub(datasets.Dataset.from_dict({"text": ["One. Two.Three."]}))
+    assert opened("hub:a/b:c@d0").digest != corpus.digest
+
+
+def test_a_hub_out_of_reach_asks_for_files(hub):
+    hub(ConnectionError("no route\nto host"))
+    assert said("hub:a/b") == "cannot read corpus 'hub:a/b' (no route); give text files or a folder instead"
+    hub(TimeoutError())
+    assert "(TimeoutError)" in said("hub:a/b")
+
+
+def test_a_hub_dataset_without_text_is_refused(hub):
+    hub(datasets.Dataset.from_dict({"sentence": ["One."], "id": [1]}))
+    assert said("hub:a/b") == "corpus 'hub:a/b' has no column 'text', only sentence, id"
+    hub(datasets.Dataset.from_dict({"text": ["One.", None]}))
+    assert said("hub:a/b") == "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"
+    hub(datasets.Dataset.from_dict({"text": [" ", ""]}))
+    assert said("hub:a/b") == "corpus 'hub:a/b' has no text in it"
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("name", ["nowhere", "./nowhere/", "~/no such/file.txt"])
+def test_a_missing_path_is_refused(name):
+    assert said(name) == f"corpus '{name}' does not exist; give a text file, a folder, hub:NAME or demo"
+
+
+def test_a_folder_without_text_files_is_refused(write):
+    folder = write(a_md="text", b_txt_gz=b"\x1f\x8b")
+    assert said(folder) == f"corpus folder '{folder}' has no files that end in .txt, .text, .tokens, .raw"
+
+
+@pytest.mark.parametrize("content", ["", " \n\t\n\u00a0 \n"], ids=["empty", "blank"])
+def test_a_file_without_text_is_refused(write, content):
+    path = write(a_txt=content) / "a.txt"
+    assert said(path) == f"corpus '{path}' has no text in it"
+
+
+def test_a_binary_file_is_refused(write):
+    path = write(a_txt="fine\nstill\nnot \0 here\n") / "a.txt"
+    assert said(path) == f"corpus file '{path}', line 3: a NUL byte; this is a binary file, remove it"
+
+
+def test_another_encoding_is_refused(write):
+    folder = write(a_txt="good", b_txt="fine\ncaf\u00e9\n".encode("latin-1"))
+    assert said(folder) == f"corpus file '{folder / 'b.txt'}' is not UTF-8 text (byte 8); convert or remove it"
+
+
+def test_a_huge_line_is_refused(write, monkeypatch):
+    monkeypatch.setattr(corpus_module, "LONGEST_LINE", 20)
+    path = write(a_txt="short\n" + "x" * 20 + "\nshort\n" + "x" * 21 + "\n") / "a.txt"
+    assert re.match(
+        rf"corpus file '{re.escape(str(path))}', line 4: 21 characters without a line break .*; break it into lines$",
+        said(path),
+    )
+
+
+def test_a_file_that_cannot_be_read_is_refused(write, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    path = write(a_txt="text") / "a.txt"
+    monkeypatch.setattr(type(path), "read_text", refuse)
+    assert said(path) == f"cannot read corpus file '{path}': Permission denied"

@@ -1,0 +1,184 @@
+"""FULL-SENTENCES packing: whole sentences in order, nothing lost, nothing both held out and learnt."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+from tiny_pretraining import corpus_of, word_tokenizer
+
+from glue_bench.errors import UserError
+from glue_bench.training import packing
+from glue_bench.training.packing import pack
+from glue_bench.training.tokenizers import train_tokenizer
+
+CLS, SEP = 2, 3
+FIRST_WORD = 5
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer(400)
+
+
+def documents_of(lengths: list[list[int]]) -> list[list[str]]:
+    """Documents of sentences of these lengths; the n-th sentence of all consists of the word Wn alone."""
+    numbers = iter(range(10**6))
+    return [[" ".join([f"W{next(numbers)}"] * length) for length in document] for document in lengths]
+
+
+def sequences(text) -> list[list[int]]:
+    return [list(map(int, text.ids[start:stop])) for start, stop in zip(text.offsets, text.offsets[1:], strict=False)]
+
+
+def words(text) -> list[int]:
+    """The numbers of the words of all sequences, in order."""
+    return [token - FIRST_WORD for token in text.ids.tolist() if token >= FIRST_WORD]
+
+
+def packed(lengths, tokenizer, length=12, share=0.2):
+    return pack(corpus_of(documents_of(lengths)), tokenizer, length, share)
+
+
+def test_sentences_fill_sequences_and_separators_part_documents(tokenizer):
+    text = packed([[3, 4, 2], [2, 5], [10, 3], [7]], tokenizer, share=0.125)
+    assert sequences(text["train"]) == [
+        [CLS, 5, 5, 5, 6, 6, 6, 6, 7, 7, SEP],  # a separator and the next sentence would not fit
+        [CLS, 8, 8, 9, 9, 9, 9, 9, SEP],
+        [CLS, *[10] * 10, SEP],
+        [CLS, 11, 11, 11, SEP],
+    ]
+    assert sequences(text["validation"]) == [[CLS, *[12] * 7, SEP]]
+
+
+def test_one_separator_stands_between_documents_that_share_a_sequence(tokenizer):
+    text = packed([[2], [2], [2], [1]], tokenizer, share=0.25)
+    assert sequences(text["train"]) == [[CLS, 5, 5, SEP, 6, 6, SEP, 7, 7, SEP]]
+
+
+def test_documents_that_give_a_split_nothing_leave_no_separators_in_it(tokenizer):
+    text = packed([[1]] * 32, tokenizer, length=20, share=0.125)
+    assert sequences(text["validation"]) == [[CLS, 12, SEP, 20, SEP, 28, SEP, 36, SEP]]
+    assert not any(pair == (SEP, SEP) for pair in zip(text["train"].ids, text["train"].ids[1:], strict=False))
+
+
+def test_a_sentence_longer_than_a_sequence_is_cut_without_loss(tokenizer):
+    text = packed([[3, 25, 2, 8]], tokenizer, share=0.25)
+    assert sequences(text["train"]) == [
+        [CLS, 5, 5, 5, SEP],
+        [CLS, *[6] * 10, SEP],
+        [CLS, *[6] * 10, SEP],
+        [CLS, *[6] * 5, 7, 7, SEP],
+    ]
+
+
+LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_size=1, max_size=25)
+
+
+@given_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5]))
+def test_packing_keeps_everything_in_order_and_whole(tokenizer, lengths, length, share):
+    flat = [size for document in lengths for size in document]
+    try:
+        text = packed(lengths, tokenizer, length, share)
+    except UserError:  # too small to hold out a sentence
+        assert share * len(flat) < 1.01
+        return
+    found = {split: words(text[split]) for split in text}
+    for split in text:
+        check_sequences(text[split], flat, length)
+        assert found[split] == sorted(found[split])
+    assert not set(found["train"]) & set(found["validation"])
+    assert sorted(found["train"] + found["validation"]) == [n for n, size in enumerate(flat) for _ in range(size)]
+    assert abs(len(set(found["validation"])) - share * len(flat)) < 1.01
+    check_held_out_last(lengths, set(found["validation"]))
+
+
+def check_sequences(text, flat: list[int], length: int) -> None:
+    found = sequences(text)
+    assert text.lengths.tolist() == [len(sequence) for sequence in found]
+    assert len(text) == len(found)
+    starts = []
+    for sequence in found:
+        assert len(sequence) <= length
+        assert sequence[0] == CLS
+        assert sequence[-1] == SEP
+        assert len(sequence) >= 3
+        starts.append(sequence[1] - FIRST_WORD)
+        for word in set(sequence) - {CLS, SEP}:
+            size = flat[word - FIRST_WORD]
+            # Whole, or a piece of what fits nowhere whole.
+            assert sequence.count(word) == size or size > length - 2
+    for sequence, first in zip(found, starts[1:], strict=False):
+        # A sequence ended only because the next sentence, or piece of one, had no room.
+        assert len(sequence) + min(flat[first], length - 2) + 1 > length
+
+
+def check_held_out_last(lengths: list[list[int]], held_out: set[int]) -> None:
+    start = 0
+    for document in lengths:
+        flags = [number in held_out for number in range(start, start + len(document))]
+        assert flags == sorted(flags)
+        start += len(document)
+
+
+def test_equal_text_is_packed_once(tokenizer, monkeypatch):
+    lengths = [[4, 5, 6, 7, 8]]
+    first = packed(lengths, tokenizer)
+    monkeypatch.setattr(packing, "_write", None)
+    again = packed(lengths, tokenizer)
+    for split in first:
+        np.testing.assert_array_equal(again[split].ids, first[split].ids)
+        np.testing.assert_array_equal(again[split].offsets, first[split].offsets)
+
+
+@pytest.mark.parametrize("change", ["corpus", "tokenizer", "length", "share"])
+def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, change, monkeypatch):
+    usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": tokenizer, "length": 12, "share": 0.2}
+    others = {
+        "corpus": {"lengths": [[4, 5, 6, 7, 9, 3]]},
+        "tokenizer": {"tokenizer": word_tokenizer(401)},
+        "length": {"length": 13},
+        "share": {"share": 0.4},
+    }
+    packed(**usual)
+    write, written = packing._write, []
+    monkeypatch.setattr(packing, "_write", lambda *given: (written.append(given), write(*given)))
+    packed(**usual | others[change])
+    assert len(written) == 1
+
+
+def test_arrays_are_mapped_and_small(tokenizer):
+    text = packed([[4, 5, 6, 7, 8]], tokenizer)["train"]
+    assert isinstance(text.ids, np.memmap)
+    assert text.ids.dtype == np.int32
+
+
+def test_word_pieces_of_all_sentences_come_back_in_order():
+    lines = [f"The number {n} chased the cat{'s' * (n % 3)}." for n in range(90)]
+    tokenizer = train_tokenizer(lines, 120)
+    text = pack(corpus_of([lines[:50], lines[50:]]), tokenizer, 24, 0.1)
+    for split, chosen in (("train", lines[:45] + lines[50:86]), ("validation", lines[45:50] + lines[86:])):
+        special = {tokenizer.cls_token_id, tokenizer.sep_token_id}
+        kept = [token for token in text[split].ids.tolist() if token not in special]
+        assert kept == [token for line in chosen for token in tokenizer(line, add_special_tokens=False)["input_ids"]]
+
+
+@pytest.mark.parametrize("lengths", [[[3, 3]], [[30], [2]]], ids=str)
+def test_a_corpus_too_small_to_hold_out_a_sentence_is_refused(tokenizer, lengths):
+    with pytest.raises(UserError, match="corpus 'made' is too small: nothing left for validation; add text"):
+        packed(lengths, tokenizer, share=0.1)
+
+
+@pytest.mark.parametrize(
+    ("without", "name"), [("mask_token", "[MASK]"), ("cls_token", "[CLS]"), ("sep_token", "[SEP]")]
+)
+def test_a_tokenizer_without_a_special_token_is_refused(without, name):
+    with pytest.raises(UserError) as caught:
+        packed([[3, 4]], word_tokenizer(without=without), share=0.5)
+    assert str(caught.value) == (f"the tokenizer has no {name} token; masked-LM pretraining needs one, name another")
+
+
+def test_a_tokenizer_that_knows_no_word_is_refused(tokenizer):
+    with pytest.raises(UserError, match="the tokenizer knows no word of corpus 'made'"):
+        pack(corpus_of([["Никто не знает", "ни слова"]]), tokenizer, 12, 0.5)
