@@ -153,14 +153,17 @@ def convert(
     tokenizer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of SOURCE's own.")
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Write a checkpoint as one of another variant, and measure what was lost."""
     from glue_bench.values import parse_options
 
     options = parse_options(option or ())
     _say("reading the checkpoint ...")
+    from glue_bench.model.plugins import load_plugins
     from glue_bench.training.convert import convert as convert_checkpoint
 
+    load_plugins(plugin or ())
     record = convert_checkpoint(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     _print_conversion(record, out)
 

@@ -30,6 +30,14 @@ TINY: dict[str, Any] = {
 }
 
 
+PLUGIN = """
+from glue_bench.model.variants.add import Add
+
+class Mine(Add):
+    name = "mine"
+"""
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _token_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tokenised tasks never reach the user's own cache."""
@@ -101,11 +109,11 @@ def make_bert(tmp_path: Path) -> Made:
 
 @pytest.fixture
 def write_plugin(tmp_path: Path) -> Iterator[Made]:
-    """Write a plugin and return its path; what tests load is forgotten afterwards."""
+    """Write a plugin, `mine` unless told otherwise, and return its path; what is loaded is forgotten afterwards."""
     from glue_bench.model.plugins import PLUGINS
     from glue_bench.model.variants import VARIANTS
 
-    def write(code: str, name: str = "my_variant.py") -> Path:
+    def write(code: str = PLUGIN, name: str = "my_variant.py") -> Path:
         path = tmp_path / name
         path.write_text(code, encoding="utf-8")
         return path

@@ -91,6 +91,16 @@ def test_a_dry_run_lists_cells_and_writes_nothing(glue_bench, config, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_plugin_joins_the_experiments_own(glue_bench, tiny, write_yaml, write_plugin, tmp_path, monkeypatch):
+    write_plugin(name="first.py")
+    second = write_plugin(write_plugin().read_text().replace("mine", "yours"), "second.py")
+    config = write_yaml(tiny(arms=["mine", "yours"], tasks=["cola"], plugins=["first.py"]))
+    monkeypatch.chdir(tmp_path)
+    said = glue_bench("run", config, "--plugin", second, "--results", tmp_path, "--dry-run")
+    assert said.status == 0, said.err
+    assert [line.split("-")[0] for line in said.out.splitlines()[:-1]] == ["mine", "yours"]
+
+
 def test_data_is_taken_from_the_command_line(refused, config, tmp_path):
     said = refused("run", config, "--data", "dem", "--results", tmp_path)
     assert said.startswith("unknown data source 'dem'; did you mean 'demo'?")
@@ -154,6 +164,14 @@ def test_a_folder_without_an_experiment_is_refused(refused, finished, tmp_path, 
     assert "it holds experiments: tiny" in refused(verb, finished.parent)
 
 
+def test_a_plugin_that_is_none_is_refused(refused, config, write_plugin, tmp_path):
+    broken = write_plugin(write_plugin().read_text() + "    uses_position = False\n")
+    for words in (["run", config, "--results", tmp_path / "runs"], ["variants"]):
+        assert "cannot read plugin" in refused(*words, "--plugin", tmp_path / "none.py")
+        assert "variant 'mine' does not meet the contract: clause 'position'" in refused(*words, "--plugin", broken)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_missing_file_only_and_source_are_refused(refused, config, tmp_path):
     assert "cannot read experiment file" in refused("run", tmp_path / "none.yaml")
     assert "unknown task 'colla' in --only" in refused("run", config, "--only", "task=colla", "--results", tmp_path)
@@ -214,6 +232,11 @@ def test_variants_and_tasks_are_listed(glue_bench):
     assert all(variant.summary in variants.out for variant in VARIANTS.values())
     assert "matthews_correlation" in tasks.out
     assert "392702" in tasks.out
+
+
+def test_variants_of_plugins_are_listed(glue_bench, write_plugin):
+    said = glue_bench("variants", "--plugin", write_plugin())
+    assert said.out.splitlines()[-1].split() == ["mine", "Mine", "my_variant.py"]
 
 
 def test_data_shows_every_split(glue_bench):

@@ -30,6 +30,14 @@ def test_convert_says_what_was_lost_and_where_it_is(glue_bench, bert, tmp_path):
     assert (record["variant"], record["options"]) == ("untied", {"segments": "scores"})
 
 
+def test_a_checkpoint_becomes_one_of_a_plugins_variant(glue_bench, refused, bert, write_plugin, tmp_path):
+    convert = ["convert", bert, tmp_path / "out", "--variant", "mine"]
+    assert "unknown variant 'mine'" in refused(*convert)
+    said = glue_bench(*convert, "--plugin", write_plugin())
+    assert "(add) -> " in said.out
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["variant"] == "mine"
+
+
 def test_an_exact_conversion_says_so(glue_bench, bert, tmp_path):
     said = glue_bench("convert", bert, tmp_path / "out", "--variant", "concat")
     assert "conversion      exact: it computes what the source computes" in said.out

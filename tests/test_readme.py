@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+import glue_bench
 from glue_bench.config import (
     Arm,
     Experiment,
@@ -28,8 +29,9 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def block(language):
-    return blocks(language)[0]
+def block(language, holding=""):
+    """The first block of a language that holds these words."""
+    return next(code for code in blocks(language) if holding in code)
 
 
 def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
@@ -62,13 +64,22 @@ def test_the_annotated_defaults_are_the_defaults():
 def test_the_snippet_runs(tmp_path):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     environment = os.environ | {"GLUE_BENCH_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", block("python")], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", block("python", "glue_bench.run")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(f"'{name}'" in done.stdout for name in ("add", "concat", "untied", "none", "cola", "ax"))
     assert (tmp_path / "runs/demo/leaderboard.md").exists()
     assert "Loading weights" not in done.stderr
+
+
+def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001
+    code = block("python", "class Kerple")
+    assert len(code.splitlines()) <= 25
+    plugin = write_plugin(code)
+    summary = glue_bench.run(tiny(arms=["add", "kerple"], tasks=["cola"]), results=tmp_path, plugins=[plugin])
+    assert (summary.finished, summary.failed) == (2, {})
+    assert sorted(glue_bench.leaderboard(summary.folder)["arm"]) == ["add", "kerple"]
+    assert glue_bench.VARIANTS["kerple"].source == "Chi et al. 2022"
 
 
 def test_the_tree_names_every_room():

@@ -16,7 +16,7 @@ from glue_bench.model.families import FAMILIES, Family, rename
 from glue_bench.model.locate import locate, read_json, read_weights
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.tupe import read_tupe
-from glue_bench.model.variants.base import Additive
+from glue_bench.model.variants.base import Additive, Grafted
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,8 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
     config = with_variant(checkpoint.config, variant, options, origin="grafted")
     model = EncoderModel(config)
     grafted = model.variant.graft(_additive(checkpoint))
+    if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
+        raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
     if model.segment_scores is not None:
         torch.nn.init.zeros_(model.segment_scores.table.weight)
     weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.plugins import check_plugin
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants import check_variant
 from glue_bench.training.quiet import quiet_transformers
@@ -49,6 +50,7 @@ def convert(
     """
     options = dict(options or {})
     check_variant(variant, options)
+    check_plugin(variant)
     target = _unused(Path(out))
     quiet_transformers()
     torch.manual_seed(SEED)  # some grafts leave a weight as it was drawn

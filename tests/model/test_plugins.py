@@ -201,8 +201,9 @@ def test_a_name_of_another_plugin_is_taken(write_plugin: Write) -> None:
             "pass",
             "clause 'graft', encoder like BERT: the graft says it is exact, but states differ by",
         ),
+        ("return grafted", "pass", "clause 'graft', encoder like BERT: TypeError: graft returns NoneType, not Grafted"),
     ],
-    ids=["padding", "options", "gradients", "shapes", "graft"],
+    ids=["padding", "options", "gradients", "shapes", "graft", "no graft"],
 )  # fmt: skip
 def test_a_plugin_that_breaks_the_contract(old: str, new: str, said: str, write_plugin: Write) -> None:
     assert old in LOUD

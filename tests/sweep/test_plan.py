@@ -4,6 +4,7 @@ import re
 import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
@@ -137,6 +138,15 @@ def test_scratch_sizes_do_not_touch_cells_of_checkpoints(one, make_bert, texts):
     assert one(checkpoint=folder) == one(checkpoint=folder, scratch={"hidden_size": 64})
 
 
+def test_a_plugins_file_is_part_of_its_cells_alone(one, write_plugin):
+    plugin, without = write_plugin(), one()
+    mine = one(arms=["mine"], plugins=[str(plugin)])
+    assert one(plugins=[str(plugin)]) == without
+    plugin.write_text(plugin.read_text() + "# edited")
+    assert one(arms=["mine"], plugins=[str(plugin)]) != mine
+    assert one() == without
+
+
 # Mistakes
 
 
@@ -145,6 +155,7 @@ def test_scratch_sizes_do_not_touch_cells_of_checkpoints(one, make_bert, texts):
     [
         ({"arms": ["untide"]}, "unknown variant 'untide' in arm 'untide'; did you mean 'untied'?"),
         ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' in variant 'add'; known: segments"),
+        ({"plugins": ["none.py"]}, "cannot read plugin 'none.py': No such file or directory; looked from "),
         ({"data": "dmo"}, "unknown data source 'dmo'; did you mean 'demo'?"),
         ({"data": "./nowhere"}, "folder ./nowhere does not exist"),
         ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'"),
@@ -157,6 +168,23 @@ def test_bad_input_is_refused(tiny, changes, said):
     with pytest.raises(UserError) as caught:
         plan(tiny(**changes))
     assert said in str(caught.value)
+
+
+def test_a_plugin_that_breaks_the_contract_is_refused(tiny, write_plugin):
+    plugin = write_plugin(write_plugin().read_text() + "    uses_position = False\n")
+    with pytest.raises(UserError, match="variant 'mine' does not meet the contract: clause 'position'"):
+        plan(tiny(arms=["mine"], plugins=[str(plugin)]))
+
+
+def test_dead_positions_are_refused(tiny, make_bert, texts):
+    """The variant is alive in the contract; these weights are not."""
+    folder = make_bert(texts=texts)
+    weights = load_file(folder / "model.safetensors")
+    weights["embeddings.position_embeddings.weight"][:] = 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    plan(tiny(checkpoint=str(folder), arms=["none", "alibi"]))
+    with pytest.raises(UserError, match=r"arm 'b' \(variant 'add' from '.*bert'\): position is dead"):
+        plan(tiny(checkpoint=str(folder), arms=["none", {"variant": "add", "name": "b"}]))
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(tiny, make_bert, texts):

@@ -1,5 +1,6 @@
 """A sweep in this process: what it writes, skips, survives and refuses."""
 
+import hashlib
 import io
 import json
 
@@ -90,6 +91,17 @@ def test_grafts_say_whether_they_are_exact(sweep, make_bert):
         "add": None, "concat": True, "none": False,
     }  # fmt: skip
     assert len({record["checkpoint"]["digest"] for record in found.values()}) == 1
+
+
+def test_an_edited_plugin_is_run_anew(sweep, write_plugin):
+    plugin = write_plugin()
+    line_up = {"arms": ["add", "mine"], "tasks": ["cola"], "plugins": [str(plugin)]}
+    first = sweep(**line_up)
+    plugins = {record["cell"]["variant"]: record["plugin"] for record in Store(first.folder).read_records()}
+    assert plugins == {"add": None, "mine": hashlib.sha256(plugin.read_bytes()).hexdigest()}
+    plugin.write_text(plugin.read_text() + "# edited")
+    again = sweep(**line_up)
+    assert (first.finished, again.finished, again.skipped) == (2, 1, 1)
 
 
 def test_finished_cells_are_skipped(sweep, failing):
