@@ -123,6 +123,22 @@ def test_a_score_bias_that_is_not_square_is_refused() -> None:
         EncoderInput(torch.zeros(2, 5, HIDDEN), torch.zeros(3, HEADS, 5, 5))
 
 
+@pytest.mark.parametrize(
+    ("token_ids", "segment_ids", "said"),
+    [
+        (tokens()[0], None, r"integers of shape \(batch, length\), not torch\.int64 of shape \(11,\)"),
+        (tokens().float(), None, r"not torch\.float32 of shape \(3, 11\)"),
+        (tokens(), tokens()[:, :1], r"segment ids have shape \(3, 1\), token ids \(3, 11\)"),
+    ],
+)
+def test_wrong_ids_are_refused_where_annotations_are_not_checked(
+    token_ids: torch.Tensor, segment_ids: torch.Tensor | None, said: str
+) -> None:
+    """As outside the tests: `__wrapped__` is the function without its checks. The last would broadcast."""
+    with pytest.raises(ValueError, match=said):
+        EncoderModel.hidden_states.__wrapped__(EncoderModel(encoder_config("none")), token_ids, None, segment_ids)
+
+
 @every_variant
 def test_longer_than_the_position_table_is_refused(variant: str) -> None:
     with pytest.raises(ValueError, match="sequences of 17 tokens, but the encoder has 16 positions"):
