@@ -45,7 +45,7 @@ def main(
     rows: Annotated[int, typer.Option(help="Sequences in a batch.")] = 32,
     length: Annotated[int, typer.Option(help="Tokens of a sequence.")] = 128,
     dropout: Annotated[float, typer.Option(help="Rate of both dropouts.")] = 0.1,
-    output: Annotated[Path | None, typer.Option("-o", help="Write the table to a file, too.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table to a file, too.")] = None,
 ) -> None:
     """Print tokens per second and the ratio to `add`, a row a variant."""
     torch.manual_seed(0)

@@ -109,14 +109,34 @@ def leaderboard(
     if output is None and format is None:
         _print_leaderboard(folder)
         return
-    text = render(folder, format or "markdown")
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+    _emit(render(folder, format or "markdown"), output)
+
+
+@app.command()
+def table(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A published table; without one, they are listed.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="markdown, csv or json. [default: markdown, a table in a terminal]"),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")] = None,
+) -> None:
+    """Print a paper's table, and an experiment's own rows under its rows."""
+    from rich.console import Console
+
+    from glue_bench.leaderboard.papers.export import render
+    from glue_bench.leaderboard.papers.terminal import show, tables
+
+    console = Console()
+    if name is None:
+        _print(tables())
+    elif output is None and format is None and console.is_terminal:
+        show(name, folder, console)
+    else:
+        _emit(render(name, folder, format or "markdown"), output)
 
 
 @app.command()
@@ -203,6 +223,17 @@ def main() -> None:
     except UserError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(BAD_INPUT)
+
+
+def _emit(text: str, output: Path | None) -> None:
+    """Print, or write to a file."""
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write '{output}': {error.strerror}") from error
 
 
 def _print_dry_run(summary: "Summary") -> None:

@@ -11,10 +11,10 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import unknown
 from glue_bench.files import write_atomically
-from glue_bench.leaderboard import budget
+from glue_bench.leaderboard import averages, budget
 from glue_bench.leaderboard.frame import ORIGINS, SCORE_COLUMNS
 from glue_bench.leaderboard.markdown import MISSING, aligned, number
-from glue_bench.leaderboard.protocol import AVERAGES, RATE_RULE
+from glue_bench.leaderboard.protocol import AVERAGES, LEADING, RATE_RULE
 from glue_bench.leaderboard.table import Board, make_board, steps_frame
 from glue_bench.store import open_store
 
@@ -65,7 +65,7 @@ def write_tables(path: str | Path) -> list[Path]:
 
     The bytes depend only on the plan and the records' scores, so that a rerun changes no file. Where arms are
     pretrained also budget.md, budget.csv and losses.csv, which hold measured speeds; where several checkpoints of
-    the pretraining are fine-tuned also steps.csv.
+    the pretraining are fine-tuned also steps.csv; where the tasks allow an average also averages.csv.
 
     Raises:
         UserError: there is no experiment in `path`, or one of its records cannot be read.
@@ -78,8 +78,9 @@ def write_tables(path: str | Path) -> list[Path]:
         "leaderboard.csv": to_csv(board),
         "scores.csv": scores_csv(board.results.scores),
     }
-    if len(steps):
-        contents["steps.csv"] = frame_csv(steps)
+    for name, frame in (("averages.csv", averages.averages_frame(board)), ("steps.csv", steps)):
+        if len(frame):
+            contents[name] = frame_csv(frame)
     budgets = budget.budget_frame(store)
     if budgets["stream"].notna().any():
         contents |= {
@@ -111,14 +112,14 @@ def frame_csv(frame: pd.DataFrame) -> str:
 
 
 def to_json(board: Board, notes: Sequence[str]) -> str:
-    """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows; null where missing."""
-    rows = [{str(k): _plain(v) for k, v in row.items()} for row in board.table.to_dict("records")]
+    """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows, averages; null where missing."""
     document = {
         "experiment": board.results.experiment,
         "data_source": board.results.data_source,
         "partial_tasks": list(board.results.partial_tasks),
         "notes": list(notes),
-        "rows": rows,
+        "rows": _plain_rows(board.table),
+        "averages": _plain_rows(averages.averages_frame(board)),
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -132,6 +133,9 @@ def to_markdown(board: Board, notes: Sequence[str], steps: pd.DataFrame) -> str:
         block = board.table[board.table["origin"] == origin]
         if len(block):
             parts += [f"## {origin.capitalize()}", ORIGIN_MEANS[origin], _markdown_table(board, block)]
+    conventions = averages.averages_frame(board)
+    if len(conventions):
+        parts += ["## Averages side by side", averages.MEANING, averages.to_markdown(board, conventions)]
     if len(steps):
         parts += ["## Against steps of pretraining", STEPS_MEAN, _steps_table(board, steps)]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
@@ -154,6 +158,7 @@ def make_notes(board: Board) -> list[str]:
         "is the best of a column within its block; blocks are not comparable with each other.",
         *([RATE_RULE] if board.results.cells["learning_rate"].nunique() > 1 else []),
         *_average_notes(board),
+        *averages.winner_notes(board, averages.averages_frame(board)),
         *_run_notes(board),
     ]
 
@@ -174,7 +179,7 @@ def _uniform_plan(board: Board) -> int | None:
 def _average_notes(board: Board) -> list[str]:
     tasks = set(board.results.cells["task"])
     notes = []
-    for convention in AVERAGES.values():
+    for convention in (AVERAGES[name] for name in LEADING):
         absent = ", ".join(TASKS[task].title for task in convention.tasks if task not in tasks)
         why = f"not shown, the experiment has no {absent}" if absent else convention.rule
         notes.append(f"{convention.title}: {why}.")
@@ -274,6 +279,10 @@ def best(means: pd.Series) -> str:
     """The highest mean as shown, so that a tie to two decimals is a tie; none where there is no contest."""
     shown = means.dropna()
     return number(shown.max()) if len(shown) > 1 else ""
+
+
+def _plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,15 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.leaderboard.frame import ORIGINS, Results, read_results
-from glue_bench.leaderboard.protocol import AVERAGES, aggregate, at_rates, average, chosen_rates, main_scores
+from glue_bench.leaderboard.protocol import (
+    AVERAGES,
+    LEADING,
+    aggregate,
+    at_rates,
+    average,
+    chosen_rates,
+    main_scores,
+)
 from glue_bench.store import Store, open_store
 
 RANKED_BY = "average_nine_columns"
@@ -18,7 +26,7 @@ class Board:
     """A leaderboard and what has to be said about it.
 
     `table` is what `leaderboard` returns. `planned` and `collapsed` count seeds: arm -> column.
-    `columns` are the leaderboard columns shown, `averages` those whose tasks the experiment has.
+    `columns` are the leaderboard columns shown, `averages` those of LEADING whose tasks the experiment has.
     """
 
     results: Results
@@ -69,7 +77,7 @@ def make_board(store: Store, steps: int | None = None) -> Board:
         results=results,
         table=_table(results, at_rates(results.scores, rates), columns),
         columns=columns,
-        averages=tuple(name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)),
+        averages=tuple(name for name in LEADING if tasks.issuperset(AVERAGES[name].tasks)),
         planned={arm: {c: int(planned.get((arm, COLUMNS[c][0]), 0)) for c in columns} for arm in arms},
         collapsed=_collapsed(at_rates(results.cells, rates), arms, columns),
     )
@@ -82,8 +90,8 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
         mine = _column(scores, column).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine["mean"], f"{column}_std": mine["std"], f"{column}_n": counts})
-    for name, convention in AVERAGES.items():
-        mine = average(scores, convention).reindex(table.index)
+    for name in LEADING:
+        mine = average(scores, AVERAGES[name]).reindex(table.index)
         table = table.assign(**{name: mine["mean"], f"{name}_std": mine["std"]})
     return _ordered(table)
 

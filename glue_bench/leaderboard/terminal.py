@@ -10,8 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.leaderboard import export
+from glue_bench.leaderboard import averages, export
 from glue_bench.leaderboard.frame import ORIGINS
+from glue_bench.leaderboard.markdown import MISSING, number
+from glue_bench.leaderboard.protocol import AVERAGES
 from glue_bench.leaderboard.table import Board, make_board
 from glue_bench.store import open_store
 
@@ -35,6 +37,10 @@ def show(path: str | Path, console: Console) -> None:
             console.print(f"\n[bold]{origin}[/bold]: {export.ORIGIN_MEANS[origin]}", highlight=False)
             for table in _tables(board, block, console.width):
                 console.print(table)
+    frame = averages.averages_frame(board)
+    if len(frame):
+        console.print(f"\n[bold]averages[/bold]: {averages.MEANING}", highlight=False)
+        console.print(_averages(board, frame))
     for note in export.make_notes(board):
         console.print(Padding(Text(f"- {note}", style="dim"), (0, 0, 0, 1)))
 
@@ -58,6 +64,17 @@ def _table(board: Board, block: pd.DataFrame, keys: list[str], values: list[str]
     best = {name: export.best(block[name]) for name in values}
     for row in block.to_dict("records"):
         table.add_row(*(row[key] for key in keys), *(_cell(board, row, name, best[name]) for name in values))
+    return table
+
+
+def _averages(board: Board, frame: pd.DataFrame) -> Table:
+    names = averages.available(board)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("arm", no_wrap=True)
+    for name in names:
+        table.add_column(AVERAGES[name].short.replace(" ", "\n"), justify="right")
+    for row in frame.to_dict("records"):
+        table.add_row(row["arm"], *(number(row[name]) or MISSING for name in names))
     return table
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.leaderboard.frame import CELL_COLUMNS
+from glue_bench.leaderboard.papers import TABLES
 from glue_bench.store import SCHEMA_VERSION, Store
 
 Scores = dict[str, dict[str, float | None]]
@@ -62,9 +63,21 @@ class Bench:
         text = json.dumps(record)
         (self.path / "records" / f"{cell['cell_id']}.json").write_text(text)
 
-    def plan(self) -> Path:
-        """Write the plan of all cells so far; the experiment's folder."""
-        self.store.write_plan({"experiment": "toy", "data_source": "tsv", "cells": self.cells})
+    def finish_published(self, table: str, label: str, **where) -> None:
+        """The figures of a published row as one seed of an arm; half for metrics that it does not print."""
+        published = TABLES[table]
+        printed = next(row.printed for row in published.rows if row.label == label)
+        scores: dict[str, Scores] = {}
+        for column, (task, split, metric) in published.columns.items():
+            if split != "test":
+                by_metric = scores.setdefault(task, {}).setdefault(split, dict.fromkeys(TASKS[task].metrics, 0.5))
+                by_metric[metric] = float(printed[column]) / 100
+        for task, value in scores.items():
+            self.finish(task, 1, value, **where)
+
+    def plan(self, **more: Any) -> Path:
+        """Write the plan of all cells so far, and `more` of it; the experiment's folder."""
+        self.store.write_plan({"experiment": "toy", "data_source": "tsv", "cells": self.cells, **more})
         return self.path
 
 

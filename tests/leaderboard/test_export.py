@@ -12,7 +12,7 @@ TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 
 
 def rows_of(markdown: str) -> dict[str, dict[str, str]]:
-    """Arm -> header -> cell, of all blocks."""
+    """Arm -> header -> cell, of its block: the first table that has it."""
     found: dict[str, dict[str, str]] = {}
     header: list[str] = []
     for line in markdown.splitlines():
@@ -21,7 +21,7 @@ def rows_of(markdown: str) -> dict[str, dict[str, str]]:
             continue
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if header and not set(line) <= set("|-: "):
-            found[cells[0]] = dict(zip(header, cells, strict=True))
+            found.setdefault(cells[0], dict(zip(header, cells, strict=True)))
         header = header or cells
     return found
 
@@ -187,7 +187,7 @@ def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
             other.record(cell, value, seconds=99.0)
     other.plan()
     written = [write_tables(path) for path in (bench.path, other.path)]
-    assert [p.name for p in written[0]] == ["leaderboard.md", "leaderboard.csv", "scores.csv"]
+    assert [p.name for p in written[0]] == ["leaderboard.md", "leaderboard.csv", "scores.csv", "averages.csv"]
     for mine, theirs in zip(*written, strict=True):
         assert mine.read_bytes() == theirs.read_bytes()
 

@@ -1,0 +1,78 @@
+"""A published table beside ours in a terminal: the lines of `export`, in as many tables as it takes to fit."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from glue_bench.leaderboard.export import BANNER
+from glue_bench.leaderboard.papers import TABLES
+from glue_bench.leaderboard.papers.arms import is_demo
+from glue_bench.leaderboard.papers.compare import Comparison
+from glue_bench.leaderboard.papers.export import TEXT_COLUMNS, UNLIKE, compare_named, grid, make_notes
+
+COLUMN = 9
+
+
+def tables() -> Table:
+    """What `glue-bench table` lists."""
+    listed = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("table", "what it is", "set", "rows", "source"):
+        listed.add_column(column, no_wrap=column not in ("what it is", "source"))
+    for name, published in TABLES.items():
+        listed.add_row(name, published.title, published.split, str(len(published.rows)), published.source)
+    return listed
+
+
+def show(name: str, path: str | Path | None, console: Console) -> None:
+    """Print the published table `name` beside the experiment in `path`, what is not alike, and the notes.
+
+    Raises:
+        UserError: there is no such table or experiment, or a record cannot be read.
+    """
+    comparison = compare_named(name, path)
+    console.print(Text(comparison.published.title, style="bold"))
+    if comparison.results and is_demo(comparison.results):
+        console.print(Text(BANNER, style="yellow"))
+    for table in _tables(comparison, console.width):
+        console.print(table)
+    for note in make_notes(comparison):
+        console.print(Padding(Text(f"- {note}", style="dim"), (0, 0, 0, 1)))
+
+
+def _tables(comparison: Comparison, width: int) -> list[Table]:
+    header, lines = grid(comparison)
+    texts = len(TEXT_COLUMNS)
+    values = range(texts, len(header) - (header[-1] == UNLIKE))
+    left = sum(max(len(line[column]) for line in [header, *lines]) + 1 for column in range(texts))
+    fit = max(1, (width - left) // COLUMN)
+    chunks = [values[start : start + fit] for start in range(0, len(values), fit)]
+    shown = [_table(header, lines, chunk) for chunk in chunks]
+    return [*shown, *([_unlike(lines)] if header[-1] == UNLIKE else [])]
+
+
+def _table(header: list[str], lines: list[list[str]], values: range) -> Table:
+    """Labels and some of the values of each line; the paper's lines are bold."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in header[: len(TEXT_COLUMNS)]:
+        table.add_column(name, no_wrap=True)
+    for column in values:
+        table.add_column(header[column].replace(" ", "\n", 1), justify="right", min_width=COLUMN - 1)
+    for line in lines:
+        cells = [*line[: len(TEXT_COLUMNS)], *(line[column].replace(" to ", "\n") for column in values)]
+        table.add_row(*cells, style="bold" if line[0] else "")
+    return table
+
+
+def _unlike(lines: list[list[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=UNLIKE, title_justify="left")
+    for name in ("Model", "Row", ""):
+        table.add_column(name)
+    model = ""
+    for line in lines:
+        model = line[0] or model
+        if line[-1]:
+            table.add_row(model, line[1], line[-1])
+    return table
