@@ -62,9 +62,7 @@ def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> 
 
 def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console) -> None:
     folder, task, runtime = workspace.pretraining_folder(arm), workspace.pretraining_task(arm), accelerator()
-    if runtime.is_main_process:
-        folder.prepare()
-    runtime.wait_for_everyone()
+    folder.prepare()  # in every process, so that all of them meet what is wrong with it
     outcome = pretrain(workspace.initial(arm), task, folder, _reporter(arm, task.settings, console))
     if runtime.is_main_process:
         store.write_pretraining(workspace.pretraining_id(arm), _record(arm, workspace, outcome))
