@@ -81,7 +81,10 @@ def test_a_tokenizer_may_be_named(glue_bench, make_tupe, bert, tmp_path):
     ("words", "said"),
     [
         (["--variant", "conct"], "unknown variant 'conct'; did you mean 'concat'?"),
-        (["--variant", "untied", "--option", "rank=3"], "unknown option 'rank' in variant 'untied'; known: share, segments"),
+        (
+            ["--variant", "untied", "--option", "rank=3"],
+            "unknown option 'rank' in variant 'untied'; known: share, segments",
+        ),
         (["--variant", "diet-abs", "--option", "rank"], "--option takes KEY=VALUE, not 'rank'"),
         (["--variant", "diet-abs", "--option", "rank=many"], "variant 'diet-abs' cannot be made with options"),
         (["--variant", "untied", "--tokenizer", "./nowhere"], "no checkpoint folder './nowhere'"),

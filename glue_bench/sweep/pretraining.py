@@ -87,9 +87,7 @@ def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
 
 def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console) -> None:
     folder, task, runtime = workspace.pretraining_folder(arm), workspace.pretraining_task(arm), accelerator()
-    if runtime.is_main_process:
-        folder.prepare()
-    runtime.wait_for_everyone()
+    folder.prepare()  # in every process, so that all of them meet what is wrong with it
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
         outcome = pretrain(workspace.initial(arm), task, folder, report)
     if runtime.is_main_process:

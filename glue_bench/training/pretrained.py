@@ -7,7 +7,6 @@
 
 import io
 import json
-import pickle
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,7 +79,7 @@ class PretrainingFolder:
             return None
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, ValueError) as error:
+        except Exception as error:  # what a damaged pickle raises is anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(f"cannot read '{path}' ({reason}); delete it to start this arm anew") from error
         if not isinstance(state, dict) or state.get("identity") != json.dumps(self.identity, sort_keys=True):

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -14,10 +16,11 @@ from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText, pack
-from glue_bench.training.pretrain import Task
+from glue_bench.training.pretrain import Report, Task
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import SPECIAL
 
+TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes"}
 WORDS = 60
 LENGTH = 16
 
@@ -102,3 +105,33 @@ def folder(path: Path, **identity: Any) -> PretrainingFolder:
     made = PretrainingFolder(path, identity)
     made.prepare()
     return made
+
+
+class Stopped(Exception):
+    """What ends a run from outside."""
+
+
+def stop_at(step: int) -> Report:
+    """Ends a run when it reports this step."""
+
+    def report(point: dict[str, Any]) -> None:
+        if point["step"] == step:
+            raise Stopped
+
+    return report
+
+
+def weights(place: PretrainingFolder, step: int = 20) -> dict[str, torch.Tensor]:
+    """The checkpoint after `step` steps."""
+    return load_file(place.checkpoint(step) / "model.safetensors")
+
+
+def contents(place: PretrainingFolder) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path): path.read_bytes() for path in place.folder.rglob("*") if path.is_file()}
+
+
+def timeless(outcome: dict[str, Any]) -> dict[str, Any]:
+    """What must not differ between two runs: all but the times."""
+    losses = [{key: value for key, value in point.items() if key != "seconds"} for point in outcome["losses"]]
+    return {key: value for key, value in outcome.items() if key not in TIMES} | {"losses": losses}

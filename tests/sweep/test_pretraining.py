@@ -1,0 +1,293 @@
+"""Experiments with pretraining: checkpoints first, then cells that start from them, and what it all cost."""
+
+import csv
+import json
+import re
+import shutil
+
+import pytest
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM
+
+from glue_bench.benchmark.demo import generate
+from glue_bench.config import parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.leaderboard.table import leaderboard, steps_frame
+from glue_bench.store import PRETRAINING_KEYS, REQUIRED_KEYS, Store
+from glue_bench.sweep import pretraining as module
+from glue_bench.training import pretrain as training
+from glue_bench.training.loop import NonFiniteLossError
+from glue_bench.training.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("small_demo", "frozen_imports")
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make the pretraining of some variants raise; returns the switch and the list of those that were started."""
+    pretrain, started = module.pretrain, []
+
+    def switch(errors: dict[str, BaseException]) -> list[str]:
+        def perhaps(start, *rest):
+            started.append(start.config.variant)
+            if start.config.variant in errors:
+                raise errors[start.config.variant]
+            return pretrain(start, *rest)
+
+        monkeypatch.setattr(module, "pretrain", perhaps)
+        return started
+
+    return switch
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def weights(folder) -> dict[str, bytes]:
+    """The weights of all checkpoints by their paths."""
+    found = {path.relative_to(folder): load_file(path) for path in folder.rglob("model.safetensors")}
+    return {f"{path} {name}": t.numpy().tobytes() for path, tensors in found.items() for name, t in tensors.items()}
+
+
+def rows(path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+# From scratch
+
+
+def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
+    summary = sweep()
+    assert (summary.planned, summary.finished, summary.failed) == (2, 2, {})
+    assert {path.name for path in summary.folder.iterdir()} == {
+        "budget.csv", "budget.md", "checkpoints", "failures", "leaderboard.csv", "leaderboard.md", "losses.csv",
+        "plan.json", "predictions", "pretraining", "records", "scores.csv",
+    }  # fmt: skip
+    store = Store(summary.folder)
+    for record in store.read_records():
+        assert set(record) >= REQUIRED_KEYS
+        assert record["cell"]["steps"] == 10
+        assert record["origin"] == "pretrained"
+        assert re.fullmatch(r"pretraining [0-9a-f]{12} step 10", record["checkpoint"]["digest"])
+        assert "-s1-step10-" in record["cell_id"]
+    assert leaderboard(summary.folder)["origin"].tolist() == ["pretrained"] * 2
+    for record in store.read_pretrainings():
+        assert set(record) >= PRETRAINING_KEYS
+        folder = summary.folder / "checkpoints" / record["pretraining_id"]
+        assert sorted(path.name for path in folder.iterdir()) == ["identity.json", "step-10"]
+        assert AutoModelForMaskedLM.from_pretrained(folder / "step-10").config.variant == record["arm"]
+        assert record["identity"] == json.loads((folder / "identity.json").read_text())
+        assert record["environment"]["device"] == "cpu"
+
+
+def test_progress_names_arms_steps_and_losses(sweep):
+    sweep()
+    lines = sweep.said.splitlines()
+    line = r"pretraining add: step (\d+) of 10, [\d,]+ tokens, loss \d\.\d{3}, held-out \d\.\d{3}, [\d,]+ tokens/s"
+    assert [re.fullmatch(line, text)[1] for text in lines[:2]] == ["5", "10"]
+    assert lines[4].startswith("[1/2] add after 10 steps on cola, rate 0.001, seed 1: ")
+    assert len(lines) == 6
+
+
+def test_cells_start_from_their_arms_own_checkpoint(sweep, values):
+    summary = sweep()
+    workspace = Workspace(parse_experiment(values()), summary.folder / "checkpoints")
+    for arm in workspace.experiment.arms:
+        start = workspace.start(arm, 10)
+        stored = load_file(workspace.pretraining_folder(arm).checkpoint(10) / "model.safetensors")
+        assert start.config.variant == arm.variant
+        assert (stored["base.blocks.0.up.weight"] == start.weights["blocks.0.up.weight"]).all()
+        assert not [name for name in start.weights if name.startswith("pooler.")]
+
+
+def test_a_second_run_does_nothing(sweep, failing):
+    folder = sweep().folder
+    before = contents(folder)
+    started = failing({})
+    again = sweep()
+    assert (again.skipped, again.finished, started) == (2, 0, [])
+    assert contents(folder) == before
+
+
+def test_only_the_arms_of_waiting_cells_are_pretrained(sweep, failing):
+    started = failing({})
+    summary = sweep(only=["arm=untied"])
+    assert (summary.finished, started) == (1, ["untied"])
+    sweep()
+    assert started == ["untied", "add"]
+    sweep(seeds=[1, 2])
+    assert started == ["untied", "add"]
+
+
+def test_a_dry_run_pretrains_nothing(sweep, failing, tmp_path):
+    started = failing({})
+    summary = sweep(dry_run=True)
+    assert len(summary.waiting) == 2
+    assert not started
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing):
+    folder = sweep().folder
+    before = weights(folder)
+    shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
+    started = failing({})
+    sweep(seeds=[1, 2])
+    assert started == ["add"]
+    assert weights(folder) == before
+
+
+# Several checkpoints
+
+
+def test_every_kept_checkpoint_can_be_fine_tuned(sweep):
+    several = {"checkpoints": [6, 3], "finetune_checkpoints": True}
+    summary = sweep(several)
+    assert summary.finished == 6
+    found = rows(summary.folder / "steps.csv")
+    assert [(row["arm"], row["steps"]) for row in found] == [
+        (arm, steps) for steps in ("3", "6", "10") for arm in ("add", "untied")
+    ]
+    records = Store(summary.folder).read_records()
+    scores = {(r["cell"]["arm"], str(r["cell"]["steps"])): r["scores"]["validation"] for r in records}
+    for row in found:
+        value = 100 * scores[row["arm"], row["steps"]]["matthews_correlation"]
+        assert float(row["cola"]) == pytest.approx(value, abs=0.006)
+        assert (row["origin"], row["cola_n"]) == ("pretrained", "1")
+    assert "## Against steps of pretraining" in (summary.folder / "leaderboard.md").read_text()
+    assert steps_frame(Store(summary.folder))["steps"].tolist() == [3, 3, 6, 6, 10, 10]
+    assert len(leaderboard(summary.folder)) == 2
+    again = sweep(several)
+    assert (again.skipped, again.finished) == (6, 0)
+
+
+def test_cells_of_one_checkpoint_can_be_chosen(sweep):
+    summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, only=["steps=6", "arm=add"])
+    assert [record["cell"]["steps"] for record in Store(summary.folder).read_records()] == [6]
+
+
+def test_without_being_asked_for_only_the_last_checkpoint_is_fine_tuned(sweep):
+    summary = sweep({"checkpoints": [6]})
+    assert summary.finished == 2
+    assert not (summary.folder / "steps.csv").exists()
+    assert len(list(summary.folder.glob("checkpoints/*/step-6"))) == 2
+
+
+def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, failing):
+    folder = sweep(arms=["add"]).folder
+    before = weights(folder)
+    started = failing({})
+    summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, arms=["add"])
+    assert (summary.skipped, summary.finished, started) == (1, 1, ["add"])
+    assert before.items() <= weights(folder).items()
+
+
+# From a checkpoint
+
+
+def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sweep, make_bert):
+    bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
+    summary = sweep({"from": "checkpoint"}, checkpoint=str(bert), arms=["add", "concat", "none"])
+    records = Store(summary.folder).read_records()
+    origins = {"add": "pretrained", "concat": "adapted", "none": "adapted"}
+    assert {record["cell"]["arm"]: record["origin"] for record in records} == origins
+    assert {record["arm"]: record["origin"] for record in Store(summary.folder).read_pretrainings()} == origins
+    for folder in (summary.folder / "checkpoints").iterdir():
+        stored = json.loads((folder / "step-10" / "config.json").read_text())
+        assert stored["origin"] == origins[stored["variant"]]
+    assert {row["arm"]: row["origin"] for row in rows(summary.folder / "budget.csv")} == origins
+    text = (summary.folder / "leaderboard.md").read_text()
+    assert text.index("## Pretrained") < text.index("| add") < text.index("## Adapted") < text.index("| concat")
+
+
+def test_pretraining_starts_from_the_checkpoints_weights(sweep, make_bert):
+    bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
+    still = {"from": "checkpoint", "learning_rate": 1e-12, "weight_decay": 0.0}
+    folder = sweep(still, checkpoint=str(bert), arms=["add"]).folder
+    (path,) = folder.glob("checkpoints/*/step-10/model.safetensors")
+    theirs, ours = load_file(bert / "model.safetensors"), load_file(path)
+    assert (theirs["embeddings.word_embeddings.weight"] - ours["base.variant.words.weight"]).abs().max() < 1e-8
+
+
+# Failures and interruptions
+
+
+@pytest.mark.parametrize(
+    "error", [NonFiniteLossError("masked-LM loss is nan at step 3"), RuntimeError("out of memory")]
+)
+def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, failing, error):
+    started = failing({"add": error})
+    summary = sweep(seeds=[1, 2])
+    expected = f"{type(error).__name__} in pretraining: {error}"
+    assert (summary.finished, set(summary.failed.values())) == (2, {expected})
+    assert all(cell_id.startswith("add-") for cell_id in summary.failed)
+    store = Store(summary.folder)
+    assert {failure["arm"] for failure in store.read_failures()} == {"add"}
+    assert "Traceback" in store.read_failures()[0]["traceback"]
+    assert f"pretraining add: FAILED {expected}" in sweep.said
+    row, other = rows(summary.folder / "budget.csv")
+    assert (row["arm"], row["tokens"], other["arm"], other["steps"]) == ("add", "", "untied", "10.0")
+    failing({})
+    again = sweep(seeds=[1, 2])
+    assert (again.finished, again.skipped, again.failed) == (2, 2, {})
+    assert started == ["add", "untied", "add"]
+
+
+def test_a_real_divergence_is_a_failure(sweep):
+    summary = sweep({"learning_rate": 1e30, "clip_norm": 1e30, "warmup_ratio": 0.0}, arms=["add"])
+    (error,) = summary.failed.values()
+    assert error.startswith("NonFiniteLossError in pretraining: masked-LM loss is nan at step ")
+    assert not list(summary.folder.glob("checkpoints/*/step-10"))
+
+
+def test_a_full_disk_is_one_message(sweep, failing):
+    failing({"untied": OSError(28, "No space left on device")})
+    with pytest.raises(UserError, match=r"cannot write to '.*tiny': No space left on device; the same command goes on"):
+        sweep()
+    failing({})
+    assert sweep().finished == 2
+
+
+def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(sweep, monkeypatch):
+    whole = weights(sweep(name="whole").folder)
+    batch, asked = training.training_batch, []
+
+    def interrupted(*arguments, **options):
+        asked.append(options["step"])
+        if asked[10:] == list(range(8)):  # in the second arm
+            raise KeyboardInterrupt
+        return batch(*arguments, **options)
+
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(training, "training_batch", interrupted)
+    summary = sweep()
+    assert (summary.interrupted, summary.finished, summary.failed) == (True, 0, {})
+    assert len(list(summary.folder.glob("checkpoints/*/resume.pt"))) == 1
+    again = sweep()
+    assert (again.interrupted, again.finished) == (False, 2)
+    assert asked[18:] == [7, 8, 9]
+    assert weights(again.folder) == whole
+    assert not list(summary.folder.glob("checkpoints/*/resume.pt"))
+
+
+def test_a_damaged_state_ends_the_sweep_with_a_message(sweep):
+    folder = sweep(arms=["add"]).folder
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    (checkpoint / "resume.pt").write_bytes(b"half a state")
+    next((folder / "pretraining").iterdir()).unlink()
+    with pytest.raises(UserError, match=r"cannot read '.*resume.pt' \(.*\); delete it to start this arm anew"):
+        sweep(arms=["add"], seeds=[1, 2])
+
+
+def test_a_folder_of_another_configuration_ends_the_sweep_with_a_message(sweep):
+    folder = sweep(arms=["add"]).folder
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    identity = json.loads((checkpoint / "identity.json").read_text())
+    (checkpoint / "identity.json").write_text(json.dumps(identity | {"corpus": "another"}))
+    next((folder / "pretraining").iterdir()).unlink()
+    before = contents(folder)
+    with pytest.raises(UserError, match=r"holds a pretraining of another configuration \(it differs in corpus\)"):
+        sweep(arms=["add"], seeds=[1, 2])
+    after = contents(folder)
+    assert {name for name in before if after[name] != before[name]} == {"plan.json"}

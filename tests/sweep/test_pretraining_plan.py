@@ -1,0 +1,129 @@
+"""What decides a pretraining, and what is refused before one begins."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from glue_bench.benchmark.demo import generate
+from glue_bench.config import parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.training import workspace as workspace_module
+from glue_bench.training.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+# Identity
+
+
+@pytest.fixture
+def id_of(values):
+    """The id of the only cell."""
+
+    def one(pretraining=(), **changes):
+        experiment = parse_experiment(values(pretraining, **{"arms": ["add"]} | changes))
+        (cell,) = experiment.cells()
+        return Workspace(experiment).identity(cell)["start"]
+
+    return one
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"steps": 11}, {"batch_tokens": 512}, {"length": 16}, {"mask_probability": 0.2}, {"learning_rate": 2e-3},
+     {"warmup_ratio": 0.5}, {"weight_decay": 0.0}, {"adam_epsilon": 1e-8}, {"clip_norm": 2.0}, {"seed": 2},
+     {"validation_share": 0.1}],
+    ids=str,
+)  # fmt: skip
+def test_whatever_changes_the_weights_changes_the_start(id_of, changes):
+    assert id_of(changes) != id_of()
+
+
+def test_other_encoders_and_other_text_change_the_start(id_of, small_demo):
+    ids = {id_of(), id_of(arms=["none"]), id_of(scratch={"hidden_size": 32}), id_of(scratch={"vocab_size": 150})}
+    ids.add(id_of(arms=[{"variant": "add", "options": {"segments": "none"}}]))
+    small_demo(train=40)
+    ids.add(id_of())
+    assert len(ids) == 6
+
+
+@pytest.mark.parametrize("changes", [{"checkpoints": [5]}, {"validations": 5}, {"micro_batch_tokens": 64}], ids=str)
+def test_what_only_watches_or_cuts_keeps_the_start(id_of, changes):
+    assert id_of(changes) == id_of()
+
+
+def test_where_the_text_lies_does_not_matter(id_of, tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("\n".join(generate("cola")["train"]["text_a"]))
+    here, there = (id_of({"corpus": str(tmp_path / name)}) for name in ("here", "there"))
+    assert here == there
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("pretraining", "changes", "said"),
+    [
+        ({"checkpoints": [5, 10]}, {}, "checkpoints [10] are not before the last step, 10, which is always kept"),
+        ({"checkpoints": [5, 5]}, {}, "given twice: 5"),
+        ({"batch_tokens": 31}, {}, "batch_tokens 31 holds no sequence of length 32"),
+        ({"micro_batch_tokens": 31}, {}, "micro_batch_tokens 31 holds no sequence of length 32"),
+        ({"length": 33, "batch_tokens": 99}, {}, "pretraining.length 33 exceeds the 32 positions of scratch"),
+        ({"stepps": 5}, {}, "unknown key 'stepps' in pretraining; did you mean 'steps'?"),
+        ({"from": "nothing"}, {}, "pretraining.from: input should be 'scratch' or 'checkpoint', not 'nothing'"),
+        ({"corpus": []}, {}, "pretraining.corpus: list should have at least 1 item"),
+        ({"corpus": ["a", "a"]}, {}, "given twice: a"),
+        ({}, {"checkpoint": "some/bert"}, "arm 'add' starts from 'some/bert', but pretraining is from: scratch"),
+        ({"from": "checkpoint"}, {}, "arm 'add' starts from 'scratch', but pretraining is from: checkpoint"),
+        ({"from": "checkpoint", "tokenizer": "x"}, {"checkpoint": "b"}, "tokenizer is that of each arm's checkpoint"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_mistake_in_the_settings_is_named(values, pretraining, changes, said):
+    with pytest.raises(UserError) as caught:
+        parse_experiment(values(pretraining, **changes))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pretraining", "said"),
+    [
+        (
+            {"corpus": "nowhere.txt"},
+            "corpus 'nowhere.txt' does not exist; give a text file, a folder, hub:NAME or demo",
+        ),
+        ({"tokenizer": "./nowhere"}, "no checkpoint folder './nowhere'"),
+        ({"validation_share": 1e-6}, "corpus 'demo' is too small: nothing left for validation; add text"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_input_ends_before_anything_is_written(sweep, tmp_path, pretraining, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        sweep(pretraining)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_arms_with_different_tokenizers_cannot_be_compared(sweep, make_bert):
+    texts = tuple(generate("cola")["train"]["text_a"])
+    one, other = make_bert("one", texts=texts), make_bert("other", texts=texts[:9])
+    arms = [{"variant": "add", "checkpoint": str(one)}, {"variant": "none", "checkpoint": str(other)}]
+    with pytest.raises(
+        UserError, match="arms 'add' and 'none' have different tokenizers, so they cannot be pretrained"
+    ):
+        sweep({"from": "checkpoint"}, arms=arms)
+
+
+def test_a_length_beyond_a_checkpoints_positions_is_refused_before_the_text_is_packed(sweep, make_bert, monkeypatch):
+    bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
+    monkeypatch.setattr(workspace_module, "pack", None)
+    with pytest.raises(UserError, match=r"arm 'add': pretraining.length 33 exceeds its 32 positions"):
+        sweep({"from": "checkpoint", "length": 33}, checkpoint=str(bert))
+
+
+def test_more_processes_than_sequences_are_refused(sweep, monkeypatch):
+    monkeypatch.setattr(workspace_module, "accelerator", lambda: SimpleNamespace(num_processes=9))
+    with pytest.raises(UserError, match="batch_tokens 256 holds 8 sequences of length 32, too few for 9 processes"):
+        sweep()

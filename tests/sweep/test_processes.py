@@ -1,0 +1,120 @@
+"""Two processes under `accelerate launch` share the pretraining; the main one alone writes, prints and runs cells."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+from test_kill import write_rte
+from test_kill_pretraining import curves, write_text
+
+from glue_bench.api import run
+from glue_bench.store import Store
+
+pytestmark = pytest.mark.slow
+
+# A second process that is lost at a step of the second arm; states are saved at every step.
+LOSES_ONE = """
+import sys
+import glue_bench.training.pretrain as p
+from glue_bench import cli
+
+advance = p._Run._advance
+
+def perhaps(self):
+    if self.inner.config.variant == "untied" and self.state.step == 12 and self.runtime.process_index == 1:
+        raise RuntimeError("lost")
+    advance(self)
+
+p.SAVE_SECONDS = 0
+p._Run._advance = perhaps
+cli.main()
+"""
+
+
+def launch(folder: Path, *program: str) -> subprocess.CompletedProcess:
+    """`program` in two processes on the CPU. The launcher takes CPU processes for those of GPUs it does not find."""
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    settings = ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    environment = os.environ | {
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+        "GLUE_BENCH_CACHE": str(folder / "cache"),
+    }
+    return subprocess.run(
+        [sys.executable, *launcher, *settings, *program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def checkpoint(results: Path, arm: str) -> dict[str, torch.Tensor]:
+    (path,) = results.glob(f"tiny/checkpoints/{arm}-*/step-20/model.safetensors")
+    return load_file(path)
+
+
+@pytest.fixture
+def experiment(tiny, tmp_path) -> dict:
+    """Two arms without dropout; nine sequences a batch, so that the processes have four and five of them."""
+    write_rte(tmp_path / "glue")
+    write_text(tmp_path / "text.txt")
+    return tiny(
+        data=str(tmp_path / "glue"),
+        tasks=["rte"],
+        arms=["add", "untied"],
+        scratch={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        pretraining={
+            "corpus": str(tmp_path / "text.txt"),
+            "steps": 20,
+            "batch_tokens": 9 * 32,
+            "micro_batch_tokens": 3 * 32,
+            "length": 32,
+            "learning_rate": 1e-3,
+            "validations": 2,
+        },
+    )
+
+
+def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, write_yaml, tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    run(experiment, results=alone, console=Console(file=io.StringIO()))
+    command = ["run", str(write_yaml(experiment)), "--results", str(shared)]
+
+    (tmp_path / "loses_one.py").write_text(LOSES_ONE)
+    lost = launch(tmp_path, str(tmp_path / "loses_one.py"), *command)
+    assert lost.returncode != 0
+    assert "RuntimeError: lost" in lost.stderr
+    assert not Store(shared / "tiny").read_records()
+    assert len(list(shared.glob("tiny/checkpoints/untied-*/resume.pt"))) == 1
+
+    done = launch(tmp_path, "-m", "glue_bench.cli", *command)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "pretraining" in line or "checking" in line or "[" in line]
+    assert [line.split(",")[0] for line in said] == [
+        "checking the experiment",
+        "pretraining untied: step 20 of 20",
+        "[1/2] add after 20 steps on rte",
+        "[2/2] untied after 20 steps on rte",
+    ]
+    assert done.stdout.count("# Leaderboard: tiny") == 1
+    assert done.stdout.count("2 cells run, 0 were done before, 0 failed, 0 left") == 1
+
+    assert {record["processes"] for record in Store(shared / "tiny").read_pretrainings()} == {2}
+    ours, theirs = curves(shared), curves(alone)
+    for arm in ("add", "untied"):
+        stream, tokens, points = theirs[arm]
+        assert ours[arm][:2] == [stream, tokens]
+        assert ours[arm][2] == [pytest.approx(point, rel=1e-4) for point in points]
+        for name, tensor in checkpoint(alone, arm).items():
+            torch.testing.assert_close(checkpoint(shared, arm)[name], tensor, rtol=1e-2, atol=1e-4)
+    plan = json.loads((shared / "tiny" / "plan.json").read_text())
+    assert len(plan["cells"]) == len(Store(shared / "tiny").read_records()) == 2

@@ -1,0 +1,53 @@
+"""What an arm costs: parameters as they are, operations as counted by hand, memory as the machine sees it."""
+
+import sys
+
+import pytest
+import torch
+from tiny_pretraining import LENGTH, config
+
+from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.variants import VARIANTS
+from glue_bench.training.budget import budget
+from glue_bench.training.memory import peak_bytes, reset_peak
+
+TABLES = ("words", "positions", "segments")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameters_are_those_of_the_encoder(variant):
+    counted = budget(config(variant), LENGTH)
+    sizes = {name: p.numel() for name, p in EncoderModel(config(variant)).named_parameters()}
+    base = {name: p.numel() for name, p in EncoderModel(config()).named_parameters()}
+    tables = [n for name, n in sizes.items() if name.split(".")[:2] in (["variant", t] for t in TABLES)]
+    assert counted["parameters"] == sum(sizes.values())
+    assert counted["non_embedding_parameters"] == sum(sizes.values()) - sum(tables)
+    assert counted["added_over_add"] == sum(sizes.values()) - sum(base.values())
+
+
+@pytest.mark.parametrize(("variant", "mixing"), [("add", 0), ("none", 0), ("concat", 2 * 48 * 16)])
+def test_operations_are_those_of_the_matrix_products(variant, mixing):
+    d, inner, length, layers = 16, 32, LENGTH, 2
+    block = 2 * d * 3 * d + 2 * d * d + 2 * 2 * d * inner + 2 * 2 * length * d
+    pooler = 2 * d * d // length  # forward alone: masked-LM pretraining does not use it
+    counted = budget(config(variant, num_hidden_layers=layers), length)
+    assert counted["flops_per_token"] == 3 * (layers * block + mixing) + pooler
+    assert counted["length"] == length
+
+
+def test_counting_makes_no_numbers():
+    state = torch.get_rng_state()
+    wide = config(hidden_size=4096, intermediate_size=16384, num_hidden_layers=24, vocab_size=100_000)
+    assert budget(wide, 8)["parameters"] > 5e9
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or torch.cuda.is_available(), reason="resident memory")
+def test_the_peak_is_that_since_the_reset():
+    torch.ones(50_000_000)  # 200 MB, freed at once
+    before = peak_bytes()
+    reset_peak()
+    after = peak_bytes()
+    held = torch.ones(25_000_000)
+    assert after <= before
+    assert peak_bytes() - after > 0.8 * held.numel() * 4
