@@ -96,7 +96,8 @@ def _row(name: str, facts: Mapping[str, Any], record: Mapping[str, Any] | None) 
 
 def _device(environment: Mapping[str, Any]) -> str | None:
     device = environment.get("device")
-    return f"{environment.get('processor')}, {environment.get('threads')} threads" if device == "cpu" else device
+    threads = environment.get("threads")
+    return f"{environment.get('processor')}, {threads} thread{'s' * (threads != 1)}" if device == "cpu" else device
 
 
 def _streams(budgets: pd.DataFrame) -> str:
