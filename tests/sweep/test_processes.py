@@ -57,6 +57,11 @@ def launch(folder: Path, *program: str) -> subprocess.CompletedProcess:
     )
 
 
+def numbers(points: list[list]) -> list[list[float]]:
+    """A loss curve with 0 where no held-out loss was measured."""
+    return [[value or 0.0 for value in point] for point in points]
+
+
 def checkpoint(results: Path, arm: str) -> dict[str, torch.Tensor]:
     (path,) = results.glob(f"tiny/checkpoints/{arm}-*/step-20/model.safetensors")
     return load_file(path)
@@ -113,7 +118,7 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
     for arm in ("add", "untied"):
         stream, tokens, points = theirs[arm]
         assert ours[arm][:2] == [stream, tokens]
-        assert ours[arm][2] == [pytest.approx(point, rel=1e-4) for point in points]
+        assert numbers(ours[arm][2]) == [pytest.approx(point, rel=1e-4) for point in numbers(points)]
         for name, tensor in checkpoint(alone, arm).items():
             torch.testing.assert_close(checkpoint(shared, arm)[name], tensor, rtol=1e-2, atol=1e-4)
     plan = json.loads((shared / "tiny" / "plan.json").read_text())
