@@ -1,0 +1,5 @@
+"""`python -m glue_bench.cli`, as launchers of several processes start it."""
+
+from glue_bench.cli import main
+
+main()

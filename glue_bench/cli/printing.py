@@ -1,0 +1,51 @@
+"""What verbs print with: plain tables, one line to standard error, a text to a file."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from glue_bench.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def emit(text: str, output: Path | None) -> None:
+    """Print, or write to a file."""
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+
+
+def new_table(*columns: str, wrap: str = "") -> "Table":
+    """A plain table in which only the column `wrap` gives way to a narrow window."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=column != wrap, min_width=14 if column == wrap else None)
+    return table
+
+
+def print_table(table: "Table") -> None:
+    from rich.console import Console
+
+    # A pipe has no width to fit into: cutting cells there would lose data.
+    console = Console() if sys.stdout.isatty() else Console(width=1000)
+    console.print(table)
+
+
+def cell_text(value: Any) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def say(message: str) -> None:
+    if os.environ.get("RANK", "0") == "0":  # the main one of the processes that were launched together
+        typer.secho(message, dim=True, err=True)
