@@ -3,7 +3,7 @@
 import pandas as pd
 
 from glue_bench.leaderboard.markdown import MISSING, aligned, number
-from glue_bench.leaderboard.protocol import AVERAGES, at_rates, average, chosen_rates
+from glue_bench.leaderboard.protocol import AVERAGES, at_rates, average
 from glue_bench.leaderboard.table import Board
 
 OTHERS = ("average_eight_columns", "average_eight_tasks")
@@ -20,7 +20,7 @@ def averages_frame(board: Board) -> pd.DataFrame:
     frame = board.table[["origin", "arm", "variant"]].set_index("arm", drop=False)
     if not available(board):
         return frame.iloc[:0]
-    scores = at_rates(board.results.scores, chosen_rates(board.results.scores))
+    scores = at_rates(board.results.scores, board.rates)
     for name, convention in AVERAGES.items():
         mine = average(scores, convention).reindex(frame.index)
         frame = frame.assign(**{name: mine["mean"], f"{name}_std": mine["std"]})

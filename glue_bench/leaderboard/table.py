@@ -25,12 +25,13 @@ RANKED_BY = "average_nine_columns"
 class Board:
     """A leaderboard and what has to be said about it.
 
-    `table` is what `leaderboard` returns. `planned` and `collapsed` count seeds: arm -> column.
+    `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `planned` and `collapsed` count seeds: arm -> column.
     `columns` are the leaderboard columns shown, `averages` those of LEADING whose tasks the experiment has.
     """
 
     results: Results
     table: pd.DataFrame
+    rates: pd.DataFrame
     columns: tuple[str, ...]
     averages: tuple[str, ...]
     planned: dict[str, dict[str, int]]
@@ -76,6 +77,7 @@ def make_board(store: Store, steps: int | None = None) -> Board:
     return Board(
         results=results,
         table=_table(results, at_rates(results.scores, rates), columns),
+        rates=rates,
         columns=columns,
         averages=tuple(name for name in LEADING if tasks.issuperset(AVERAGES[name].tasks)),
         planned={arm: {c: int(planned.get((arm, COLUMNS[c][0]), 0)) for c in columns} for arm in arms},
