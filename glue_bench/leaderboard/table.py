@@ -25,8 +25,9 @@ RANKED_BY = "average_nine_columns"
 class Board:
     """A leaderboard and what has to be said about it.
 
-    `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `planned` and `collapsed` count seeds: arm -> column.
-    `columns` are the leaderboard columns shown, `averages` those of LEADING whose tasks the experiment has.
+    `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `columns` are
+    the leaderboard columns shown, `averages` those of LEADING whose tasks the experiment has. `planned` and
+    `collapsed` count seeds: arm -> column.
     """
 
     results: Results
