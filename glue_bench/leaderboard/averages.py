@@ -13,17 +13,17 @@ MEANING = "The same scores, averaged as others do: " + "; ".join(
 
 
 def averages_frame(board: Board) -> pd.DataFrame:
-    """Every convention side by side: origin, arm, variant and, for each of AVERAGES, its mean and `_std`.
+    """Every convention side by side: origin, arm, variant and, for each of AVERAGES, its value and `_std`.
 
     Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
     """
     frame = board.table[["origin", "arm", "variant"]].set_index("arm", drop=False)
     if not available(board):
         return frame.iloc[:0]
-    scores = at_rates(board.results.scores, board.rates)
+    scores, statistic = at_rates(board.results.scores, board.rates), board.results.protocol.seeds
     for name, convention in AVERAGES.items():
-        mine = average(scores, convention).reindex(frame.index)
-        frame = frame.assign(**{name: mine["mean"], f"{name}_std": mine["std"]})
+        mine = average(scores, convention, statistic).reindex(frame.index)
+        frame = frame.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
     return frame.reset_index(drop=True)
 
 

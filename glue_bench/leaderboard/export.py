@@ -14,7 +14,8 @@ from glue_bench.files import write_atomically
 from glue_bench.leaderboard import averages, budget
 from glue_bench.leaderboard.frame import ORIGINS, SCORE_COLUMNS
 from glue_bench.leaderboard.markdown import MISSING, aligned, number
-from glue_bench.leaderboard.protocol import AVERAGES, LEADING, RATE_RULE
+from glue_bench.leaderboard.protocol import AVERAGES, LEADING
+from glue_bench.leaderboard.rules import FROM_MNLI, protocol_notes
 from glue_bench.leaderboard.table import Board, make_board, steps_frame
 from glue_bench.store import open_store
 
@@ -153,10 +154,10 @@ def _steps_table(board: Board, steps: pd.DataFrame) -> str:
 def make_notes(board: Board) -> list[str]:
     """What a reader has to know before comparing the numbers."""
     return [
-        f"A cell is mean ± sample standard deviation over {_seeds(board)}, x100, on the validation split after "
-        "the last epoch. One seed has no deviation, nor has an average whose parts differ in their seeds. Bold "
+        f"A cell is {board.results.protocol.seeds} ± sample standard deviation over {_seeds(board)}, x100, on the "
+        "validation split. One seed has no deviation, nor has an average whose parts differ in their seeds. Bold "
         "is the best of a column within its block; blocks are not comparable with each other.",
-        *([RATE_RULE] if board.results.cells["learning_rate"].nunique() > 1 else []),
+        *protocol_notes(board.results),
         *_average_notes(board),
         *averages.winner_notes(board, averages.averages_frame(board)),
         *_run_notes(board),
@@ -243,14 +244,19 @@ def _header(board: Board, name: str) -> str:
     else:
         task = TASKS[COLUMNS[name][0]]
         title, tasks = f"{_title(name)} ({METRIC_TITLES[task.metrics[0]]})", (task.name,)
-    return f"{title} {PARTIAL}" if set(tasks) & set(_marked_tasks(board)) else title
+    return " ".join([title, *_marks(board, tasks)])
 
 
 def short_header(board: Board, column: str) -> str:
     """The column's title over its metric, for narrow tables."""
     task = TASKS[COLUMNS[column][0]]
-    mark = f" {PARTIAL}" if task.name in _marked_tasks(board) else ""
-    return f"{_title(column)}{mark}\n{METRIC_INITIALS[task.metrics[0]]}"
+    return f"{' '.join([_title(column), *_marks(board, (task.name,))])}\n{METRIC_INITIALS[task.metrics[0]]}"
+
+
+def _marks(board: Board, tasks: tuple[str, ...]) -> list[str]:
+    """The marks of a column that needs these tasks."""
+    marked = {PARTIAL: _marked_tasks(board), FROM_MNLI: board.results.from_mnli}
+    return [mark for mark, those in marked.items() if set(tasks) & set(those)]
 
 
 def _title(column: str) -> str:

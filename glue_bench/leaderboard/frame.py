@@ -7,7 +7,9 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.config import Protocol
 from glue_bench.errors import UserError, unknown
+from glue_bench.leaderboard import epochs
 from glue_bench.store import Store
 
 ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
@@ -26,7 +28,9 @@ class Results:
     and `collapsed` (the splits on which the run predicted one class or a constant).
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
-    `partial_tasks` were run on a part of their official rows. `left_out` counts records outside the plan.
+    `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
+    competes under the `protocol`. `partial_tasks` were run on a part of their official rows; `from_mnli` start from
+    the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -34,8 +38,12 @@ class Results:
     data_source: str
     cells: pd.DataFrame
     scores: pd.DataFrame
+    choosing: pd.DataFrame
+    protocol: Protocol
     partial_tasks: tuple[str, ...]
     left_out: int
+    from_mnli: tuple[str, ...] = ()
+    held_out_share: float | None = None
     steps: int | None = None
     all_steps: tuple[int, ...] = ()
 
@@ -54,10 +62,11 @@ def scores_frame(store: Store) -> pd.DataFrame:
     return read_results(store).scores
 
 
-def read_results(store: Store, steps: int | None = None) -> Results:
+def read_results(store: Store, steps: int | None = None, protocol: Protocol | None = None) -> Results:
     """Read the plan and the records that belong to it; without a plan, all records.
 
-    Of an experiment that fine-tunes several checkpoints of its pretraining, the cells after `steps`: the last.
+    Of an experiment that fine-tunes several checkpoints of its pretraining, the cells after `steps`: the last. The
+    protocol is the experiment's own unless another one is given.
 
     Raises:
         UserError: a record cannot be read, or names an unknown task or origin, or there is no plan
@@ -68,18 +77,28 @@ def read_results(store: Store, steps: int | None = None) -> Results:
     planned = _expected(plan, records.values())
     all_steps = tuple(sorted({cell["steps"] for cell in planned if cell.get("steps") is not None}))
     steps = steps or max(all_steps, default=None)
+    protocol = protocol or read_protocol(plan)
     expected = [cell for cell in planned if cell.get("steps") == steps]
     finished = {cell["cell_id"]: records[cell["cell_id"]] for cell in expected if cell["cell_id"] in records}
     return Results(
         experiment=_experiment(store, plan, finished.values()),
         data_source=_data_source(plan, finished.values()),
         cells=_cells(expected, finished),
-        scores=_scores(expected, finished),
+        scores=_scores(expected, finished, protocol),
+        choosing=_choosing(expected, finished, protocol),
+        protocol=protocol,
         partial_tasks=_partial_tasks(finished.values()),
+        from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
+        held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,
     )
+
+
+def read_protocol(plan: Mapping[str, Any]) -> Protocol:
+    """The protocol that an experiment declares; the default one where it declares none."""
+    return Protocol.model_validate(plan.get("config", {}).get("protocol", {}))
 
 
 def _expected(plan: Mapping[str, Any], records: Iterable[Record]) -> list[Cell]:
@@ -142,21 +161,31 @@ def _cells(expected: Iterable[Cell], finished: Mapping[str, Record]) -> pd.DataF
     return frame.astype({"learning_rate": float, "seed": int, "finished": bool})
 
 
-def _scores(expected: Iterable[Cell], finished: Mapping[str, Record]) -> pd.DataFrame:
+def _scores(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
     rows = [
         {**cell, "split": split, "metric": metric, "value": value}
         for cell in expected
         if cell["cell_id"] in finished
-        for split, metric, value in _values(TASKS[cell["task"]].columns, finished[cell["cell_id"]])
+        for split, metric, value in _values(finished[cell["cell_id"]], protocol)
     ]
     frame = pd.DataFrame(rows, columns=list(SCORE_COLUMNS))
     return frame.astype({"learning_rate": float, "seed": int, "value": float})
 
 
-def _values(splits: Iterable[str], record: Record) -> Iterable[tuple[str, str, float]]:
+def _choosing(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
+    rows = [
+        {**cell, "value": epochs.choosing_value(finished[cell["cell_id"]], protocol)}
+        for cell in expected
+        if cell["cell_id"] in finished
+    ]
+    frame = pd.DataFrame(rows, columns=["arm", "task", "learning_rate", "seed", "value"])
+    return frame.astype({"learning_rate": float, "seed": int, "value": float})
+
+
+def _values(record: Record, protocol: Protocol) -> Iterable[tuple[str, str, float]]:
     """(split, metric, value from 0 to 100) in the task's order; null, an undefined score, becomes NaN."""
-    metrics = TASKS[record["cell"]["task"]].metrics
-    for split in splits:
-        scores = record["scores"].get(split, {})
-        for metric in (m for m in metrics if m in scores):
-            yield split, metric, float("nan") if scores[metric] is None else 100.0 * scores[metric]
+    task, by_split = TASKS[record["cell"]["task"]], epochs.reported(record, protocol)
+    for split in task.columns:
+        scores = by_split.get(split, {})
+        for metric in (m for m in task.metrics if m in scores):
+            yield split, metric, epochs.points(scores[metric])

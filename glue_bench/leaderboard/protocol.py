@@ -9,11 +9,6 @@ from glue_bench.benchmark.tasks import COLUMNS, TASKS, TRAINABLE
 
 Part = tuple[tuple[str, str, str], ...]
 
-RATE_RULE = (
-    "Rate chosen per arm and task by the best mean over seeds on the same validation set; ties take the "
-    "lower rate, and a rate with fewer finished seeds than another is passed over."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
@@ -98,25 +93,24 @@ LEADING = ("average_official", "average_nine_columns")
 """Those beside the tasks' own columns; `leaderboard.averages` has all."""
 
 
-def chosen_rates(scores: pd.DataFrame) -> pd.DataFrame:
+def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """The learning rate reported for each arm and task: arm, task, learning_rate.
 
-    The rate with the best mean over seeds of the task's main metric (the mean over its scored splits).
-    Only the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an
-    undefined score loses to any other; ties take the lower rate.
+    `runs` has these and seed and `value`. The rate with the best statistic ("mean" or "median") over seeds wins. Only
+    the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value loses
+    to any other; ties take the lower rate.
     """
-    return best_rates(main_scores(scores))
-
-
-def best_rates(scores: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
-    """As `chosen_rates`, by a statistic over seeds ("mean" or "median") of each run's mean over all rows given."""
-    runs = ["arm", "task", "learning_rate", "seed"]
-    values = aggregate(scores, runs)["mean"].rename("value").reset_index()
-    rates = aggregate(values, ["arm", "task", "learning_rate"], statistic).reset_index()
+    rates = aggregate(runs, ["arm", "task", "learning_rate"], statistic).reset_index()
     rates[statistic] = rates[statistic].round(9)  # the order of summation must not break a tie
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
     best = rates.drop_duplicates(["arm", "task"]).sort_index()
     return best[["arm", "task", "learning_rate"]].reset_index(drop=True)
+
+
+def run_means(scores: pd.DataFrame) -> pd.DataFrame:
+    """One `value` for each run (arm, task, learning_rate, seed): the mean of its scores given."""
+    runs = ["arm", "task", "learning_rate", "seed"]
+    return aggregate(scores, runs)["mean"].rename("value").reset_index()
 
 
 def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:

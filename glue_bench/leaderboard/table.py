@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.config import Protocol
 from glue_bench.leaderboard.frame import ORIGINS, Results, read_results
 from glue_bench.leaderboard.protocol import (
     AVERAGES,
@@ -13,7 +14,7 @@ from glue_bench.leaderboard.protocol import (
     aggregate,
     at_rates,
     average,
-    chosen_rates,
+    best_rates,
     main_scores,
 )
 from glue_bench.store import Store, open_store
@@ -43,7 +44,7 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     """The leaderboard of the experiment in the folder `path` (DIR/<experiment>): a row an arm.
 
     Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
-    over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
+    or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
     (finished seeds), MNLI matched and mismatched apart; `average_official` and `average_nine_columns`,
     each with its `_std`. Missing values are NaN. Rows are grouped by origin and ranked only within one:
     by `average_nine_columns` where every arm of the origin has it, else they keep the plan's order.
@@ -54,7 +55,7 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     return make_board(open_store(path)).table
 
 
-def steps_frame(store: Store) -> pd.DataFrame:
+def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:
     """GLUE against pretraining steps: the leaderboard's columns after `steps`, a row an arm and fine-tuned checkpoint.
 
     Empty where only one checkpoint is fine-tuned. Raises as `leaderboard`.
@@ -62,15 +63,18 @@ def steps_frame(store: Store) -> pd.DataFrame:
     all_steps = read_results(store).all_steps
     if len(all_steps) < 2:
         return pd.DataFrame()
-    tables = [make_board(store, steps).table.assign(steps=steps) for steps in all_steps]
+    tables = [make_board(store, steps, protocol).table.assign(steps=steps) for steps in all_steps]
     frame = pd.concat(tables, ignore_index=True)
     return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
 
 
-def make_board(store: Store, steps: int | None = None) -> Board:
-    """The leaderboard of a store after `steps` of pretraining (the last), with the counts that its notes need."""
-    results = read_results(store, steps)
-    rates = chosen_rates(results.scores)
+def make_board(store: Store, steps: int | None = None, protocol: Protocol | None = None) -> Board:
+    """The leaderboard of a store after `steps` of pretraining (the last), with the counts that its notes need.
+
+    `protocol` takes the place of the experiment's own.
+    """
+    results = read_results(store, steps, protocol)
+    rates = best_rates(results.choosing, results.protocol.rate_statistic)
     tasks = set(results.cells["task"])
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
     planned = results.cells.groupby(["arm", "task"], sort=False)["seed"].nunique().to_dict()
@@ -88,22 +92,22 @@ def make_board(store: Store, steps: int | None = None) -> Board:
 
 def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
     arms = results.cells[["origin", "arm", "variant"]].drop_duplicates("arm")
-    table = arms.set_index("arm", drop=False)
+    table, statistic = arms.set_index("arm", drop=False), results.protocol.seeds
     for column in columns:
-        mine = _column(scores, column).reindex(table.index)
+        mine = _column(scores, column, statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
-        table = table.assign(**{column: mine["mean"], f"{column}_std": mine["std"], f"{column}_n": counts})
+        table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
     for name in LEADING:
-        mine = average(scores, AVERAGES[name]).reindex(table.index)
-        table = table.assign(**{name: mine["mean"], f"{name}_std": mine["std"]})
+        mine = average(scores, AVERAGES[name], statistic).reindex(table.index)
+        table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
     return _ordered(table)
 
 
-def _column(scores: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Mean, std and n of one leaderboard column, indexed by arm."""
+def _column(scores: pd.DataFrame, column: str, statistic: str) -> pd.DataFrame:
+    """The statistic over seeds, std and n of one leaderboard column, indexed by arm."""
     task, split = COLUMNS[column]
     mine = main_scores(scores[(scores["task"] == task) & (scores["split"] == split)])
-    return aggregate(mine, ["arm"])
+    return aggregate(mine, ["arm"], statistic)
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:

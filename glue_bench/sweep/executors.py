@@ -39,7 +39,7 @@ class InlineExecutor:
         if cell.arm.name in self.without_start:
             return self.without_start[cell.arm.name]
         try:
-            tokens = self.workspace.tokens(cell.arm, cell.task, cell.hyperparameters.max_length)
-            return finetune(cell, self.workspace.start(cell.arm, cell.steps), tokens)
+            keep_in = self.workspace.encoder_folder(cell) if planned.is_source else None
+            return finetune(cell, self.workspace.cell_start(cell), self.workspace.tokens(cell), keep_in)
         except Exception as error:
             return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())

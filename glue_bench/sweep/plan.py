@@ -1,9 +1,7 @@
 """From an experiment to cells with ids, everything checked before any compute is spent."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from glue_bench.config import Cell, Experiment
@@ -16,16 +14,22 @@ from glue_bench.training.workspace import Workspace, check_cell, check_pretraini
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell and its id: a readable slug and a hash of everything that can change the outcome."""
+    """A cell and its id: a readable slug and a hash of everything that can change the outcome.
+
+    `mnli` is the id of the MNLI cell that it starts from; `is_source` says that others start from it.
+    """
 
     id: str
     cell: Cell
     origin: str
+    mnli: str | None = None
+    is_source: bool = False
 
     @property
     def summary(self) -> dict[str, Any]:
         """The cell as plan.json lists it."""
-        return {"cell_id": self.id, "origin": self.origin, **self.cell.key}
+        start = {"from_mnli": self.mnli} if self.mnli else {}
+        return {"cell_id": self.id, "origin": self.origin, **self.cell.key, **start}
 
 
 def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell]:
@@ -44,7 +48,9 @@ def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell
         check_order(workspace.initial(arm), arm.name, arm.checkpoint)
     if experiment.pretraining:
         check_pretraining(experiment, workspace)
-    return [_planned(cell, workspace) for cell in experiment.cells()]
+    cells = [_planned(cell, workspace) for cell in experiment.cells()]
+    sources = {planned.mnli for planned in cells}
+    return [replace(planned, is_source=planned.id in sources) for planned in cells]
 
 
 def _check_tasks(experiment: Experiment, workspace: Workspace) -> None:
@@ -59,12 +65,29 @@ def _check_tasks(experiment: Experiment, workspace: Workspace) -> None:
 
 def _planned(cell: Cell, workspace: Workspace) -> PlannedCell:
     check_cell(cell, workspace)
-    identity = json.dumps(workspace.identity(cell), sort_keys=True)
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    source = workspace.experiment.mnli_cell(cell)
+    mnli = None if source is None else _cell_id(source, workspace)
+    return PlannedCell(_cell_id(cell, workspace), cell, workspace.origin(cell.arm), mnli)
+
+
+def _cell_id(cell: Cell, workspace: Workspace) -> str:
     rate = f"{cell.hyperparameters.learning_rate:g}"
     steps = "" if cell.steps is None else f"-step{cell.steps}"
-    slug = f"{cell.arm.name}-{cell.task}-lr{rate}-s{cell.seed}{steps}-{digest}"
-    return PlannedCell(slug, cell, workspace.origin(cell.arm))
+    return f"{cell.arm.name}-{cell.task}-lr{rate}-s{cell.seed}{steps}-{workspace.digest(cell)}"
+
+
+def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], workspace: Workspace) -> list[PlannedCell]:
+    """The cells to run, each after the MNLI cell that it starts from.
+
+    Of `cells`, those are added that have to run, perhaps again, because their encoder is needed and is not there.
+    """
+    needed = {planned.mnli for planned in waiting} - {None}
+    sources = [
+        planned for planned in cells if planned.id in needed and not workspace.encoder_folder(planned.cell).is_dir()
+    ]
+    first = {planned.id for planned in sources}
+    rest = [planned for planned in waiting if planned.id not in first]
+    return [*sources, *sorted(rest, key=lambda planned: planned.mnli is not None)]
 
 
 def select(cells: Sequence[PlannedCell], only: Iterable[str]) -> list[PlannedCell]:

@@ -1,6 +1,7 @@
 """Plan the cells, skip those with a record, run the rest, store each as soon as it is finished."""
 
 import gc
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from glue_bench.model.plugins import plugin_digest
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure, InlineExecutor
-from glue_bench.sweep.plan import PlannedCell, plan_cells, select
+from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.progress import make_progress
 from glue_bench.training.budget import budget
@@ -63,11 +64,12 @@ def sweep(
     workspace = Workspace(experiment, store.folder / "checkpoints")
     cells = plan_cells(experiment, workspace)
     chosen = select(cells, only)
-    waiting = [planned for planned in chosen if not store.has_record(planned.id)]
+    unfinished = [planned for planned in chosen if not store.has_record(planned.id)]
+    waiting = in_order(unfinished, cells, workspace)
     summary = Summary(
         store.folder,
         planned=len(chosen),
-        skipped=len(chosen) - len(waiting),
+        skipped=len(chosen) - len(unfinished),
         waiting=tuple(planned.id for planned in waiting),
         pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
         is_main=accelerator().is_main_process,
@@ -82,12 +84,13 @@ def sweep(
         failed = pretrain_arms(waiting, workspace, store, console)
     except KeyboardInterrupt:
         return replace(summary, interrupted=True)
-    return summary if not summary.is_main else _run(summary, waiting, failed, workspace, store, console)
+    return summary if not summary.is_main else _run(summary, waiting, cells, failed, workspace, store, console)
 
 
 def _run(
     summary: Summary,
     cells: list[PlannedCell],
+    all_cells: list[PlannedCell],
     without_start: dict[str, Failure],
     workspace: Workspace,
     store: Store,
@@ -109,7 +112,16 @@ def _run(
                     finished += 1
         except KeyboardInterrupt:
             interrupted = True
+    _drop_encoders(all_cells, workspace, store)
     return replace(summary, finished=finished, failed=failed, interrupted=interrupted)
+
+
+def _drop_encoders(cells: list[PlannedCell], workspace: Workspace, store: Store) -> None:
+    """Encoders of MNLI cells take the most room of all that a sweep leaves; none is kept that no cell waits for."""
+    needed = {planned.mnli for planned in cells if not store.has_record(planned.id)}
+    for planned in cells:
+        if planned.is_source and planned.id not in needed:
+            shutil.rmtree(workspace.encoder_folder(planned.cell), ignore_errors=True)
 
 
 def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
@@ -141,7 +153,7 @@ def _store(planned: PlannedCell, result: Outcome | Failure, workspace: Workspace
         if isinstance(result, Failure):
             failure = {"error": result.error, "traceback": result.traceback, "environment": environment()}
             store.write_failure(planned.id, planned.summary | failure)
-        else:
+        elif not store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
             store.write_record(_record(planned, result, workspace), result.predictions)
     except OSError as error:
         raise UserError(
@@ -165,7 +177,8 @@ def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dic
         "options": cell.arm.options,
         "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
-        "hyperparameters": cell.hyperparameters.model_dump(),
+        "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
+        **({"from_mnli": planned.mnli} if planned.mnli else {}),
         **outcome.record,
         "graft_is_exact": start.exact if start.origin == "grafted" else None,
         **({"variance_kept": dict(start.variance_kept)} if start.variance_kept else {}),

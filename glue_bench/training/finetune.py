@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from accelerate.utils import set_seed
 
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.config import Cell
+from glue_bench.config import HELD_OUT, Cell
+from glue_bench.files import whole_folder
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
@@ -30,10 +32,11 @@ class Outcome:
     predictions: dict[str, np.ndarray]
 
 
-def finetune(cell: Cell, start: Start, tokens: TokenisedTask) -> Outcome:
+def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | None = None) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
-    The score is the last epoch's; every epoch's scores are kept in `history`.
+    The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
+    them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it.
 
     Raises:
         NonFiniteLossError: training diverged.
@@ -42,12 +45,15 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask) -> Outcome:
     torch.set_num_threads(threads_for(start.config.hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
     history, predictions, training_seconds = _train(model, cell, tokens)
+    if keep_in:
+        with whole_folder(keep_in) as aside:
+            model.base.save_pretrained(aside)
     for name in TASKS[cell.task].test_splits:
         if name in tokens.splits:
             predictions[name] = _predict(model, tokens, name)
     record = {
         "origin": start.origin,
-        "scores": history[-1]["scores"],
+        "scores": {name: scores for name, scores in history[-1]["scores"].items() if name != HELD_OUT},
         "history": history,
         "collapsed": _collapsed(cell.task, predictions),
         "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(training_seconds, 3)},
@@ -91,10 +97,10 @@ def _for_task(config: EncoderConfig, task: str) -> EncoderConfig:
 def _train(
     model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask
 ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], float]:
-    """History, the last epoch's validation logits, and seconds spent training."""
+    """History, the last epoch's logits of all scored splits, and seconds spent training."""
     settings, split = cell.hyperparameters, tokens.splits["train"]
     steps = -(-len(split) // settings.batch_size)
-    validation = [name for name in TASKS[cell.task].validation_splits if name in tokens.splits]
+    scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
 
     def epochs(epoch: int) -> Iterator[Batch]:
         return training_batches(split, settings.batch_size, tokens.padding_id, cell.seed, epoch)
@@ -102,7 +108,7 @@ def _train(
     history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
     for epoch, loss in enumerate(train(model, epochs, steps, settings), start=1):
         seconds += time.perf_counter() - began
-        predictions = {name: _predict(model, tokens, name) for name in validation}
+        predictions = {name: _predict(model, tokens, name) for name in scored}
         history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)})
         began = time.perf_counter()
     return history, predictions, seconds

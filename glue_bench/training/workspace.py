@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.held_out import hold_out
 from glue_bench.training.loop import accelerator
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import pack
@@ -69,6 +71,26 @@ class Workspace:
             return self.initial(arm)
         return self._once(("start", arm.name, steps), lambda: self._pretrained(arm, steps))
 
+    def cell_start(self, cell: Cell) -> Start:
+        """What the cell starts from: its arm, or what its arm's MNLI cell has learnt."""
+        start, source = self.start(cell.arm, cell.steps), self.mnli_folder(cell)
+        if source is None:
+            return start
+        if not source.is_dir():
+            raise FileNotFoundError(f"the MNLI run that it starts from has left no encoder in '{source}'")
+        tuned = graft(read_checkpoint(str(source)), cell.arm.variant, cell.arm.options)
+        return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
+
+    def mnli_folder(self, cell: Cell) -> Path | None:
+        """Where the encoder of the MNLI cell is that the cell starts from; None if it starts from its arm."""
+        source = self.experiment.mnli_cell(cell)
+        return None if source is None else self.encoder_folder(source)
+
+    def encoder_folder(self, cell: Cell) -> Path:
+        """Where a cell keeps what its encoder has learnt, if others start from it."""
+        assert self.folder is not None, "cells that start from others need a folder"
+        return self.folder / f"{cell.arm.name}-{cell.task}-s{cell.seed}-{self.digest(cell)}"
+
     def origin(self, arm: Arm) -> str:
         """How the arm's weights came to be, once it is pretrained."""
         origin = self.initial(arm).origin
@@ -104,14 +126,17 @@ class Workspace:
             **_plugin(arm),
         }
 
-    def tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
-        """A task under the arm's tokenizer."""
-        tokenizer = self.tokenizer(arm)
-        key = ("tokens", tokenizer_digest(tokenizer), task, max_length)
-        return self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
+    def tokens(self, cell: Cell) -> TokenisedTask:
+        """The cell's task under its arm's tokenizer, with a slice of train held out where it wants one."""
+        length, share = cell.hyperparameters.max_length, cell.hyperparameters.held_out_share
+        tokenizer = self.tokenizer(cell.arm)
+        key = (tokenizer_digest(tokenizer), cell.task, length)
+        whole = self._once(("tokens", *key), lambda: tokenise(self.data(cell.task), tokenizer, length))
+        return self._once(("held out", *key, share), lambda: hold_out(whole, share)) if share else whole
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """Everything that can change the cell's outcome: what its id is a hash of."""
+        source = self.experiment.mnli_cell(cell)
         return {
             "arm": cell.arm.name,
             "variant": cell.arm.variant,
@@ -120,10 +145,15 @@ class Workspace:
             "tokenizer": tokenizer_digest(self.tokenizer(cell.arm)),
             "task": cell.task,
             "data": self.data(cell.task).digest,
-            "hyperparameters": cell.hyperparameters.model_dump(),
+            "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
             "seed": cell.seed,
+            **({"from_mnli": self.digest(source)} if source else {}),
             **_plugin(cell.arm),
         }
+
+    def digest(self, cell: Cell) -> str:
+        """A hash of the cell's identity."""
+        return self._digest(self.identity(cell))
 
     def start_digest(self, arm: Arm, steps: int | None = None) -> str:
         """What the arm starts from: its pretraining, the checkpoint's files, or the shape of fresh weights."""
@@ -201,7 +231,7 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
     Raises:
         UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
     """
-    _check_splits(cell.task, workspace)
+    _check_splits(cell, workspace)
     _check_vocabulary(cell.arm, workspace)
     positions = workspace.initial(cell.arm).config.max_position_embeddings
     if cell.hyperparameters.max_length > positions:
@@ -253,10 +283,12 @@ def _check_vocabulary(arm: Arm, workspace: Workspace) -> None:
         )
 
 
-def _check_splits(task: str, workspace: Workspace) -> None:
-    splits = workspace.data(task).splits
+def _check_splits(cell: Cell, workspace: Workspace) -> None:
+    task, splits = cell.task, workspace.data(cell.task).splits
     if "train" not in splits or not any(name.startswith("validation") for name in splits):
         raise UserError(
             f"task '{task}' has no train or no validation split in '{workspace.experiment.data}'; "
             "complete the data or leave the task out of `tasks`"
         )
+    if cell.hyperparameters.held_out_share and len(splits["train"]) < 2:
+        raise UserError(f"task '{task}': the train split has one row, of which nothing can be held out")

@@ -132,9 +132,11 @@ def test_undefined_scores_are_called_out(bench):
 
 def test_the_rate_rule_is_declared_only_where_there_was_a_choice(bench):
     bench.finish("rte", 1, rate=2e-5)
-    assert "Rate chosen" not in render(bench.plan())
+    assert "Protocol: mean over seeds; after the last epoch; one learning rate." in render(bench.plan())
     bench.finish("rte", 1, rate=3e-5)
-    assert "Rate chosen per arm and task by the best mean" in render(bench.plan())
+    assert "for each arm and task the learning rate of the best mean, chosen on the validation set" in render(
+        bench.plan()
+    )
 
 
 def test_left_out_records_are_counted(bench):

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from glue_bench.leaderboard.frame import scores_frame
-from glue_bench.leaderboard.protocol import AVERAGES, at_rates, average, chosen_rates
+from glue_bench.leaderboard.frame import read_results
+from glue_bench.leaderboard.protocol import AVERAGES, at_rates, average, best_rates
 from glue_bench.leaderboard.table import leaderboard
 
 TUPE_TABLE_1_BERT_A = {
@@ -31,7 +31,7 @@ RUN_GLUE = {
 
 def chosen(bench):
     """Learning rate by (arm, task)."""
-    rates = chosen_rates(scores_frame(bench.store))
+    rates = best_rates(read_results(bench.store).choosing)
     return {(arm, task): rate for arm, task, rate in rates.itertuples(index=False)}
 
 
@@ -135,8 +135,8 @@ def test_averages_are_computed_at_the_chosen_rates(bench):
         bench.finish(task, 1, 0.5, rate=2e-5)
         bench.finish(task, 1, 0.6, rate=3e-5)
     bench.plan()
-    scores = scores_frame(bench.store)
-    best = at_rates(scores, chosen_rates(scores))
+    results = read_results(bench.store)
+    best = at_rates(results.scores, best_rates(results.choosing))
     assert average(best, AVERAGES["average_official"]).loc["add", "mean"] == pytest.approx(60)
 
 

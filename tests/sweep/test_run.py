@@ -34,11 +34,11 @@ def failing(monkeypatch):
     finetune, started = executors.finetune, []
 
     def switch(errors: dict[str, BaseException]) -> list[str]:
-        def perhaps(cell, start, tokens):
+        def perhaps(cell, start, tokens, keep_in=None):
             started.append(f"{cell.arm.name} {cell.task}")
             if cell.arm.name in errors:
                 raise errors[cell.arm.name]
-            return finetune(cell, start, tokens)
+            return finetune(cell, start, tokens, keep_in)
 
         monkeypatch.setattr(executors, "finetune", perhaps)
         return started

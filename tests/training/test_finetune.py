@@ -29,7 +29,7 @@ class Bench:
 
     def run(self, *which) -> Outcome:
         cell = self.cell(*which)
-        tokens = self.workspace.tokens(cell.arm, cell.task, cell.hyperparameters.max_length)
+        tokens = self.workspace.tokens(cell)
         return finetune(cell, self.workspace.start(cell.arm), tokens)
 
     def classifier(self, arm="add", task="cola", seed=1):
@@ -88,7 +88,7 @@ def test_the_score_is_the_last_epochs_and_that_of_the_stored_predictions(bench, 
 def test_sizes_and_seconds_are_recorded(bench):
     cell = bench.cell()
     record = bench.run().record
-    tokens = bench.workspace.tokens(cell.arm, "cola", 32).splits["train"]
+    tokens = bench.workspace.tokens(cell).splits["train"]
     assert record["tokens"] == {"training": 2 * int(tokens.lengths.sum())}
     assert record["parameters"] == sum(parameter.numel() for parameter in bench.classifier().parameters())
     assert 0 < record["seconds"]["training"] <= record["seconds"]["total"]

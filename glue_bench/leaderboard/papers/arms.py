@@ -99,6 +99,9 @@ def _data(published: Published, results: Results) -> list[str]:
         yours = ["demo data"]
     else:
         yours = [f"partial data: {', '.join(TASKS[task].title for task in partial)}"] if partial else []
+    tuned = tasks_of(published, results.from_mnli)
+    yours += [f"{', '.join(TASKS[task].title for task in tuned)} from MNLI"] if tuned else []
+    yours += [f"{results.held_out_share:.3g} of train held out"] if results.held_out_share else []
     return yours + (["dev for test set"] if published.split == "test" else [])
 
 

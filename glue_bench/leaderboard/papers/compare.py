@@ -11,7 +11,7 @@ from glue_bench.leaderboard.frame import Results, read_results
 from glue_bench.leaderboard.interval import t_interval
 from glue_bench.leaderboard.papers.arms import OurArm, differences, read_arms, short
 from glue_bench.leaderboard.papers.published import AVERAGE, Published, Row
-from glue_bench.leaderboard.protocol import Average, aggregate, at_rates, average, best_rates, part_values
+from glue_bench.leaderboard.protocol import Average, aggregate, at_rates, average, best_rates, part_values, run_means
 from glue_bench.store import Store
 
 CELL_COLUMNS = (
@@ -60,10 +60,10 @@ def compare(published: Published, store: Store | None = None) -> Comparison:
     if store is None:
         alone = [cell for row in published.rows for cell in _without_arm(row, "")]
         return Comparison(published=published, cells=_frame(alone))
-    last = read_results(store)
+    last = read_results(store, protocol=published.ours)
     arms = read_arms(store, last)
     beside = {row.label: [arm for arm in arms if _row_of(arm, row, published) is row] for row in published.rows}
-    after = {share: _after(share, store, last) for share in {_share(row) for row in published.rows}}
+    after = {share: _after(share, published, store, last) for share in {_share(row) for row in published.rows}}
     ours = {share: (results, our_values(published, results)) for share, results in after.items() if results}
     placed = {arm.name for matched in beside.values() for arm in matched}
     return Comparison(
@@ -82,7 +82,7 @@ def our_values(published: Published, results: Results) -> Values:
     columns = published.single_columns
     wanted = pd.DataFrame([part[0] for part in columns.parts.values()], columns=["task", "split", "metric"])
     scores = results.scores.merge(wanted.drop_duplicates())
-    scores = at_rates(scores, best_rates(scores, published.statistic))
+    scores = at_rates(scores, best_rates(run_means(scores), published.statistic))
     return _columns(scores, columns, published.statistic) | (
         _averages(scores, published.average, published.statistic) if published.has_average else {}
     )
@@ -105,12 +105,12 @@ def _value(middles: pd.Series, means: pd.DataFrame, key: Any) -> dict[str, float
     return {"ours": float(middles.loc[key]), "low": low, "high": high, "seeds": int(n)}
 
 
-def _after(share: float, store: Store, last: Results) -> Results | None:
+def _after(share: float, published: Published, store: Store, last: Results) -> Results | None:
     """The results after that share of the pretraining steps, None if no such checkpoint was fine-tuned."""
     if share == 1.0:
         return last
     steps = round(share * last.all_steps[-1]) if last.all_steps else 0
-    return read_results(store, steps) if steps in last.all_steps else None
+    return read_results(store, steps, published.ours) if steps in last.all_steps else None
 
 
 def _row_of(arm: OurArm, row: Row, published: Published) -> Row | None:

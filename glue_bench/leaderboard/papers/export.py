@@ -11,16 +11,19 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import unknown
 from glue_bench.leaderboard.export import BANNER, FORMATS, METRIC_INITIALS, PARTIAL, frame_csv
+from glue_bench.leaderboard.frame import Results
 from glue_bench.leaderboard.interval import LEVEL
 from glue_bench.leaderboard.markdown import MISSING, aligned, number
 from glue_bench.leaderboard.papers import TABLES
 from glue_bench.leaderboard.papers.arms import is_demo, short, tasks_of
 from glue_bench.leaderboard.papers.compare import Comparison, compare
 from glue_bench.leaderboard.papers.published import AVERAGE, Published
+from glue_bench.leaderboard.rules import protocol_notes
 from glue_bench.store import open_store
 
 TEXT_COLUMNS = ("Model", "Row")
 UNLIKE = "Not like for like"
+RATE = "Our rates compete by the metrics of this table."
 _NAMES = {place: column for column, place in COLUMNS.items()}
 
 
@@ -101,15 +104,15 @@ def make_notes(comparison: Comparison) -> list[str]:
     notes = [f"Source: {published.source}.", f"Published: {published.split} set; {published.protocol}."]
     if published.has_average:
         notes.append(f"Average, theirs and ours: {published.average.rule}.")
-    return [*notes, *published.notes, *(_our_notes(comparison, results.experiment) if results else [])]
+    return [*notes, *published.notes, *(_our_notes(comparison, results) if results else [])]
 
 
-def _our_notes(comparison: Comparison, experiment: str) -> list[str]:
-    published, cells = comparison.published, comparison.cells
-    statistic = published.statistic
+def _our_notes(comparison: Comparison, results: Results) -> list[str]:
+    cells = comparison.cells
     notes = [
-        f"Ours: experiment `{experiment}`, validation set, last epoch, {statistic} over seeds at the rate of the best "
-        f"{statistic} of this table's metrics on the same set; the difference is ours minus theirs.",
+        f"Ours: experiment `{results.experiment}`, validation set; the difference is ours minus theirs.",
+        *protocol_notes(results),
+        *([RATE] if results.cells["learning_rate"].nunique() > 1 else []),
         f"Interval: {LEVEL:.0%}, Student's t of the mean over seeds of fine-tuning; one seed has none, nor has an "
         "average whose parts differ in their seeds. It says nothing of other seeds of pretraining.",
     ]

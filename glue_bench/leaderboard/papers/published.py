@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import Protocol
 from glue_bench.leaderboard.protocol import Average
 
 Score = tuple[str, str, str]
@@ -89,8 +90,9 @@ class Published:
 
     `file` is its CSV beside this module: columns named in COLUMNS and AVERAGE_COLUMNS hold what is printed, `steps`
     the pretraining steps, `labels` what names a row. `split` is "dev" or "test". `protocol` says how a value came
-    about, `statistic` is the one over seeds ("mean" or "median"). `convention` is that of the average: None for the
-    mean of all columns. `batch_tokens` are those of a pretraining step at full length. `counterparts` go by row.
+    about, `statistic` is the one over seeds ("mean" or "median"), `epoch` the one of each run of ours beside it.
+    `convention` is that of the average: None for the mean of all columns. `batch_tokens` are those of a pretraining
+    step at full length. `counterparts` go by row.
     """
 
     title: str
@@ -99,7 +101,8 @@ class Published:
     split: str
     protocol: str
     labels: tuple[str, ...] = ("model",)
-    statistic: str = "mean"
+    statistic: Literal["mean", "median"] = "mean"
+    epoch: Literal["last", "best"] = "last"
     seeds: int | None = None
     rates: int | None = None
     batch_tokens: int | None = None
@@ -121,6 +124,12 @@ class Published:
     def rows(self) -> tuple[Row, ...]:
         """The printed rows in the paper's order."""
         return tuple(self._row(line) for line in self._lines)
+
+    @property
+    def ours(self) -> Protocol:
+        """How our numbers are made beside it: as the paper made its own, chosen on the dev set that is reported."""
+        rate: Literal["best-mean", "best-median"] = "best-median" if self.statistic == "median" else "best-mean"
+        return Protocol(rate=rate, seeds=self.statistic, epoch=self.epoch)
 
     @property
     def has_average(self) -> bool:

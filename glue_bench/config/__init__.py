@@ -1,0 +1,26 @@
+"""The experiment file: YAML to frozen, validated values, and those to cells."""
+
+from glue_bench.config.experiment import Cell, Experiment, Hyperparameters
+from glue_bench.config.parse import load_experiment, parse_experiment, with_sources
+from glue_bench.config.pretraining import Pretraining
+from glue_bench.config.protocol import HELD_OUT, Protocol, changed_protocol
+from glue_bench.config.sections import SCRATCH, Arm, Finetuning, ScratchEncoder, Section, TaskSettings
+
+__all__ = [
+    "HELD_OUT",
+    "SCRATCH",
+    "Arm",
+    "Cell",
+    "Experiment",
+    "Finetuning",
+    "Hyperparameters",
+    "Pretraining",
+    "Protocol",
+    "ScratchEncoder",
+    "Section",
+    "TaskSettings",
+    "changed_protocol",
+    "load_experiment",
+    "parse_experiment",
+    "with_sources",
+]

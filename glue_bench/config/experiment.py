@@ -1,0 +1,179 @@
+"""An experiment: arms, tasks, rates and seeds, and the cells that they make."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.config.pretraining import Pretraining
+from glue_bench.config.protocol import HELD_OUT, Protocol
+from glue_bench.config.sections import (
+    SCRATCH,
+    Arm,
+    Finetuning,
+    Name,
+    ScratchEncoder,
+    Section,
+    Seed,
+    distinct,
+    known_task,
+)
+
+
+class Hyperparameters(Section):
+    """What one cell is trained with: every value settled."""
+
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    max_length: int
+    warmup_ratio: float
+    weight_decay: float
+    adam_epsilon: float
+    clip_norm: float
+    held_out_share: float | None = None
+
+
+class Cell(Section):
+    """One fine-tuning run = arm x task x learning rate x seed, after `steps` of pretraining where there is one.
+
+    With `mnli_rate` it starts from what the arm's MNLI cell of the same seed and that rate has learnt.
+    """
+
+    arm: Arm
+    task: str
+    hyperparameters: Hyperparameters
+    seed: int
+    steps: int | None = None
+    mnli_rate: float | None = None
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The cell as records name it."""
+        pretrained = {} if self.steps is None else {"steps": self.steps}
+        return {
+            "arm": self.arm.name,
+            "variant": self.arm.variant,
+            "task": self.task,
+            "learning_rate": self.hyperparameters.learning_rate,
+            "seed": self.seed,
+            **pretrained,
+        }
+
+
+class Experiment(Section):
+    """One experiment file. `plugins` are Python files with variants, relative to the current directory."""
+
+    name: Name
+    data: str
+    arms: list[Arm] = Field(min_length=1)
+    tasks: Annotated[list[str], AfterValidator(distinct)] = Field(list(TRAINABLE), min_length=1)
+    seeds: Annotated[list[Seed], AfterValidator(distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
+    plugins: list[str] = Field([])
+    scratch: ScratchEncoder = ScratchEncoder()
+    pretraining: Pretraining | None = None
+    finetuning: Finetuning = Finetuning()
+    protocol: Protocol = Protocol()
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, tasks: list[str]) -> list[str]:
+        return [known_task(task) for task in tasks]
+
+    @field_validator("arms")
+    @classmethod
+    def _distinct_arms(cls, arms: list[Arm]) -> list[Arm]:
+        distinct([arm.name for arm in arms], what="names")
+        return arms
+
+    @model_validator(mode="after")
+    def _pretraining_fits(self) -> "Experiment":
+        if self.pretraining is None:
+            return self
+        for arm in self.arms:
+            if (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
+                raise ValueError(
+                    f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
+                    f"{self.pretraining.start}; all arms are pretrained alike"
+                )
+        longest = self.scratch.max_position_embeddings
+        if self.pretraining.start == SCRATCH and self.pretraining.length > longest:
+            raise ValueError(f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch")
+        return self
+
+    @model_validator(mode="after")
+    def _mnli_fits(self) -> "Experiment":
+        if not self.finetuning.from_mnli:
+            return self
+        if "mnli" not in self.tasks:
+            raise ValueError("finetuning.from_mnli needs mnli among the tasks")
+        rates, chosen = self._settled("mnli", "learning_rates"), self.finetuning.mnli_rate
+        if chosen is None and len(rates) > 1:
+            raise ValueError(
+                f"finetuning.from_mnli: mnli has the rates {rates}; say with mnli_rate which run to start from"
+            )
+        if chosen is not None and chosen not in rates:
+            raise ValueError(f"finetuning.mnli_rate {chosen:g} is none of mnli's learning rates {rates}")
+        return self
+
+    @model_validator(mode="after")
+    def _protocol_fits(self) -> "Experiment":
+        if self.protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
+            raise ValueError(
+                "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
+            )
+        several = [task for task in self.tasks if len(self._settled(task, "learning_rates")) > 1]
+        if self.protocol.rate == "fixed" and several:
+            raise ValueError(
+                f"protocol.rate: fixed needs one learning rate a task; {', '.join(several)} has several "
+                "(set finetuning.tasks.<task>.learning_rates)"
+            )
+        return self
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells, last checkpoint first and tasks outermost, so that a sweep cut short has whole columns."""
+        for steps in self._steps():
+            for task in self.tasks:
+                for rate in self._settled(task, "learning_rates"):
+                    settled = self._hyperparameters(task, rate)
+                    for seed in self.seeds:
+                        for arm in self.arms:
+                            yield Cell(
+                                arm=arm,
+                                task=task,
+                                hyperparameters=settled,
+                                seed=seed,
+                                steps=steps,
+                                mnli_rate=self._mnli_rate(task),
+                            )
+
+    def _steps(self) -> list[int] | list[None]:
+        return [None] if self.pretraining is None else self.pretraining.finetuned_steps[::-1]
+
+    def mnli_cell(self, cell: Cell) -> Cell | None:
+        """The MNLI cell that this one starts from, None if it starts from its arm."""
+        if cell.mnli_rate is None:
+            return None
+        settled = self._hyperparameters("mnli", cell.mnli_rate)
+        return cell.model_copy(update={"task": "mnli", "hyperparameters": settled, "mnli_rate": None})
+
+    def _mnli_rate(self, task: str) -> float | None:
+        if task not in self.finetuning.from_mnli:
+            return None
+        return self.finetuning.mnli_rate or self._settled("mnli", "learning_rates")[0]
+
+    def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
+        per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
+        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "held_out_share")
+        values = {key: getattr(self.finetuning, key) for key in shared}
+        return Hyperparameters(learning_rate=learning_rate, **per_task, **values)
+
+    def _settled(self, task: str, key: str) -> Any:
+        own = getattr(self.finetuning.tasks.get(task), key, None)
+        return getattr(self.finetuning, key) if own is None else own

@@ -1,0 +1,127 @@
+"""The sections of an experiment file, frozen and validated."""
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.errors import unknown
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+SCRATCH = "scratch"
+
+
+def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
+    twice = {str(value) for value in values if values.count(value) > 1}
+    if twice:
+        raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
+    return values
+
+
+LearningRates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
+
+
+class Section(BaseModel):
+    """A part of the experiment file: immutable, and no key that it does not know."""
+
+    # strict: `seeds: "1"` is a mistake, not the number 1.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ScratchEncoder(Section):
+    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
+
+    vocab_size: int = Field(8000, ge=100)
+    hidden_size: int = Field(128, gt=0)
+    num_hidden_layers: int = Field(2, gt=0)
+    num_attention_heads: int = Field(2, gt=0)
+    intermediate_size: int = Field(512, gt=0)
+    max_position_embeddings: int = Field(128, gt=0)
+    hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
+    attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
+    initializer_range: float = Field(0.02, gt=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "ScratchEncoder":
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        return self
+
+
+class Arm(Section):
+    """One line-up entry: a variant, its options, and the checkpoint it starts from.
+
+    `checkpoint` is a hub id, a folder, an official TUPE file, or `scratch`. `tokenizer` is only needed where the
+    checkpoint has none.
+    """
+
+    name: Name
+    variant: str
+    options: dict[str, Any] = {}
+    checkpoint: str = Field(min_length=1)
+    revision: str | None = None
+    tokenizer: str | None = None
+
+
+class TaskSettings(Section):
+    """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
+
+    learning_rates: LearningRates | None = None
+    epochs: int | None = Field(None, gt=0)
+    batch_size: int | None = Field(None, gt=0)
+    max_length: int | None = Field(None, ge=4)
+
+
+FROM_MNLI = ("rte", "mrpc", "stsb")
+"""What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
+
+
+class Finetuning(Section):
+    """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise.
+
+    `held_out_share` of each training set is kept out of training and scored after every epoch. Tasks of `from_mnli`
+    start from the encoder of the arm's own MNLI run with the same seed, at `mnli_rate` where MNLI has several rates.
+    """
+
+    learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
+    epochs: int = Field(10, gt=0)
+    batch_size: int = Field(32, gt=0)
+    max_length: int = Field(128, ge=4)
+    warmup_ratio: float = Field(0.06, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    adam_epsilon: float = Field(1e-6, gt=0)
+    clip_norm: float = Field(1.0, gt=0)
+    held_out_share: float | None = Field(None, gt=0, le=0.5)
+    from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
+    mnli_rate: float | None = Field(None, gt=0)
+    tasks: dict[str, TaskSettings] = {}
+
+    @field_validator("from_mnli")
+    @classmethod
+    def _may_start_from_mnli(cls, tasks: list[str]) -> list[str]:
+        for task in tasks:
+            if task not in FROM_MNLI:
+                raise ValueError(f"'{task}' cannot start from MNLI; those that can: {', '.join(FROM_MNLI)}")
+        return tasks
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
+        return {known_task(name): settings for name, settings in tasks.items()}
+
+
+def known_task(name: str) -> str:
+    if name not in TRAINABLE:
+        raise ValueError(str(unknown("task", name, TRAINABLE)))
+    return name

@@ -1,0 +1,41 @@
+"""The protocol in words: what is printed under every table."""
+
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import HELD_OUT, Protocol
+from glue_bench.leaderboard.frame import Results
+
+FROM_MNLI = "§"
+
+
+def protocol_notes(results: Results) -> list[str]:
+    """How the numbers came about, from rates, seeds and epochs; a sentence or two each."""
+    protocol = results.protocol
+    several = results.cells.groupby("task")["learning_rate"].nunique().max() > 1
+    parts = [f"{protocol.seeds} over seeds", _epoch(protocol), _rate(protocol) if several else "one learning rate"]
+    notes = [f"Protocol: {'; '.join(parts)}."]
+    if several:
+        notes.append("Rates that tie: the lower one. A rate with fewer finished seeds than another is passed over.")
+    if results.held_out_share:
+        notes.append(f"{results.held_out_share:.3g} of each train set was held out of training.")
+    if results.from_mnli:
+        notes.append(f"{FROM_MNLI} {titles(results.from_mnli)}: from the arm's own MNLI run of the same seed.")
+    return notes
+
+
+def titles(tasks: tuple[str, ...]) -> str:
+    """Tasks as tables write them."""
+    return ", ".join(TASKS[task].title for task in tasks)
+
+
+def _epoch(protocol: Protocol) -> str:
+    if protocol.epoch == "last":
+        return "after the last epoch"
+    if protocol.optimistic:
+        return "**optimistic**: each run's best epoch on the validation set that is reported"
+    return "each run's best epoch on the slice held out of train"
+
+
+def _rate(protocol: Protocol) -> str:
+    held_out = protocol.choose_on == HELD_OUT
+    where = "the slice held out of train" if held_out else "the validation set that is reported"
+    return f"for each arm and task the learning rate of the best {protocol.rate_statistic}, chosen on {where}"

@@ -1,0 +1,149 @@
+"""Cells that start from their arm's MNLI run, and held-out slices, through a whole sweep."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from glue_bench.api import run
+from glue_bench.config import parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.leaderboard.export import render
+from glue_bench.store import Store
+from glue_bench.sweep import executors, plan
+from glue_bench.training.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+FINETUNING = {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32}
+TASKS = ["rte", "mnli", "cola"]
+
+
+@pytest.fixture
+def sweep(tiny, tmp_path):
+    """Run rte from mnli, and cola, into the same folder each time; keywords are those of `finetuning`."""
+
+    def run_it(only=(), dry_run=False, results=tmp_path / "runs", tasks=TASKS, per_task=None, **finetuning):
+        settings = FINETUNING | {"from_mnli": ["rte"], "tasks": per_task or {}} | finetuning
+        experiment = tiny(arms=["add"], tasks=tasks, finetuning=settings)
+        console = Console(file=io.StringIO())
+        return run(experiment, results=results, only=only, dry_run=dry_run, console=console)
+
+    return run_it
+
+
+def records(summary) -> dict[str, dict]:
+    return {record["cell"]["task"]: record for record in Store(summary.folder).read_records()}
+
+
+def scores(summary, task) -> list[float]:
+    return [epoch["train_loss"] for epoch in records(summary)[task]["history"]]
+
+
+def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tmp_path, monkeypatch):
+    starts = {}
+    finetune = executors.finetune
+
+    def watched(cell, start, *rest):
+        starts[cell.task] = start
+        return finetune(cell, start, *rest)
+
+    monkeypatch.setattr(executors, "finetune", watched)
+    summary = sweep()
+    assert (list(starts), summary.finished) == (["mnli", "cola", "rte"], 3)
+    assert starts["cola"].weights == {}  # from scratch
+    assert "pooler.dense.weight" in starts["rte"].weights
+    assert starts["rte"].origin == starts["cola"].origin == "scratch"
+    assert records(summary)["rte"]["from_mnli"] == records(summary)["mnli"]["cell_id"]
+    assert not list((summary.folder / "checkpoints").glob("*mnli*"))  # no cell waits for it any more
+    alone = sweep(results=tmp_path / "alone", tasks=["rte"], from_mnli=[])
+    assert scores(alone, "rte") != scores(summary, "rte")
+
+
+def test_the_ids_of_other_cells_do_not_depend_on_it(sweep, tmp_path):
+    mine, alone = sweep(dry_run=True), sweep(dry_run=True, from_mnli=[], results=tmp_path / "alone")
+    ids = [{name for name in summary.waiting if "-rte-" not in name} for summary in (mine, alone)]
+    assert ids[0] == ids[1]
+    assert set(mine.waiting) != set(alone.waiting)
+
+
+def test_a_change_of_the_mnli_run_is_a_change_of_the_cells_that_start_from_it(sweep):
+    first = sweep(dry_run=True)
+    second = sweep(dry_run=True, per_task={"mnli": {"epochs": 2}})
+    changed = {name.split("-")[1] for name in set(first.waiting) - set(second.waiting)}
+    assert changed == {"mnli", "rte"}
+
+
+def test_a_chosen_cell_brings_its_mnli_run_along(sweep):
+    summary = sweep(only=["task=rte"])
+    assert set(records(summary)) == {"rte", "mnli"}
+
+
+def test_an_encoder_that_is_gone_is_made_again_and_the_record_stays(sweep):
+    sweep(only=["task=mnli"])
+    summary = sweep(only=["task=cola"])
+    for folder in (summary.folder / "checkpoints").iterdir():
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    path = next((summary.folder / "records").glob("*mnli*"))
+    before = path.read_bytes()
+    again = sweep()
+    assert (again.finished, again.failed, path.read_bytes()) == (2, {}, before)
+    assert json.loads(before)["cell_id"] in again.waiting
+
+
+def test_a_failed_mnli_run_fails_what_starts_from_it(sweep, monkeypatch):
+    finetune = executors.finetune
+
+    def failing(cell, *rest):
+        if cell.task == "mnli":
+            raise RuntimeError("gone wrong")
+        return finetune(cell, *rest)
+
+    monkeypatch.setattr(executors, "finetune", failing)
+    summary = sweep()
+    assert summary.finished == 1
+    assert {name.split("-")[1]: error for name, error in summary.failed.items()}["rte"].startswith(
+        "FileNotFoundError: the MNLI run that it starts from has left no encoder"
+    )
+
+
+def test_tables_name_the_tasks_that_start_from_mnli(sweep):
+    text = render(sweep().folder)
+    assert "RTE (accuracy) † §" in text or "RTE (accuracy) §" in text
+    assert "§ RTE: from the arm's own MNLI run of the same seed." in text
+
+
+def test_a_slice_is_held_out_scored_and_not_reported(sweep):
+    whole, parted = sweep(dry_run=True, from_mnli=[]), sweep(from_mnli=[], held_out_share=0.25, only=["task=rte"])
+    record = records(parted)["rte"]
+    assert set(record["scores"]) == {"validation"}
+    assert set(record["history"][0]["scores"]) == {"validation", "held_out"}
+    assert record["hyperparameters"]["held_out_share"] == 0.25
+    assert not set(whole.waiting) & set(parted.waiting)
+
+
+def test_less_is_trained_on_when_a_slice_is_held_out(tiny):
+    settings = FINETUNING | {"held_out_share": 0.25}
+    workspace = Workspace(parse_experiment(tiny(arms=["add"], tasks=["rte"], finetuning=settings)))
+    (planned,) = plan.plan_cells(workspace.experiment, workspace)
+    splits = workspace.tokens(planned.cell).splits
+    assert len(splits["held_out"]) == round(0.25 * len(workspace.data("rte").splits["train"]))
+    assert len(splits["held_out"]) + len(splits["train"]) == len(workspace.data("rte").splits["train"])
+
+
+@pytest.mark.parametrize(
+    ("finetuning", "tasks", "message"),
+    [
+        ({"from_mnli": ["cola"]}, TASKS, "'cola' cannot start from MNLI; those that can: rte, mrpc, stsb"),
+        ({}, ["rte"], "finetuning.from_mnli needs mnli among the tasks"),
+        ({"learning_rates": [1e-3, 2e-3]}, TASKS, "say with mnli_rate which run to start from"),
+        ({"mnli_rate": 5e-3}, TASKS, "mnli_rate 0.005 is none of mnli's learning rates"),
+    ],
+    ids=["task", "no mnli", "several rates", "another rate"],
+)
+def test_what_cannot_be_is_refused(sweep, finetuning, tasks, message):
+    with pytest.raises(UserError, match=message):
+        sweep(dry_run=True, tasks=tasks, **finetuning)
