@@ -14,6 +14,7 @@ from glue_bench.config import (
     Experiment,
     Finetuning,
     Pretraining,
+    Protocol,
     ScratchEncoder,
     TaskSettings,
     load_experiment,
@@ -40,7 +41,7 @@ def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
     experiment = load_experiment(path)
     assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch"]
     explained = "".join(blocks("yaml"))
-    for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings):
+    for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings, Protocol):
         for name, field in section.model_fields.items():
             assert re.search(rf"^ *(- )?{field.alias or name}:|\b{name}\b", explained, re.M), f"{name} is not explained"
 
