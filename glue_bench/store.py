@@ -7,7 +7,9 @@ DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its t
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
 """
 
+import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,7 +104,7 @@ class Store:
         cell_id = record["cell_id"]
         arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
         write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
-        write_atomically(self._path("records", cell_id), _dump(record))
+        write_atomically(self._path("records", cell_id), _dump({**record, "digest": record_digest(record)}))
         self._path("failures", cell_id).unlink(missing_ok=True)
 
     def write_failure(self, cell_id: str, failure: Mapping[str, Any]) -> None:
@@ -113,9 +115,25 @@ class Store:
         """All records, sorted by cell id.
 
         Raises:
-            UserError: a record is not valid JSON, lacks a key or has another schema version.
+            UserError: the first of `scan_records`' problems.
         """
-        return [_checked(_load(path), path, REQUIRED_KEYS) for path in sorted((self.folder / "records").glob("*.json"))]
+        records, problems = self.scan_records()
+        if problems:
+            raise UserError(problems[0])
+        return records
+
+    def scan_records(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The records that can be believed, sorted by cell id, and a line about each of the others.
+
+        Paths in it start in the experiment's folder. Not believed are records that are not valid JSON, lack a key, have another schema version, or were edited.
+        """
+        records, problems = [], []
+        for path in sorted((self.folder / "records").glob("*.json")):
+            try:
+                records.append(_unedited(_checked(_load(path), path, REQUIRED_KEYS), path))
+            except UserError as error:
+                problems.append(str(error).replace(f"{self.folder}{os.sep}", ""))
+        return records, problems
 
     def read_failures(self) -> list[dict[str, Any]]:
         """Failures of cells that have not been finished since, sorted by cell id."""
@@ -169,6 +187,12 @@ def open_store(folder: str | Path) -> Store:
     raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
 
 
+def record_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of a record's content, by which an edited one is told from the one that the run wrote."""
+    content = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
 def _dump(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -195,3 +219,23 @@ def _checked(record: dict[str, Any], path: Path, required: frozenset[str]) -> di
             "delete it and run again, or use the version that wrote it"
         )
     return record
+
+
+_CELL_KEYS = frozenset({"arm", "variant", "task", "learning_rate", "seed"})
+
+
+def _unedited(record: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The record, unless it is not what the run wrote. Records without a digest are held to their shape only."""
+    try:
+        whole = record["cell_id"] == path.stem and record["cell"].keys() >= _CELL_KEYS
+        whole = whole and all(_is_score(value) for by in record["scores"].values() for value in by.values())
+        whole = whole and record.get("digest") in (None, record_digest(record))
+    except (AttributeError, TypeError):
+        whole = False
+    if not whole:
+        raise UserError(f"{path}: edited since the run wrote it; delete it and run again")
+    return record
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and abs(value) < 1 + 1e-6)

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from glue_bench.errors import UserError
-from glue_bench.store import REQUIRED_KEYS, SCHEMA_VERSION, Store, open_store, write_atomically
+from glue_bench.store import REQUIRED_KEYS, SCHEMA_VERSION, Store, open_store, record_digest, write_atomically
 
 LOGITS = {"validation": np.arange(6, dtype=np.float32).reshape(3, 2), "test": np.zeros((2, 2), np.float32)}
 
 
 def record(cell_id="a-cola-lr2e-05-s1-0", **changes):
-    return dict.fromkeys(REQUIRED_KEYS, 0) | {"schema_version": SCHEMA_VERSION, "cell_id": cell_id} | changes
+    cell = {"arm": "add", "variant": "add", "task": "cola", "learning_rate": 2e-5, "seed": 1}
+    whole = {"schema_version": SCHEMA_VERSION, "cell_id": cell_id, "cell": cell, "scores": {}}
+    return dict.fromkeys(REQUIRED_KEYS, 0) | whole | changes
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def files(store: Store) -> list[str]:
 
 def test_a_finished_cell_round_trips(store):
     store.write_record(record(), LOGITS)
-    assert store.read_records() == [record()]
+    assert store.read_records() == [record(digest=record_digest(record()))]
     stored = store.read_predictions("a-cola-lr2e-05-s1-0")
     assert set(stored) == {"validation", "test"}
     for name, logits in LOGITS.items():
@@ -172,6 +174,36 @@ def test_a_damaged_record_is_named(store, content, said):
     (store.folder / "records" / "a.json").write_bytes(content)
     with pytest.raises(UserError, match=rf"a\.json: {said}.*delete it and run again"):
         store.read_records()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"scores": {"validation": {"accuracy": 0.9}}},
+        {"scores": {"validation": {"accuracy": "0.9"}}},
+        {"scores": [1]},
+        {"cell": {"arm": "add"}},
+        {"cell_id": "b"},
+        {"seconds": 2},
+    ],
+    ids=["score", "text", "list", "cell", "id", "anything"],
+)
+def test_an_edited_record_is_named(store, edit):
+    store.write_record(record("a"), {})
+    path = store.folder / "records" / "a.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(UserError, match=r"a\.json: edited since the run wrote it"):
+        store.read_records()
+
+
+def test_the_other_records_are_read_when_one_is_damaged(store):
+    for name in ("a", "b"):
+        store.write_record(record(name), {})
+    (store.folder / "records" / "a.json").write_bytes(b"{")
+    records, problems = store.scan_records()
+    assert [found["cell_id"] for found in records] == ["b"]
+    assert len(problems) == 1
+    assert problems[0].startswith("records/a.json: not valid JSON")
 
 
 def test_a_record_of_another_schema_is_refused(store):

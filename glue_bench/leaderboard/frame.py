@@ -31,6 +31,7 @@ class Results:
     `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
     competes under the `protocol`. `partial_tasks` were run on a part of their official rows; `from_mnli` start from
     the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
+    `problems` has a line about each record that cannot be believed; its cell counts as missing.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -42,6 +43,7 @@ class Results:
     protocol: Protocol
     partial_tasks: tuple[str, ...]
     left_out: int
+    problems: tuple[str, ...] = ()
     from_mnli: tuple[str, ...] = ()
     held_out_share: float | None = None
     steps: int | None = None
@@ -72,7 +74,8 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         UserError: a record cannot be read, or names an unknown task or origin, or there is no plan
             and two records are of the same cell.
     """
-    records = {record["cell_id"]: record for record in store.read_records()}
+    read, problems = store.scan_records()
+    records = {record["cell_id"]: record for record in read}
     plan = store.read_plan() or {}
     planned = _expected(plan, records.values())
     all_steps = tuple(sorted({cell["steps"] for cell in planned if cell.get("steps") is not None}))
@@ -90,6 +93,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         partial_tasks=_partial_tasks(finished.values()),
         from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
         held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
+        problems=tuple(problems),
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,

@@ -36,7 +36,7 @@ class OurArm:
 def read_arms(store: Store, results: Results) -> list[OurArm]:
     """The arms of the plan, in its order; from their records what the plan does not say."""
     plan = store.read_plan() or {}
-    recorded = {record["cell"]["arm"]: record for record in store.read_records()}
+    recorded = {record["cell"]["arm"]: record for record in store.scan_records()[0]}
     cells = results.cells.drop_duplicates("arm")
     return [
         _our_arm(cell, plan, recorded.get(cell["arm"], {}), results)
