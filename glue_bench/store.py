@@ -125,7 +125,8 @@ class Store:
     def scan_records(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The records that can be believed, sorted by cell id, and a line about each of the others.
 
-        Paths in it start in the experiment's folder. Not believed are records that are not valid JSON, lack a key, have another schema version, or were edited.
+        Paths in it start in the experiment's folder. Not believed are records that are not valid JSON, lack a key,
+        have another schema version, or were edited.
         """
         records, problems = [], []
         for path in sorted((self.folder / "records").glob("*.json")):
