@@ -61,7 +61,7 @@ def sentence(text: str) -> str:
 def label(page: Page, section: Section) -> str:
     r"""What `\ref` finds a section's table by: its titles in lower case, so that it stays while numbers change."""
     words = re.findall(r"[a-z0-9]+", f"{page.title} {section.title}".lower())
-    return "tab:" + "-".join(words)
+    return "tab:" + ("-".join(words) or "table")
 
 
 def _section(page: Page, section: Section) -> str:

@@ -8,8 +8,9 @@ from glue_bench.leaderboard.document import Cell, Grid, Page, Section
 from glue_bench.leaderboard.markup import one_line, spans
 
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
-# An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity.
-_SPECIAL = re.compile(r"[\\`*|<>\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)")
+# An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity; number signs
+# are taken off the end of a heading.
+_SPECIAL = re.compile(r"[\\`*|<>\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
 
 
 def number(value: float, decimals: int = 2) -> str:
