@@ -34,3 +34,11 @@ Plugins = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="markdown, csv, json, latex or html. "
+        "[default: by the suffix of FILE (.md .csv .json .tex .html), else markdown, a table in a terminal]",
+    ),
+]

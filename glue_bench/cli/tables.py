@@ -5,26 +5,24 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folder, Output, app
+from glue_bench.cli.app import Folder, Format, Output, app
 from glue_bench.cli.printing import emit, print_table
 
 
 @app.command()
 def leaderboard(
     folder: Folder,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="markdown, csv or json. [default: markdown, a table in a terminal]"),
-    ] = None,
+    format: Format = None,
     output: Output = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records."""
     from glue_bench.leaderboard.export import render
+    from glue_bench.leaderboard.formats import chosen_format
 
     if output is None and format is None:
         print_leaderboard(folder)
         return
-    emit(render(folder, format or "markdown"), output)
+    emit(render(folder, chosen_format(format, output)), output)
 
 
 @app.command()
@@ -33,25 +31,25 @@ def table(
         str | None, typer.Argument(metavar="NAME", help="A published table; without one, they are listed.")
     ] = None,
     folder: Annotated[Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="markdown, csv or json. [default: markdown, a table in a terminal]"),
-    ] = None,
+    format: Format = None,
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
     from rich.console import Console
 
-    from glue_bench.leaderboard.papers.export import render
+    from glue_bench.leaderboard.formats import chosen_format
+    from glue_bench.leaderboard.papers.export import render, render_list
     from glue_bench.leaderboard.papers.terminal import show, tables
 
-    console = Console()
-    if name is None:
+    console, chosen, on_screen = Console(), chosen_format(format, output), output is None and format is None
+    if name is None and on_screen:
         print_table(tables())
-    elif output is None and format is None and console.is_terminal:
+    elif name is None:
+        emit(render_list(chosen), output)
+    elif on_screen and console.is_terminal:
         show(name, folder, console)
     else:
-        emit(render(name, folder, format or "markdown"), output)
+        emit(render(name, folder, chosen), output)
 
 
 def print_leaderboard(folder: Path) -> None:

@@ -40,7 +40,7 @@ def sentence(text: str) -> str:
     return "".join(wrap[kind](run) for kind, run in spans(text))
 
 
-def table(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
+def aligned(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
     """A Markdown table with aligned columns: the first line is the header; the columns `texts` are set to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * w if i in texts else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
@@ -53,11 +53,6 @@ def table(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def aligned(lines: Sequence[Sequence[str]], text_columns: int, text_last: bool = False) -> str:
-    """As `table`; text are the first `text_columns` and, with `text_last`, the last one."""
-    return table(lines, {*range(text_columns), *([len(lines[0]) - 1] if text_last else [])})
-
-
 def _section(section: Section) -> list[str]:
     title = [f"## {escape(section.title)}"] if section.title else []
     text = [sentence(section.text)] if section.text else []
@@ -66,7 +61,7 @@ def _section(section: Section) -> list[str]:
 
 def _grid(grid: Grid) -> str:
     header = [escape(name) for name in grid.header]
-    return table([header, *([_cell(cell) for cell in row] for row in grid.rows)], grid.texts)
+    return aligned([header, *([_cell(cell) for cell in row] for row in grid.rows)], grid.texts)
 
 
 def _cell(cell: Cell) -> str:

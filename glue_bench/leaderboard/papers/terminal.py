@@ -1,5 +1,6 @@
-"""A published table beside ours in a terminal: the lines of `export`, in as many tables as it takes to fit."""
+"""A published table beside ours in a terminal: the lines of its page, in as many tables as it takes to fit."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -7,23 +8,23 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.leaderboard.export import BANNER
-from glue_bench.leaderboard.papers import TABLES
+from glue_bench.leaderboard.page import BANNER
 from glue_bench.leaderboard.papers.arms import is_demo
 from glue_bench.leaderboard.papers.compare import Comparison
-from glue_bench.leaderboard.papers.export import TEXT_COLUMNS, UNLIKE, compare_named, grid, make_notes
+from glue_bench.leaderboard.papers.export import LISTED, compare_named, listed
+from glue_bench.leaderboard.papers.page import TEXT_COLUMNS, UNLIKE, make_notes, paper_grid
 
 COLUMN = 9
 
 
 def tables() -> Table:
     """What `glue-bench table` lists."""
-    listed = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("table", "what it is", "set", "rows", "source"):
-        listed.add_column(column, no_wrap=column not in ("what it is", "source"))
-    for name, published in TABLES.items():
-        listed.add_row(name, published.title, published.split, str(len(published.rows)), published.source)
-    return listed
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name, title in LISTED.items():
+        shown.add_column(title.lower(), no_wrap=name not in ("title", "source"))
+    for row in listed().itertuples(index=False):
+        shown.add_row(*map(str, row))
+    return shown
 
 
 def show(name: str, path: str | Path | None, console: Console) -> None:
@@ -43,7 +44,8 @@ def show(name: str, path: str | Path | None, console: Console) -> None:
 
 
 def _tables(comparison: Comparison, width: int) -> list[Table]:
-    header, lines = grid(comparison)
+    grid = paper_grid(comparison)
+    header, lines = grid.header, [[cell.text for cell in row] for row in grid.rows]
     texts = len(TEXT_COLUMNS)
     values = range(texts, len(header) - (header[-1] == UNLIKE))
     left = sum(max(len(line[column]) for line in [header, *lines]) + 1 for column in range(texts))
@@ -53,7 +55,7 @@ def _tables(comparison: Comparison, width: int) -> list[Table]:
     return [*shown, *([_unlike(lines)] if header[-1] == UNLIKE else [])]
 
 
-def _table(header: list[str], lines: list[list[str]], values: range) -> Table:
+def _table(header: Sequence[str], lines: list[list[str]], values: range) -> Table:
     """Labels and some of the values of each line; the paper's lines are bold."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in header[: len(TEXT_COLUMNS)]:
