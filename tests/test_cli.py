@@ -204,9 +204,12 @@ def test_the_leaderboard_is_recomputed_in_every_format(glue_bench, finished, tmp
     document = json.loads(glue_bench("leaderboard", finished, "--format", "json").out)
     assert [row["arm"] for row in document["rows"]] == ["add", "none"]
     file = tmp_path / "board.csv"
-    said = glue_bench("leaderboard", finished, "--format", "csv", "-o", file)
-    assert said == (0, "", "")
+    assert glue_bench("leaderboard", finished, "-o", file) == (0, "", "")
     assert file.read_text() == (finished / "leaderboard.csv").read_text()
+    assert glue_bench("leaderboard", finished, "--format", "latex", "-o", file) == (0, "", "")
+    assert file.read_text() == glue_bench("leaderboard", finished, "--format", "latex").out
+    assert "\\toprule" in file.read_text()
+    assert glue_bench("leaderboard", finished, "--format", "html").out.startswith("<!doctype html>")
 
 
 def test_bad_formats_and_files_are_refused(refused, finished, tmp_path):
