@@ -38,7 +38,7 @@ Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="markdown, csv, json, latex or html. "
-        "[default: by the suffix of FILE (.md .csv .json .tex .html), else markdown, a table in a terminal]",
+        help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
+        "else it is markdown, or a table in a terminal.",
     ),
 ]

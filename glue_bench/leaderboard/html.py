@@ -3,7 +3,7 @@
 import re
 from html import escape as _escape
 
-from glue_bench.leaderboard.document import Cell, Grid, Page, Section
+from glue_bench.leaderboard.document import Cell, Grid, Page, Section, long_columns
 from glue_bench.leaderboard.markup import convert, one_line
 
 _LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
@@ -22,12 +22,15 @@ table { border-collapse: collapse; border-bottom: 2px solid var(--text); font-va
 caption { text-align: left; padding-bottom: 0.5rem; }
 caption > * { position: sticky; left: 0; width: fit-content; max-width: min(calc(100vw - 3rem), 45rem); margin: 0; }
 caption > p, .notes { color: var(--quiet); }
-th, td { padding: 0.25rem 0.75rem; text-align: left; vertical-align: baseline; border-top: 1px solid var(--line); }
+.unseen { position: absolute; clip-path: inset(50%); }
+th, td { padding: 0.25rem 0.75rem; text-align: left; vertical-align: baseline; white-space: nowrap;
+  border-top: 1px solid var(--line); }
 thead th { vertical-align: bottom; border-top: 2px solid var(--text); border-bottom: 1px solid var(--text); }
 tbody th { font-weight: normal; }
-.number { text-align: right; white-space: nowrap; }
+tr > :first-child { position: sticky; left: 0; background: var(--page); }
+.number { text-align: right; }
 thead .number { white-space: normal; }
-tbody tr:hover { background: color-mix(in srgb, var(--text) 8%, transparent); }
+.long { white-space: normal; min-width: 20rem; }
 .notes li { max-width: 60rem; }
 .notes code { color: var(--text); }
 """
@@ -72,39 +75,46 @@ def _section(page: Page, section: Section) -> list[str]:
     about = [*title, *([f"<p>{sentence(section.text)}</p>"] if section.text else [])]
     if section.grid is None:
         return ["<section>", *about, "</section>"]
-    return _grid(section.grid, about or [f"<p>{escape(page.title)}</p>"], escape(section.title or page.title))
+    return _grid(
+        section.grid, about or [f'<p class="unseen">{escape(page.title)}</p>'], escape(section.title or page.title)
+    )
 
 
 def _grid(grid: Grid, caption: list[str], name: str) -> list[str]:
     """A table that scrolls sideways, by keyboard too: hence the tab stop, which needs a name."""
-    header = "".join(f'<th scope="col"{_side(grid, i)}>{escape(text)}</th>' for i, text in enumerate(grid.header))
+    styles = _styles(grid)
+    cells = (f'<th scope="col"{style}>{escape(text)}</th>' for text, style in zip(grid.header, styles, strict=True))
     return [
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0">',
         "<table>",
         f"<caption>{''.join(caption)}</caption>",
-        f"<thead>\n<tr>{header}</tr>\n</thead>",
+        f"<thead>\n<tr>{''.join(cells)}</tr>\n</thead>",
         "<tbody>",
-        *(_row(grid, row) for row in grid.rows),
+        *(_row(row, styles) for row in grid.rows),
         "</tbody>",
         "</table>",
         "</div>",
     ]
 
 
-def _row(grid: Grid, row: tuple[Cell, ...]) -> str:
+def _styles(grid: Grid) -> list[str]:
+    """The class of each column's cells, as an attribute."""
+    long = long_columns(grid)
+    names = ["long" if i in long else "" if i in grid.texts else "number" for i in range(len(grid.header))]
+    return [f' class="{name}"' if name else "" for name in names]
+
+
+def _row(row: tuple[Cell, ...], styles: list[str]) -> str:
     """The first text names the row: further lines of a model leave its column empty."""
     name = next((i for i, cell in enumerate(row) if cell.text), 0)
-    return f"<tr>{''.join(_cell(cell, i == name, _side(grid, i)) for i, cell in enumerate(row))}</tr>"
+    cells = (_cell(cell, i == name, style) for i, (cell, style) in enumerate(zip(row, styles, strict=True)))
+    return f"<tr>{''.join(cells)}</tr>"
 
 
-def _cell(cell: Cell, names_row: bool, side: str) -> str:
+def _cell(cell: Cell, names_row: bool, style: str) -> str:
     text = escape(cell.text)
     shown = (_bold(text) if cell.bold else text) + escape(cell.marks)
-    return f'<th scope="row"{side}>{shown}</th>' if names_row else f"<td{side}>{shown}</td>"
-
-
-def _side(grid: Grid, column: int) -> str:
-    return "" if column in grid.texts else ' class="number"'
+    return f'<th scope="row"{style}>{shown}</th>' if names_row else f"<td{style}>{shown}</td>"
 
 
 def _bold(text: str) -> str:

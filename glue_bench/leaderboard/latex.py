@@ -4,10 +4,9 @@ Where a text could meet LaTeX's own syntax it is escaped: `[` and `*` too, which
 taken for an option, and `--`, which would become one dash.
 """
 
-import math
 import re
 
-from glue_bench.leaderboard.document import Cell, Grid, Page, Section
+from glue_bench.leaderboard.document import LONG, Cell, Grid, Page, Section, long_columns
 from glue_bench.leaderboard.markup import convert, one_line
 
 PACKAGES = r"% Needs \usepackage{booktabs}. Characters beyond ASCII in names are UTF-8."
@@ -29,17 +28,18 @@ COMMANDS = {
     "×": r"\ensuremath{\times}",  # noqa: RUF001
     "–": r"\textendash{}",  # noqa: RUF001
     "—": r"\textemdash{}",
-    "−": r"\ensuremath{-}",  # noqa: RUF001
+    "\N{MINUS SIGN}": r"\ensuremath{-}",
     "≤": r"\ensuremath{\leq}",
     "≥": r"\ensuremath{\geq}",
     **{special: f"\\{special}" for special in "&%$#_{}"},
 }
 _SPECIAL = re.compile("|".join(map(re.escape, COMMANDS)))
-# Characters of these sizes that fit into the 345 pt of an article's line, columns set apart by 3 pt a side.
-SIZES = {"small": 74, "footnotesize": 82, "scriptsize": 94, "tiny": math.inf}
+_MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
+# Characters that fit into the 345 pt of an article's line, columns set apart by 3 pt a side.
+SIZES = {"small": 74, "footnotesize": 81}
+WIDE = "% Wide: table* takes both columns of a page that has two; with one it may need a landscape page."
 GAP = 1.3
 BREAK = r" \\ "
-LONG = 40
 
 
 def render(page: Page) -> str:
@@ -67,24 +67,35 @@ def label(page: Page, section: Section) -> str:
 def _section(page: Page, section: Section) -> str:
     if section.grid is None:
         return "\n".join([f"\\paragraph{{{escape(section.title)}}}", sentence(section.text)])
-    columns = _columns(section.grid)
+    size = _size(section.grid)
+    environment = "table" if size else "table*"
     lines = [
-        r"\begin{table}[htbp]",
+        *([] if size else [WIDE]),
+        f"\\begin{{{environment}}}[htbp]",
         r"\centering",
         f"\\caption{{{_caption(page, section)}}}",
         f"\\label{{{label(page, section)}}}",
-        f"\\{_size(section.grid)}",
+        f"\\{size or 'scriptsize'}",
         r"\setlength{\tabcolsep}{3pt}",
-        f"\\begin{{tabular}}{{{''.join(columns)}}}",
-        r"\toprule",
-        _row([_header(name, "l" if i in section.grid.texts else "r") for i, name in enumerate(section.grid.header)]),
-        r"\midrule",
-        *(_row([_cell(cell) for cell in row]) for row in section.grid.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
+        *_tabular(section.grid),
+        f"\\end{{{environment}}}",
     ]
     return "\n".join(lines)
+
+
+def _tabular(grid: Grid) -> list[str]:
+    sides = ["l" if i in grid.texts else "r" for i in range(len(grid.header))]
+    long = long_columns(grid)
+    columns = "".join(r"p{0.3\linewidth}" if i in long else side for i, side in enumerate(sides))
+    return [
+        f"\\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _row([_header(name, side) for name, side in zip(grid.header, sides, strict=True)]),
+        r"\midrule",
+        *(_row([_cell(cell, side) for cell, side in zip(row, sides, strict=True)]) for row in grid.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
 
 
 def _caption(page: Page, section: Section) -> str:
@@ -93,17 +104,10 @@ def _caption(page: Page, section: Section) -> str:
     return " ".join([*titles, *banner, *([sentence(section.text)] if section.text else [])])
 
 
-def _columns(grid: Grid) -> list[str]:
-    """The columns' letters; long texts are broken into lines."""
-    widths = _widths(grid)
-    left = ["l" if width <= LONG else r"p{0.3\linewidth}" for width in widths]
-    return [left[i] if i in grid.texts else "r" for i in range(len(grid.header))]
-
-
 def _size(grid: Grid) -> str:
-    """The largest size of type in which the table should fit the line."""
+    """The largest size of type in which the table should fit the line; empty if none does."""
     width = sum(min(width, LONG) + GAP for width in _widths(grid))
-    return next(size for size, fits in SIZES.items() if width <= fits)
+    return next((size for size, fits in SIZES.items() if width <= fits), "")
 
 
 def _widths(grid: Grid) -> list[int]:
@@ -128,8 +132,9 @@ def _row(cells: list[str]) -> str:
     return f"{' & '.join(cells)} \\\\"
 
 
-def _cell(cell: Cell) -> str:
-    text = escape(cell.text)
+def _cell(cell: Cell, side: str) -> str:
+    """A cell; among numbers a hyphen before a digit is a minus."""
+    text = escape(_MINUS.sub("\N{MINUS SIGN}", cell.text) if side == "r" else cell.text)
     return (_bold(text) if cell.bold else text) + escape(cell.marks)
 
 

@@ -67,13 +67,13 @@ def read_latex(text: str) -> list[Read]:
     assert text.startswith("% Needs \\usepackage{booktabs}")
     body = text.partition("\n")[2]
     check_environments(body)
-    return [_latex_table(part) for part in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)]
+    return [_latex_table(part) for part in re.findall(r"\\begin\{table\*?\}(.*?)\\end\{table\*?\}", body, re.DOTALL)]
 
 
 def check_environments(text: str) -> None:
     """Every environment is closed, innermost first."""
     stack: list[str] = []
-    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
         if kind == "begin":
             stack.append(name)
         else:
@@ -107,7 +107,7 @@ def latex_text(source: str) -> str:
     """What LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
     depth, shown, last = 0, "", ""
     source = re.sub(r"\\shortstack\[[lr]\]", r"\\shortstack", source)
-    for token in _TOKEN.findall(source.replace(r"\ensuremath{-}", "−").replace(r"\char34", r"\char")):  # noqa: RUF001
+    for token in _TOKEN.findall(source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")):
         assert token not in set("&%$#_^~"), f"unescaped {token} in {source}"
         if token in "{}":
             depth += {"{": 1, "}": -1}[token]

@@ -78,9 +78,16 @@ def test_latex_makes_wide_tables_smaller_and_breaks_long_texts():
     wide = page(tuple(Cell("10.00 ± 1.00") for _ in range(9)), header=tuple(f"Task {n} (acc)" for n in range(9)))
     grid = Grid(header=("a", "b"), rows=((Cell("x" * 50), Cell("1")),))
     assert "\\small\n" in render_page(narrow, "latex")
-    assert "\\tiny\n" in render_page(wide, "latex")
+    assert r"\begin{table}" in render_page(narrow, "latex")
+    assert "\\scriptsize\n" in render_page(wide, "latex")
+    assert r"\begin{table*}" in render_page(wide, "latex")
     assert r"\shortstack[r]{Task 8 \\ (acc)}" in render_page(wide, "latex")
     assert r"{p{0.3\linewidth}r}" in render_page(Page(title="t", sections=(Section(title="s", grid=grid),)), "latex")
+
+
+def test_latex_sets_a_minus_before_numbers_and_no_other_hyphen():
+    text = render_page(page((Cell("-2-d"), Cell("-5.83 to -1.00"))), "latex")
+    assert r"-2-d & \ensuremath{-}5.83 to \ensuremath{-}1.00 \\" in text
 
 
 @pytest.mark.parametrize("broken", ["a_b", "50%", "a & b", "{", r"\textbf{a", r"\unknown", "a--b"])

@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from glue_bench.leaderboard.document import Cell
 from glue_bench.leaderboard.page import BANNER
 from glue_bench.leaderboard.papers.arms import is_demo
 from glue_bench.leaderboard.papers.compare import Comparison
@@ -45,36 +46,40 @@ def show(name: str, path: str | Path | None, console: Console) -> None:
 
 def _tables(comparison: Comparison, width: int) -> list[Table]:
     grid = paper_grid(comparison)
-    header, lines = grid.header, [[cell.text for cell in row] for row in grid.rows]
+    header, lines = grid.header, grid.rows
     texts = len(TEXT_COLUMNS)
     values = range(texts, len(header) - (header[-1] == UNLIKE))
-    left = sum(max(len(line[column]) for line in [header, *lines]) + 1 for column in range(texts))
+    left = sum(max(len(header[i]), *(len(line[i].text) for line in lines)) + 1 for i in range(texts))
     fit = max(1, (width - left) // COLUMN)
     chunks = [values[start : start + fit] for start in range(0, len(values), fit)]
     shown = [_table(header, lines, chunk) for chunk in chunks]
     return [*shown, *([_unlike(lines)] if header[-1] == UNLIKE else [])]
 
 
-def _table(header: Sequence[str], lines: list[list[str]], values: range) -> Table:
-    """Labels and some of the values of each line; the paper's lines are bold."""
+def _table(header: Sequence[str], lines: Sequence[Sequence[Cell]], values: range) -> Table:
+    """Labels and some of the values of each line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in header[: len(TEXT_COLUMNS)]:
         table.add_column(name, no_wrap=True)
     for column in values:
         table.add_column(header[column].replace(" ", "\n", 1), justify="right", min_width=COLUMN - 1)
     for line in lines:
-        cells = [*line[: len(TEXT_COLUMNS)], *(line[column].replace(" to ", "\n") for column in values)]
-        table.add_row(*cells, style="bold" if line[0] else "")
+        labels = [Text(line[0].text, style="bold"), *(Text(cell.text) for cell in line[1 : len(TEXT_COLUMNS)])]
+        table.add_row(*labels, *(_value(line[column]) for column in values))
     return table
 
 
-def _unlike(lines: list[list[str]]) -> Table:
+def _value(cell: Cell) -> Text:
+    return Text(cell.text.replace(" to ", "\n"), style="bold" if cell.bold else "")
+
+
+def _unlike(lines: Sequence[Sequence[Cell]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=UNLIKE, title_justify="left")
     for name in ("Model", "Row", ""):
         table.add_column(name)
     model = ""
     for line in lines:
-        model = line[0] or model
-        if line[-1]:
-            table.add_row(model, line[1], line[-1])
+        model = line[0].text or model
+        if line[-1].text:
+            table.add_row(model, line[1].text, line[-1].text)
     return table
