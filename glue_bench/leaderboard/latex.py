@@ -1,7 +1,7 @@
 r"""Pages as a LaTeX fragment to \input into a paper: one booktabs table a grid, no other package.
 
 Where a text could meet LaTeX's own syntax it is escaped: `[` and `*` too, which after `\\` and `\midrule` would be
-taken for an option, and `--`, which would become one dash.
+taken for an option, and repeated hyphens, apostrophes and commas, which would become one dash or quotation mark.
 """
 
 import re
@@ -21,7 +21,6 @@ COMMANDS = {
     '"': r"\char34{}",
     "[": "{[}",
     "*": "{*}",
-    "--": "-{}-",
     "†": r"\textdagger{}",
     "‡": r"\textdaggerdbl{}",
     "±": r"\ensuremath{\pm}",
@@ -34,6 +33,7 @@ COMMANDS = {
     **{special: f"\\{special}" for special in "&%$#_{}"},
 }
 _SPECIAL = re.compile("|".join(map(re.escape, COMMANDS)))
+_LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 # Characters that fit into the 345 pt of an article's line, columns set apart by 3 pt a side.
 SIZES = {"small": 74, "footnotesize": 81}
@@ -50,7 +50,7 @@ def render(page: Page) -> str:
 
 def escape(text: str) -> str:
     """Plain text as LaTeX that prints it as it is."""
-    return _SPECIAL.sub(lambda match: COMMANDS[match[0]], one_line(text))
+    return _LIGATURE.sub(r"\1{}", _SPECIAL.sub(lambda match: COMMANDS[match[0]], one_line(text)))
 
 
 def sentence(text: str) -> str:

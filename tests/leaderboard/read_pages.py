@@ -116,7 +116,7 @@ def latex_text(source: str) -> str:
             assert token in _SYMBOLS or token in _SILENT, token
             shown += _SYMBOLS.get(token, "")
         else:
-            assert "--" not in token
+            assert not re.search(r"--|''|,,", token)
             assert not set('|<>"`\n') & set(token)
             assert not re.match(r"[A-Za-z0-9]", token) or not re.fullmatch(r"\\[A-Za-z]+", last)  # swallowed by it
             shown += token

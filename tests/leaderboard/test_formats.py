@@ -13,7 +13,27 @@ from glue_bench.errors import UserError
 from glue_bench.leaderboard.document import Cell, Grid, Page, Section
 from glue_bench.leaderboard.formats import PAGES, chosen_format, render_page
 
-NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±")
+NASTY = (
+    "a_b",
+    "50%",
+    "x|y",
+    "<b>",
+    "{}",
+    "**x**",
+    "[1]",
+    "\\",
+    "&amp;",
+    "~^",
+    "# $1",
+    "a--b",
+    '"q"',
+    "`c`",
+    "† ±",
+    "a---b",
+    "''",
+    "&#38;",
+    "#",
+)
 each = pytest.mark.parametrize("format", PAGES)
 shown = st.one_of(
     st.sampled_from(NASTY),
@@ -32,6 +52,14 @@ def test_the_texts_of_cells_come_back(format, arm, header, value, bold):
     (table,) = READERS[format](render_page(made, format))
     assert table.header == ["Arm", header]
     assert table.rows == [[(arm, False), (f"{value} ‡", bold)]]
+
+
+@each
+@pytest.mark.parametrize("text", NASTY)
+def test_nasty_texts_come_back(format, text):
+    made = page((Cell(text), Cell(text, bold=True, marks=" †")), header=(text, text))
+    (table,) = READERS[format](render_page(made, format))
+    assert (table.header, table.rows) == ([text, text], [[(text, False), (f"{text} †", True)]])
 
 
 @each
