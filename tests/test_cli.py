@@ -28,10 +28,10 @@ def make_fail(monkeypatch, error: BaseException) -> None:
 
     finetune = executors.finetune
 
-    def perhaps(cell, start, tokens):
+    def perhaps(cell, start, tokens, keep_in=None):
         if cell.arm.name == "none":
             raise error
-        return finetune(cell, start, tokens)
+        return finetune(cell, start, tokens, keep_in)
 
     monkeypatch.setattr(executors, "finetune", perhaps)
 
@@ -204,9 +204,12 @@ def test_the_leaderboard_is_recomputed_in_every_format(glue_bench, finished, tmp
     document = json.loads(glue_bench("leaderboard", finished, "--format", "json").out)
     assert [row["arm"] for row in document["rows"]] == ["add", "none"]
     file = tmp_path / "board.csv"
-    said = glue_bench("leaderboard", finished, "--format", "csv", "-o", file)
-    assert said == (0, "", "")
+    assert glue_bench("leaderboard", finished, "-o", file) == (0, "", "")
     assert file.read_text() == (finished / "leaderboard.csv").read_text()
+    assert glue_bench("leaderboard", finished, "--format", "latex", "-o", file) == (0, "", "")
+    assert file.read_text() == glue_bench("leaderboard", finished, "--format", "latex").out
+    assert "\\toprule" in file.read_text()
+    assert glue_bench("leaderboard", finished, "--format", "html").out.startswith("<!doctype html>")
 
 
 def test_bad_formats_and_files_are_refused(refused, finished, tmp_path):
@@ -214,9 +217,18 @@ def test_bad_formats_and_files_are_refused(refused, finished, tmp_path):
     assert "cannot write" in refused("leaderboard", finished, "-o", tmp_path / "no" / "board.md")
 
 
-def test_a_damaged_record_is_named(refused, finished):
-    (next((finished / "records").iterdir())).write_text("{")
-    assert "not valid JSON" in refused("leaderboard", finished)
+def test_a_damaged_record_is_named_and_the_rest_is_printed(glue_bench, finished):
+    first, *others = sorted((finished / "records").iterdir())
+    first.write_text("{")
+    said = glue_bench("leaderboard", finished)
+    assert said.status == 0
+    assert f"Left out: `records/{first.name}: not valid JSON" in said.out
+    assert f"1 of {len(others) + 1} planned cells are missing" in said.out
+
+
+def test_a_protocol_can_be_tried(glue_bench, refused, finished):
+    assert "median over seeds" in glue_bench("leaderboard", finished, "--protocol", "seeds=median").out
+    assert "--protocol seeds: 'max' is not one of" in refused("leaderboard", finished, "--protocol", "seeds=max")
 
 
 # What is there

@@ -34,3 +34,11 @@ Plugins = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
+        "else it is markdown, or a table in a terminal.",
+    ),
+]

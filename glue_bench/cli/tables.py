@@ -1,30 +1,33 @@
 """Verbs that print what is known: tables from records, beside those of papers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folder, Output, app
+from glue_bench.cli.app import Folder, Format, Output, app
 from glue_bench.cli.printing import emit, print_table
 
 
 @app.command()
 def leaderboard(
     folder: Folder,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="markdown, csv or json. [default: markdown, a table in a terminal]"),
-    ] = None,
+    format: Format = None,
     output: Output = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Show it by another protocol: rate, seeds, epoch or choose_on."),
+    ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records."""
     from glue_bench.leaderboard.export import render
+    from glue_bench.leaderboard.formats import chosen_format
 
     if output is None and format is None:
-        print_leaderboard(folder)
+        print_leaderboard(folder, protocol or ())
         return
-    emit(render(folder, format or "markdown"), output)
+    emit(render(folder, chosen_format(format, output), protocol or ()), output)
 
 
 @app.command()
@@ -33,28 +36,28 @@ def table(
         str | None, typer.Argument(metavar="NAME", help="A published table; without one, they are listed.")
     ] = None,
     folder: Annotated[Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="markdown, csv or json. [default: markdown, a table in a terminal]"),
-    ] = None,
+    format: Format = None,
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
     from rich.console import Console
 
-    from glue_bench.leaderboard.papers.export import render
+    from glue_bench.leaderboard.formats import chosen_format
+    from glue_bench.leaderboard.papers.export import render, render_list
     from glue_bench.leaderboard.papers.terminal import show, tables
 
-    console = Console()
-    if name is None:
+    console, chosen, on_screen = Console(), chosen_format(format, output), output is None and format is None
+    if name is None and on_screen:
         print_table(tables())
-    elif output is None and format is None and console.is_terminal:
+    elif name is None:
+        emit(render_list(chosen), output)
+    elif on_screen and console.is_terminal:
         show(name, folder, console)
     else:
-        emit(render(name, folder, format or "markdown"), output)
+        emit(render(name, folder, chosen), output)
 
 
-def print_leaderboard(folder: Path) -> None:
+def print_leaderboard(folder: Path, protocol: Sequence[str] = ()) -> None:
     """A table fit for the terminal, or Markdown where the output goes elsewhere."""
     from rich.console import Console
 
@@ -63,6 +66,6 @@ def print_leaderboard(folder: Path) -> None:
 
     console = Console()
     if console.is_terminal:
-        show(folder, console)
+        show(folder, console, protocol)
     else:
-        typer.echo(render(folder, "markdown"), nl=False)
+        typer.echo(render(folder, "markdown", protocol), nl=False)

@@ -1,8 +1,12 @@
 """The conventions of averaging GLUE side by side, and whether the winner depends on the choice."""
 
+from typing import Any
+
 import pandas as pd
 
-from glue_bench.leaderboard.markdown import MISSING, aligned, number
+from glue_bench.leaderboard.document import Cell, Grid, Section
+from glue_bench.leaderboard.leaders import Leaders, highest
+from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.leaderboard.protocol import AVERAGES, at_rates, average
 from glue_bench.leaderboard.table import Board
 
@@ -33,14 +37,17 @@ def available(board: Board) -> list[str]:
     return [name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)]
 
 
-def to_markdown(board: Board, frame: pd.DataFrame) -> str:
-    """The means as a Markdown table, the best of each origin in bold where there is a contest."""
+def averages_section(board: Board, frame: pd.DataFrame, leaders: Leaders | None = None) -> Section:
+    """The means as a section of a page; `leaders` as in `leaderboard_page`."""
     names = available(board)
-    lines = [["Arm", "Origin", *(AVERAGES[name].short for name in names)]]
-    for _, block in frame.groupby("origin", sort=False):
-        for row in block.to_dict("records"):
-            lines.append([row["arm"], row["origin"], *(_cell(block, name, row[name]) for name in names)])
-    return aligned(lines, text_columns=2)
+    marked = highest(frame, names) | dict(leaders or {})
+    rows = [
+        (Cell(row["arm"]), Cell(row["origin"]), *(_cell(row, name, marked) for name in names))
+        for row in frame.to_dict("records")
+    ]
+    header = ("Arm", "Origin", *(AVERAGES[name].short for name in names))
+    grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1}))
+    return Section(title="Averages side by side", text=MEANING, grid=grid)
 
 
 def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
@@ -64,7 +71,5 @@ def _winners(block: pd.DataFrame, names: list[str]) -> dict[str, list[str]]:
     return winners
 
 
-def _cell(block: pd.DataFrame, name: str, mean: float) -> str:
-    shown, contest = number(mean), block[name].dropna()
-    won = len(contest) > 1 and shown == number(contest.max())
-    return f"**{shown}**" if won else shown or MISSING
+def _cell(row: dict[Any, Any], name: str, leaders: Leaders) -> Cell:
+    return Cell(number(row[name]) or MISSING, bold=row["arm"] in leaders[name])

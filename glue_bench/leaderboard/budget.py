@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from glue_bench.leaderboard.document import Cell, Grid, Page, Section
 from glue_bench.leaderboard.frame import ORIGINS
-from glue_bench.leaderboard.markdown import MISSING, aligned, number
+from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.store import Store
 
 MEGABYTE = 1_000_000
@@ -22,13 +23,13 @@ COLUMNS = {
     "validation_loss": "Held-out loss",
 }
 LOSSES = ("arm", "step", "tokens", "train_loss", "validation_loss", "seconds")
-NOTES = """\
-- Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; over
-  add: against `add` at the same sizes.
-- FLOPs a token: matrix products of a forward and a backward pass of the encoder at {length} tokens, without head.
-- Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.
-- Losses: mean cross-entropy (nats) over masked tokens; held-out: the same text and masks for every arm.
-"""
+NOTES = (
+    "Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; "
+    "over add: against `add` at the same sizes.",
+    "FLOPs a token: matrix products of a forward and a backward pass of the encoder at {length} tokens, without head.",
+    "Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.",
+    "Losses: mean cross-entropy (nats) over masked tokens; held-out: the same text and masks for every arm.",
+)
 
 
 def budget_frame(store: Store) -> pd.DataFrame:
@@ -64,15 +65,20 @@ def to_csv(budgets: pd.DataFrame) -> str:
     return budgets.to_csv(index=False, lineterminator="\n")
 
 
-def to_markdown(budgets: pd.DataFrame, experiment: str) -> str:
-    """The table as Markdown, and what its columns mean."""
-    lines = [["Arm", "Variant", "Origin", *COLUMNS.values()]]
-    for row in budgets.to_dict("records"):
-        lines.append([row["arm"], row["variant"], row["origin"], *(shown(row[name]) for name in COLUMNS)])
+def budget_page(budgets: pd.DataFrame, experiment: str) -> Page:
+    """The table, and what its columns mean."""
+    rows = [
+        (*(Cell(row[key]) for key in ("arm", "variant", "origin")), *(Cell(shown(row[name])) for name in COLUMNS))
+        for row in budgets.to_dict("records")
+    ]
+    header = ("Arm", "Variant", "Origin", *COLUMNS.values())
+    grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1, 2}))
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
     devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
-    notes = NOTES.format(length=lengths, device=devices)
-    return "\n\n".join([f"# Budgets: {experiment}", aligned(lines, text_columns=3), notes + _streams(budgets)])
+    notes = [note.format(length=lengths, device=devices) for note in NOTES]
+    return Page(
+        title=f"Budgets: {experiment}", sections=(Section(title="", grid=grid),), notes=(*notes, *_streams(budgets))
+    )
 
 
 def _row(name: str, facts: Mapping[str, Any], record: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -100,15 +106,15 @@ def _device(environment: Mapping[str, Any]) -> str | None:
     return f"{environment.get('processor')}, {threads} thread{'s' * (threads != 1)}" if device == "cpu" else device
 
 
-def _streams(budgets: pd.DataFrame) -> str:
+def _streams(budgets: pd.DataFrame) -> list[str]:
     """Whether the pretrained arms saw the same, by what each of them was really shown."""
     streams = budgets["stream"].dropna()
     if len(streams) < 2:
-        return ""
+        return []
     if streams.nunique() == 1:
         seen = streams.iloc[0][:12]
-        return f"- All {len(streams)} pretrained arms saw the same tokens, masks and order (hash {seen}).\n"
-    return "- **The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**\n"
+        return [f"All {len(streams)} pretrained arms saw the same tokens, masks and order (hash {seen})."]
+    return ["**The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**"]
 
 
 def shown(value: Any) -> str:

@@ -38,3 +38,11 @@ class Page:
     sections: tuple[Section, ...]
     banner: str = ""
     notes: tuple[str, ...] = ()
+
+
+LONG = 40
+
+
+def long_columns(grid: Grid) -> frozenset[int]:
+    """The columns of text that are better broken into lines: some cell has more than LONG characters."""
+    return frozenset(i for i in grid.texts if any(len(row[i].text) > LONG for row in grid.rows))

@@ -22,6 +22,11 @@ def protocol_notes(results: Results) -> list[str]:
     return notes
 
 
+def problem_notes(results: Results) -> list[str]:
+    """A line about each record that cannot be believed."""
+    return [f"Left out: `{problem}`." for problem in results.problems]
+
+
 def titles(tasks: tuple[str, ...]) -> str:
     """Tasks as tables write them."""
     return ", ".join(TASKS[task].title for task in tasks)

@@ -1,13 +1,14 @@
 """One experiment's leaderboard: a row an arm, grouped by origin, in full precision."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.config import Protocol
-from glue_bench.leaderboard.frame import ORIGINS, Results, read_results
+from glue_bench.config import Protocol, changed_protocol
+from glue_bench.leaderboard.frame import ORIGINS, Results, read_protocol, read_results
 from glue_bench.leaderboard.protocol import (
     AVERAGES,
     LEADING,
@@ -50,9 +51,19 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     by `average_nine_columns` where every arm of the origin has it, else they keep the plan's order.
 
     Raises:
-        UserError: there is no experiment in `path`, or one of its records cannot be read.
+        UserError: as `open_board`.
     """
-    return make_board(open_store(path)).table
+    return open_board(path).table
+
+
+def open_board(path: str | Path, changes: Iterable[str] = ()) -> Board:
+    """The leaderboard of the experiment in the folder `path`, its protocol changed by KEY=VALUE.
+
+    Raises:
+        UserError: there is no experiment in `path`, its records name an unknown task or origin, or a change is wrong.
+    """
+    store = open_store(path)
+    return make_board(store, protocol=changed_protocol(read_protocol(store.read_plan() or {}), changes))
 
 
 def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:

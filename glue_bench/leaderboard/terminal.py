@@ -1,6 +1,6 @@
-"""The leaderboard in a terminal: the numbers of `export`, in columns narrow enough for a window."""
+"""The leaderboard in a terminal: the numbers of its page, in columns narrow enough for a window."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +10,44 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.leaderboard import averages, export
+from glue_bench.leaderboard import averages, page
 from glue_bench.leaderboard.frame import ORIGINS
+from glue_bench.leaderboard.leaders import Leaders, highest
 from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.leaderboard.protocol import AVERAGES
-from glue_bench.leaderboard.table import Board, make_board
-from glue_bench.store import open_store
+from glue_bench.leaderboard.table import Board, open_board
 
 COLUMN = 9  # "MNLI-mm", "100.00 ‡" and one space fit
 _SHORT = {"average_official": "avg\nofficial", "average_nine_columns": "avg 9\ncolumns"}
 
 
-def show(path: str | Path, console: Console) -> None:
+def show(path: str | Path, console: Console, protocol: Iterable[str] = ()) -> None:
     """Print an experiment's leaderboard, a table an origin, and its notes.
 
     Raises:
-        UserError: there is no experiment in `path`, or one of its records cannot be read.
+        UserError: as `open_board`.
     """
-    board = make_board(open_store(path))
+    board = open_board(path, protocol)
     console.print(Text(f"Leaderboard: {board.results.experiment}", style="bold"))
-    if export.is_demo(board):
-        console.print(Text(export.BANNER, style="yellow"))
+    if page.is_demo(board):
+        console.print(Text(page.BANNER, style="yellow"))
     for origin in ORIGINS:
         block = board.table[board.table["origin"] == origin]
         if len(block):
-            console.print(f"\n[bold]{origin}[/bold]: {export.ORIGIN_MEANS[origin]}", highlight=False)
+            console.print(f"\n[bold]{origin}[/bold]: {page.ORIGIN_MEANS[origin]}", highlight=False)
             for table in _tables(board, block, console.width):
                 console.print(table)
     frame = averages.averages_frame(board)
     if len(frame):
         console.print(f"\n[bold]averages[/bold]: {averages.MEANING}", highlight=False)
         console.print(_averages(board, frame))
-    for note in export.make_notes(board):
+    for note in page.make_notes(board):
         console.print(Padding(Text(f"- {note}", style="dim"), (0, 0, 0, 1)))
 
 
 def _tables(board: Board, block: pd.DataFrame, width: int) -> Iterator[Table]:
     """The block in as many tables, one under the other, as it takes to fit the window."""
-    keys, values = export.arm_columns(block), [*board.columns, *board.averages]
+    keys, values = page.arm_columns(block), [*board.columns, *board.averages]
     left = sum(max(map(len, [key, *block[key]])) + 1 for key in keys)
     fit = max(1, (width - left) // COLUMN)
     for start in range(0, len(values), fit):
@@ -59,11 +59,11 @@ def _table(board: Board, block: pd.DataFrame, keys: list[str], values: list[str]
     for key in keys:
         table.add_column(key, no_wrap=True)
     for name in values:
-        header = _SHORT.get(name) or export.short_header(board, name)
+        header = _SHORT.get(name) or page.short_header(board, name)
         table.add_column(header, justify="right", no_wrap=True, min_width=COLUMN - 1)
-    best = {name: export.best(block[name]) for name in values}
+    leaders = highest(block, values)
     for row in block.to_dict("records"):
-        table.add_row(*(row[key] for key in keys), *(_cell(board, row, name, best[name]) for name in values))
+        table.add_row(*(row[key] for key in keys), *(_cell(board, row, name, leaders) for name in values))
     return table
 
 
@@ -78,8 +78,8 @@ def _averages(board: Board, frame: pd.DataFrame) -> Table:
     return table
 
 
-def _cell(board: Board, row: dict[Any, Any], name: str, best: str) -> Text:
+def _cell(board: Board, row: dict[Any, Any], name: str, leaders: Leaders) -> Text:
     """The mean, and under it the deviation."""
-    mean, deviation, marks = export.parts(board, row, name)
-    style = "bold" if best and mean == best else ""
+    mean, deviation, marks = page.parts(board, row, name)
+    style = "bold" if row["arm"] in leaders[name] else ""
     return Text.assemble((mean + marks, style), (f"\n±{deviation}" if deviation else "\n", "dim"))

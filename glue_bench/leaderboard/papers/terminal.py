@@ -1,5 +1,6 @@
-"""A published table beside ours in a terminal: the lines of `export`, in as many tables as it takes to fit."""
+"""A published table beside ours in a terminal: the lines of its page, in as many tables as it takes to fit."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -7,23 +8,24 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.leaderboard.export import BANNER
-from glue_bench.leaderboard.papers import TABLES
+from glue_bench.leaderboard.document import Cell
+from glue_bench.leaderboard.page import BANNER
 from glue_bench.leaderboard.papers.arms import is_demo
 from glue_bench.leaderboard.papers.compare import Comparison
-from glue_bench.leaderboard.papers.export import TEXT_COLUMNS, UNLIKE, compare_named, grid, make_notes
+from glue_bench.leaderboard.papers.export import LISTED, compare_named, listed
+from glue_bench.leaderboard.papers.page import TEXT_COLUMNS, UNLIKE, make_notes, paper_grid
 
 COLUMN = 9
 
 
 def tables() -> Table:
     """What `glue-bench table` lists."""
-    listed = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("table", "what it is", "set", "rows", "source"):
-        listed.add_column(column, no_wrap=column not in ("what it is", "source"))
-    for name, published in TABLES.items():
-        listed.add_row(name, published.title, published.split, str(len(published.rows)), published.source)
-    return listed
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name, title in LISTED.items():
+        shown.add_column(title.lower(), no_wrap=name not in ("title", "source"))
+    for row in listed().itertuples(index=False):
+        shown.add_row(*map(str, row))
+    return shown
 
 
 def show(name: str, path: str | Path | None, console: Console) -> None:
@@ -43,36 +45,41 @@ def show(name: str, path: str | Path | None, console: Console) -> None:
 
 
 def _tables(comparison: Comparison, width: int) -> list[Table]:
-    header, lines = grid(comparison)
+    grid = paper_grid(comparison)
+    header, lines = grid.header, grid.rows
     texts = len(TEXT_COLUMNS)
     values = range(texts, len(header) - (header[-1] == UNLIKE))
-    left = sum(max(len(line[column]) for line in [header, *lines]) + 1 for column in range(texts))
+    left = sum(max(len(header[i]), *(len(line[i].text) for line in lines)) + 1 for i in range(texts))
     fit = max(1, (width - left) // COLUMN)
     chunks = [values[start : start + fit] for start in range(0, len(values), fit)]
     shown = [_table(header, lines, chunk) for chunk in chunks]
     return [*shown, *([_unlike(lines)] if header[-1] == UNLIKE else [])]
 
 
-def _table(header: list[str], lines: list[list[str]], values: range) -> Table:
-    """Labels and some of the values of each line; the paper's lines are bold."""
+def _table(header: Sequence[str], lines: Sequence[Sequence[Cell]], values: range) -> Table:
+    """Labels and some of the values of each line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in header[: len(TEXT_COLUMNS)]:
         table.add_column(name, no_wrap=True)
     for column in values:
         table.add_column(header[column].replace(" ", "\n", 1), justify="right", min_width=COLUMN - 1)
     for line in lines:
-        cells = [*line[: len(TEXT_COLUMNS)], *(line[column].replace(" to ", "\n") for column in values)]
-        table.add_row(*cells, style="bold" if line[0] else "")
+        labels = [Text(line[0].text, style="bold"), *(Text(cell.text) for cell in line[1 : len(TEXT_COLUMNS)])]
+        table.add_row(*labels, *(_value(line[column]) for column in values))
     return table
 
 
-def _unlike(lines: list[list[str]]) -> Table:
+def _value(cell: Cell) -> Text:
+    return Text(cell.text.replace(" to ", "\n"), style="bold" if cell.bold else "")
+
+
+def _unlike(lines: Sequence[Sequence[Cell]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=UNLIKE, title_justify="left")
     for name in ("Model", "Row", ""):
         table.add_column(name)
     model = ""
     for line in lines:
-        model = line[0] or model
-        if line[-1]:
-            table.add_row(model, line[1], line[-1])
+        model = line[0].text or model
+        if line[-1].text:
+            table.add_row(model, line[1].text, line[-1].text)
     return table

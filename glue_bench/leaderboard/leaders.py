@@ -1,0 +1,27 @@
+"""Which arms lead a column."""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+import pandas as pd
+
+from glue_bench.leaderboard.markdown import number
+
+Leaders = Mapping[str, AbstractSet[str]]
+HIGHEST = "Bold is the best of a column within its block"
+
+
+def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Column -> the arms with the best mean of their origin as shown, so that a tie to two decimals is a tie.
+
+    `table` has `origin`, `arm` and the columns, a row an arm. An arm without a rival in its origin leads nothing.
+    """
+    blocks = [block.set_index("arm") for _, block in table.groupby("origin", sort=False)]
+    return {name: frozenset(arm for block in blocks for arm in _best(block[name])) for name in columns}
+
+
+def _best(means: pd.Series) -> list[str]:
+    known = means.dropna()
+    if len(known) < 2:
+        return []
+    return list(known.index[known.map(number) == number(known.max())])

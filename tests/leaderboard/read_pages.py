@@ -1,0 +1,192 @@
+"""What a rendered page says, read back by parsers that know nothing of how it was written."""
+
+import re
+from html.parser import HTMLParser
+from typing import NamedTuple
+
+Shown = tuple[str, bool]  # the text of a cell without its markup, and whether a part of it is bold
+
+
+class Read(NamedTuple):
+    """A table as read: what it is called, its header, its rows."""
+
+    title: str
+    header: list[str]
+    rows: list[list[Shown]]
+
+
+# Markdown
+
+
+def read_markdown(text: str) -> list[Read]:
+    """The tables of a Markdown page, each by the heading above it."""
+    found: list[Read] = []
+    title, inside = "", False
+    for line in text.splitlines():
+        if line.startswith("#"):
+            title = _unescape_markdown(re.sub(r"^#+ | #+$", "", line))
+        if not line.startswith("|"):
+            inside = False
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1]]
+        if not inside:
+            found.append(Read(title, [_markdown_cell(cell)[0] for cell in cells], []))
+        elif not set(line) <= set("|-: "):
+            found[-1].rows.append([_markdown_cell(cell) for cell in cells])
+        inside = True
+    for table in found:
+        assert all(len(row) == len(table.header) for row in table.rows)
+    return found
+
+
+def _markdown_cell(cell: str) -> Shown:
+    bold = re.fullmatch(r"\*\*(.+)\*\*( .*)?", cell)
+    shown = bold[1] + (bold[2] or "") if bold else cell
+    return _unescape_markdown(shown), bool(bold)
+
+
+def _unescape_markdown(text: str) -> str:
+    return re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", text)
+
+
+# LaTeX: everything that is not listed here is an error
+
+_TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|[{}&%$#_^~]|[^\\{}&%$#_^~]+", re.DOTALL)
+_SYMBOLS = {
+    r"\textbackslash": "\\", r"\textasciitilde": "~", r"\textasciicircum": "^", r"\textasciigrave": "`",
+    r"\textbar": "|", r"\textless": "<", r"\textgreater": ">", r"\char": '"', r"\textdagger": "†",
+    r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textemdash": "—",  # noqa: RUF001
+    r"\pm": "±", r"\times": "×", r"\leq": "≤", r"\geq": "≥",  # noqa: RUF001
+    r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
+}  # fmt: skip
+_SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\shortstack", r"\item"}
+
+
+def read_latex(text: str) -> list[Read]:
+    """The tables of a LaTeX fragment, each by its caption."""
+    assert text.startswith("% Needs \\usepackage{booktabs}")
+    body = text.partition("\n")[2]
+    check_environments(body)
+    return [_latex_table(part) for part in re.findall(r"\\begin\{table\*?\}(.*?)\\end\{table\*?\}", body, re.DOTALL)]
+
+
+def check_environments(text: str) -> None:
+    """Every environment is closed, innermost first."""
+    stack: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
+        if kind == "begin":
+            stack.append(name)
+        else:
+            assert stack.pop() == name
+    assert not stack
+
+
+def _latex_table(text: str) -> Read:
+    caption = re.search(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
+    label = re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
+    columns = re.search(r"^\\begin\{tabular\}\{((?:[lr]|p\{[^}]*\})+)\}$", text, re.MULTILINE)
+    assert caption
+    assert label
+    assert columns
+    parts = re.split(r"^\\(?:top|mid|bottom)rule$", text, flags=re.MULTILINE)
+    assert len(parts) == 4
+    header, rows = (part.strip().splitlines() for part in parts[1:3])
+    read = [[(latex_text(cell), r"\textbf{" in cell) for cell in _latex_cells(row)] for row in [*header, *rows]]
+    width = len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))
+    assert {len(row) for row in read} == {width}
+    return Read(latex_text(caption[1]), [cell for cell, _ in read[0]], read[1:])
+
+
+def _latex_cells(row: str) -> list[str]:
+    assert row.endswith(r" \\")
+    assert not re.match(r"\s*[\[*]", row)  # an option of the \\ or \midrule before it
+    return [cell.strip() for cell in re.split(r"(?<!\\)&", row.removesuffix(r"\\"))]
+
+
+def latex_text(source: str) -> str:
+    """What LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
+    depth, shown, last = 0, "", ""
+    source = re.sub(r"\\shortstack\[[lr]\]", r"\\shortstack", source)
+    for token in _TOKEN.findall(source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")):
+        assert token not in set("&%$#_^~"), f"unescaped {token} in {source}"
+        if token in "{}":
+            depth += {"{": 1, "}": -1}[token]
+            assert depth >= 0
+        elif token.startswith("\\"):
+            assert token in _SYMBOLS or token in _SILENT, token
+            shown += _SYMBOLS.get(token, "")
+        else:
+            assert not re.search(r"--|''|,,", token)
+            assert not set('|<>"`\n') & set(token)
+            assert not re.match(r"[A-Za-z0-9]", token) or not re.fullmatch(r"\\[A-Za-z]+", last)  # swallowed by it
+            shown += token
+        last = token
+    assert depth == 0
+    return re.sub(r" {2,}", " ", shown).strip() if r"\shortstack" in source else shown
+
+
+# HTML
+
+_VOID = {"meta"}
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tables: list[Read] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.texts: dict[str, list[str]] = {}
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self.texts.setdefault(tag, []).append("")
+        if tag not in _VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append(Read("", [], []))
+        elif tag == "tr" and "tbody" in self.open:
+            self.tables[-1].rows.append([])
+        elif tag == "th" and "thead" in self.open:
+            assert ("scope", "col") in attrs
+            self.tables[-1].header.append("")
+        elif tag in ("th", "td"):
+            assert tag == "td" or ("scope", "row") in attrs
+            self.tables[-1].rows[-1].append(("", False))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        for tag in set(self.open):
+            self.texts[tag][-1] += data
+        if "caption" in self.open:
+            self.tables[-1] = self.tables[-1]._replace(title=self.tables[-1].title + data)
+        elif {"th", "td"} & set(self.open):
+            table = self.tables[-1]
+            if "thead" in self.open:
+                table.header[-1] += data
+            else:
+                text, bold = table.rows[-1][-1]
+                table.rows[-1][-1] = (text + data, bold or "strong" in self.open)
+
+
+def parse_html(text: str) -> _Page:
+    """The document as parsed, every element closed."""
+    assert text.startswith('<!doctype html>\n<html lang="en">')
+    page = _Page()
+    page.feed(text)
+    page.close()
+    assert not page.open
+    return page
+
+
+def read_html(text: str) -> list[Read]:
+    """The tables of an HTML page, each by its caption."""
+    tables = parse_html(text).tables
+    for table in tables:
+        assert all(len(row) == len(table.header) for row in table.rows)
+    return tables
+
+
+READERS = {"markdown": read_markdown, "latex": read_latex, "html": read_html}
