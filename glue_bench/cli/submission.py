@@ -80,7 +80,7 @@ def _gather(folder: Path, arm: str | None, with_fill: bool) -> "Submission":
         return fill(submission)
     missing = ", ".join(f"{name} ({why})" for name, why in submission.missing.items())
     raise UserError(
-        f"arm '{submission.arm}' has no predictions for {len(submission.missing)} files: {missing}; "
+        f"arm '{submission.arm}' has no predictions for {len(submission.missing)} of the eleven files: {missing}; "
         "run what is missing, or give --fill for the majority class in their place"
     )
 
