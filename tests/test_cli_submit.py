@@ -221,3 +221,36 @@ def official_store(tmp_path) -> Path:
 def test_a_zip_is_read_by_any_reader(good):
     with zipfile.ZipFile(io.BytesIO(good.read_bytes())) as archive:
         assert archive.testzip() is None
+
+
+# The diagnostic set
+
+
+def test_the_labelled_diagnostic_set_is_scored(glue_bench, finished, tmp_path):
+    said = glue_bench("diagnostics", finished, "--labels", labelled(tmp_path))
+    assert said.status == 0, said
+    assert said.out.startswith("# Diagnostic set: tiny\n\n**Made-up data")
+    assert "| Logic    |    12 |" in said.out
+    assert "agree in their number only" not in said.out
+    glue_bench("diagnostics", finished, "--labels", labelled(tmp_path), "-o", tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == said.out
+
+
+def labelled(folder: Path) -> Path:
+    """The demo's AX with its labels, in the layout of diagnostic-full.tsv."""
+    lines = ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel"]
+    frame = demo.generate("ax")["test"]
+    for premise, hypothesis in zip(frame["text_a"], frame["text_b"], strict=True):
+        lines.append("\t".join(["", "", "Negation", "", "", premise, hypothesis, meaning(hypothesis)]))
+    path = folder / "diagnostic-full.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_wrong_diagnostic_file_is_refused(refused, finished, tmp_path):
+    assert "looked for" in refused("diagnostics", finished, "--labels", tmp_path)
+    path = labelled(tmp_path)
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+    assert f"{path} has 11 rows, but " in refused("diagnostics", finished, "--labels", path)
+    path.write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    assert "expected the labelled diagnostic-full.tsv" in refused("diagnostics", finished, "--labels", path)

@@ -1,12 +1,12 @@
-"""Verbs about what has no public labels: the submission to the GLUE site, and its linter."""
+"""Verbs about what has no public labels: the submission to the GLUE site, its linter, and the diagnostic set."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glue_bench.cli.app import FAILED, app
-from glue_bench.cli.printing import new_table, print_table
+from glue_bench.cli.app import FAILED, Folder, Output, app
+from glue_bench.cli.printing import emit, new_table, print_table
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +41,24 @@ def submit(
     _write(_gather(folder, arm, fill), output)
     if _warn(output):
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def diagnostics(
+    folder: Folder,
+    labels: Annotated[
+        Path, typer.Option(metavar="PATH", help="diagnostic-full.tsv, or the GLUE folder whose AX folder has it.")
+    ],
+    output: Output = None,
+) -> None:
+    """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
+    from glue_bench.benchmark.diagnostic import read_diagnostic
+    from glue_bench.leaderboard.diagnostics import diagnostics_page, score_diagnostic
+    from glue_bench.leaderboard.plain import render_page
+    from glue_bench.store import open_store
+
+    store = open_store(folder)
+    emit(render_page(diagnostics_page(score_diagnostic(store, read_diagnostic(labels)))), output)
 
 
 def _check(path: Path) -> None:

@@ -198,6 +198,14 @@ def test_a_finding_says_file_line_problem_and_expectation():
     ]
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_carriage_returns_are_one_finding(end):
+    """Only they are wrong: the rows are looked at as if lines ended well."""
+    assert said(with_bytes("RTE.tsv", lambda content: content.replace(b"\n", end))) == [
+        "RTE.tsv, line 1: carriage returns, 13 of them; expected lines that end in a line feed"
+    ]
+
+
 def test_findings_of_a_kind_are_three_and_a_count():
     findings = said(with_bytes("AX.tsv", lambda content: content.replace(b"entailment", b"0")))
     assert len(findings) == 4
