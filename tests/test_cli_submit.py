@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from glue_bench.benchmark import demo
+from glue_bench.benchmark.sources import DemoSource
 from glue_bench.benchmark.submission import FILES, fill_file, make_zip
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -63,6 +64,7 @@ def test_a_demo_is_written_and_said_not_to_pass(glue_bench, finished, tmp_path):
     assert told["sha256"] == hashlib.sha256((tmp_path / "x.zip").read_bytes()).hexdigest()
     assert told["files"]["AX.tsv"]["cell_id"] == told["files"]["MNLI-m.tsv"]["cell_id"]
     assert told["files"]["CoLA.tsv"] == {"rows": 1063, "filled": "1"}
+    assert told["files"]["AX.tsv"]["data"] == DemoSource().load("ax").digest
 
 
 @pytest.mark.parametrize(

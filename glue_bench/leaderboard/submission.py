@@ -9,6 +9,7 @@ import pandas as pd
 from safetensors import SafetensorError
 
 from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
+from glue_bench.benchmark.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.leaderboard.protocol import aggregate, at_rates, main_scores
 from glue_bench.leaderboard.table import Board, make_board
@@ -32,7 +33,10 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One arm's files by name, the run that each comes from, and why the others are missing."""
+    """One arm's files by name, the run that each comes from, and why the others are missing.
+
+    `digests` are those of the data that was predicted; None in records from before AX's was kept.
+    """
 
     experiment: str
     arm: str
@@ -40,6 +44,7 @@ class Submission:
     steps: int | None
     files: dict[str, bytes]
     runs: dict[str, Run]
+    digests: dict[str, str | None]
     missing: dict[str, str]
     filled: tuple[str, ...] = ()
 
@@ -64,6 +69,7 @@ def gather(store: Store, arm: str | None = None) -> Submission:
     runs = median_runs(board, arm)
     found = {name: _file(store, file, runs.get(file.model)) for name, file in FILES.items()}
     files = {name: content for name, content in found.items() if isinstance(content, bytes)}
+    records = {record["cell_id"]: record for record in store.read_records()}
     if not files:
         raise UserError(
             f"arm '{arm}' of '{store.folder}' has no test predictions at all; run it on data that has test files"
@@ -75,6 +81,7 @@ def gather(store: Store, arm: str | None = None) -> Submission:
         steps=board.results.steps,
         files=files,
         runs={name: runs[FILES[name].model] for name in files},
+        digests={name: _digest(records[runs[FILES[name].model].cell_id], FILES[name]) for name in files},
         missing={name: why for name, why in found.items() if isinstance(why, str)},
     )
 
@@ -108,6 +115,7 @@ def _origin(submission: Submission, name: str) -> dict[str, Any]:
         "rows": rows,
         "cell_id": run.cell_id,
         "split": file.split,
+        "data": submission.digests[name],
         "learning_rate": run.learning_rate,
         "seed": run.seed,
         # JSON has no NaN; an undefined validation score is null, as in a record.
@@ -153,12 +161,19 @@ def _file(store: Store, file: File, run: Run | None) -> bytes | str:
     if run is None:
         return f"no finished run of {file.model}"
     logits = predictions(store, run.cell_id).get(file.split)
+    if logits is None and file.task != file.model:
+        return f"'{run.cell_id}' predicted no {TASKS[file.task].title}: delete its record and run it again"
     if logits is None:
-        return f"'{run.cell_id}' stored no split '{file.split}'; its data has none, or it ran before this was kept"
+        return f"'{run.cell_id}' stored no split '{file.split}': its data has none"
     try:
         return write_file(file, logits)
     except ValueError as error:
         raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
+
+
+def _digest(record: dict[str, Any], file: File) -> str | None:
+    """The digest of the data that the file's rows are from."""
+    return record.get("data" if file.task == file.model else "diagnostic", {}).get("digest")
 
 
 def predictions(store: Store, cell_id: str) -> dict[str, np.ndarray]:

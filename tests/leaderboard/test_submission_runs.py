@@ -126,7 +126,7 @@ def test_everything_that_is_missing_is_named_with_its_reason(bench):
     assert set(missing) == set(FILES) - {"RTE.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
     assert missing["CoLA.tsv"] == "no finished run of cola"
     assert "'add-qqp-lr2e-05-s1' stored no split 'test'" in missing["QQP.tsv"]
-    assert "'add-mnli-lr2e-05-s1' stored no split 'test_ax'" in missing["AX.tsv"]
+    assert "'add-mnli-lr2e-05-s1' predicted no AX: delete its record and run it again" in missing["AX.tsv"]
 
 
 def test_filling_names_what_it_filled_and_passes_the_linter(bench):
@@ -160,6 +160,7 @@ def test_the_manifest_says_where_every_file_is_from(bench):
         "rows": 3000,
         "cell_id": "add-rte-lr2e-05-s3",
         "split": "test",
+        "data": "d",
         "learning_rate": 2e-5,
         "seed": 3,
         "validation": 60.0,
