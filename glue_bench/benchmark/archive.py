@@ -24,7 +24,7 @@ UNREADABLE = (
 )
 """What zipfile and its decompressors raise for a damaged or foreign zip."""
 LARGEST = 64 * 2**20
-"""Bytes of an entry beyond which it is not unpacked; the largest file of a good submission has 10 MB."""
+"""Bytes of an entry beyond which it is not unpacked; the largest file of a good submission has 4 MB."""
 JUNK = re.compile(r"(^|[/\\])(__MACOSX([/\\]|$)|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 
