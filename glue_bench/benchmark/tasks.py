@@ -225,3 +225,6 @@ COLUMNS: dict[str, tuple[str, str]] = {
     column: (task.name, split) for task in _ROWS for split, column in task.columns.items()
 }
 """Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""
+
+AX_SPLIT = "test_ax"
+"""What the diagnostic set is called among the splits that a model of MNLI predicts."""

@@ -1,10 +1,7 @@
 """A leaderboard in every format, the same numbers to two decimals in all of them, and as files in its folder."""
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,6 +11,7 @@ from glue_bench.leaderboard.formats import chosen_format, render_page
 from glue_bench.leaderboard.frame import SCORE_COLUMNS
 from glue_bench.leaderboard.markdown import number
 from glue_bench.leaderboard.page import leaderboard_page, make_notes
+from glue_bench.leaderboard.plain import frame_csv, json_text, plain_rows
 from glue_bench.leaderboard.table import Board, make_board, open_board, steps_frame
 from glue_bench.store import open_store
 
@@ -80,12 +78,6 @@ def to_csv(board: Board) -> str:
     return frame_csv(board.table.assign(data_source=board.results.data_source, partial_tasks=partial))
 
 
-def frame_csv(frame: pd.DataFrame) -> str:
-    """A table as CSV, numbers to two decimals."""
-    shown = {str(name): frame[name].map(number) for name in frame.select_dtypes("float")}
-    return frame.assign(**shown).to_csv(index=False, lineterminator="\n")
-
-
 def to_json(board: Board, notes: Sequence[str]) -> str:
     """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows, averages; null where missing."""
     document = {
@@ -93,17 +85,7 @@ def to_json(board: Board, notes: Sequence[str]) -> str:
         "data_source": board.results.data_source,
         "partial_tasks": list(board.results.partial_tasks),
         "notes": list(notes),
-        "rows": _plain_rows(board.table),
-        "averages": _plain_rows(averages.averages_frame(board)),
+        "rows": plain_rows(board.table),
+        "averages": plain_rows(averages.averages_frame(board)),
     }
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    return None if math.isnan(value) else float(number(value))
+    return json_text(document)

@@ -164,6 +164,7 @@ def _store(planned: PlannedCell, result: Outcome | Failure, workspace: Workspace
 
 def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
     cell, data, start = planned.cell, workspace.data(planned.cell.task), workspace.initial(planned.cell.arm)
+    diagnostic = workspace.diagnostic(cell.task)
     checkpoint = {
         "name": cell.arm.checkpoint,
         "revision": cell.arm.revision,
@@ -183,5 +184,6 @@ def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dic
         "graft_is_exact": start.exact if start.origin == "grafted" else None,
         **({"variance_kept": dict(start.variance_kept)} if start.variance_kept else {}),
         "data": {"source": data.source, "digest": data.digest, "partial": data.partial},
+        **({"diagnostic": {"digest": diagnostic.digest}} if diagnostic else {}),
         "environment": environment(),
     }

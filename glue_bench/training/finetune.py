@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import set_seed
 
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import HELD_OUT, Cell
 from glue_bench.files import whole_folder
 from glue_bench.model.checkpoints import Start
@@ -48,7 +48,7 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | No
     if keep_in:
         with whole_folder(keep_in) as aside:
             model.base.save_pretrained(aside)
-    for name in TASKS[cell.task].test_splits:
+    for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
             predictions[name] = _predict(model, tokens, name)
     record = {

@@ -10,8 +10,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.benchmark.hub import HubSource
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import Source, open_source
+from glue_bench.benchmark.tasks import AX_SPLIT
 from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
@@ -53,6 +55,24 @@ class Workspace:
     def data(self, task: str) -> TaskData:
         """All splits of a task."""
         return self._once(("data", task), lambda: self.source.load(task))
+
+    def diagnostic(self, task: str) -> TaskData | None:
+        """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
+
+        Not part of a cell's identity, because it cannot change what is learnt; records carry its digest instead.
+        """
+        return self._once(("diagnostic",), self._load_diagnostic) if task == "mnli" else None
+
+    def _load_diagnostic(self) -> TaskData | None:
+        if "ax" not in self.source.tasks():
+            return None
+        try:
+            return self.data("ax")
+        except UserError:
+            # Offline, the hub's cache may hold MNLI alone: no reason to refuse what can be trained.
+            if isinstance(self.source, HubSource):
+                return None
+            raise
 
     def tokenizer(self, arm: Arm) -> PreTrainedTokenizerBase:
         """The arm's tokenizer; arms from scratch share one."""
@@ -127,12 +147,25 @@ class Workspace:
         }
 
     def tokens(self, cell: Cell) -> TokenisedTask:
-        """The cell's task under its arm's tokenizer, with a slice of train held out where it wants one."""
+        """The cell's task under its arm's tokenizer.
+
+        A slice of train is held out where the cell wants one; beside MNLI's own splits is AX_SPLIT where the data
+        has it.
+        """
         length, share = cell.hyperparameters.max_length, cell.hyperparameters.held_out_share
-        tokenizer = self.tokenizer(cell.arm)
-        key = (tokenizer_digest(tokenizer), cell.task, length)
-        whole = self._once(("tokens", *key), lambda: tokenise(self.data(cell.task), tokenizer, length))
-        return self._once(("held out", *key, share), lambda: hold_out(whole, share)) if share else whole
+        tokens = self._tokens(cell.arm, cell.task, length)
+        if share:
+            key = ("held out", tokenizer_digest(self.tokenizer(cell.arm)), cell.task, length, share)
+            tokens = self._once(key, lambda: hold_out(tokens, share))
+        if self.diagnostic(cell.task) is None:
+            return tokens
+        ax = self._tokens(cell.arm, "ax", length).splits["test"]
+        return replace(tokens, splits={**tokens.splits, AX_SPLIT: ax})
+
+    def _tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
+        tokenizer = self.tokenizer(arm)
+        key = ("tokens", tokenizer_digest(tokenizer), task, max_length)
+        return self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """Everything that can change the cell's outcome: what its id is a hash of."""
@@ -232,6 +265,7 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
         UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
     """
     _check_splits(cell, workspace)
+    workspace.diagnostic(cell.task)
     _check_vocabulary(cell.arm, workspace)
     positions = workspace.initial(cell.arm).config.max_position_embeddings
     if cell.hyperparameters.max_length > positions:

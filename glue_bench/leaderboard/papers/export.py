@@ -8,12 +8,12 @@ import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.leaderboard.document import Cell, Grid, Page, Section
-from glue_bench.leaderboard.export import frame_csv
 from glue_bench.leaderboard.formats import chosen_format, render_page
 from glue_bench.leaderboard.markdown import number
 from glue_bench.leaderboard.papers import TABLES
 from glue_bench.leaderboard.papers.compare import Comparison, compare
 from glue_bench.leaderboard.papers.page import make_notes, paper_page
+from glue_bench.leaderboard.plain import frame_csv
 from glue_bench.store import open_store
 
 LISTED = {"table": "Table", "title": "What it is", "split": "Set", "rows": "Rows", "source": "Source"}

@@ -1,0 +1,178 @@
+"""What the GLUE site would refuse, or score wrongly in silence, in a submission: every finding, not the first.
+
+Stricter than a forgiving reader in one thing: lines end at a line feed alone. Whether the site strips a carriage
+return from a label is not documented, and a label that keeps one is wrong on every row.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from glue_bench.benchmark.archive import Entry, base_name, is_folder, is_junk, is_nested, read_entries
+from glue_bench.benchmark.submission import FILES, HEADER, File
+from glue_bench.benchmark.tsv import BOM, SCORES
+
+SHOWN = 3
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, where, and what was expected. `line` is None where it is about a file as a whole."""
+
+    file: str
+    line: int | None
+    problem: str
+    expected: str = ""
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}, line {self.line}"
+        return f"{place}: {self.problem}" + (f"; expected {self.expected}" if self.expected else "")
+
+
+Kinded = tuple[str, Finding]
+
+
+def lint(content: bytes, where: str = "the file") -> list[Finding]:
+    """Every finding in the bytes of a zip, the zip's own first, then file by file; of a kind in a file the first three.
+
+    Raises:
+        UserError: it is no zip.
+    """
+    entries = read_entries(content, where)
+    findings = bounded(_lint_names([entry.name for entry in entries]))
+    # Of two entries with one name, readers take the last.
+    last = {base_name(entry.name): entry for entry in entries if not is_folder(entry.name) and not is_junk(entry.name)}
+    for name, file in FILES.items():
+        if name in last:
+            findings += _lint_entry(file, last[name])
+    return findings
+
+
+def _lint_names(names: list[str]) -> Iterator[Kinded]:
+    for name in names:
+        if is_junk(name):
+            yield "junk", Finding(name, None, "left by an operating system, not part of a submission", "no such file")
+        elif is_folder(name):
+            yield "folder", Finding(name, None, "a folder", "the eleven files at the top of the zip, in no folder")
+        elif is_nested(name):
+            yield "nested", Finding(name, None, "inside a folder", f"{base_name(name)} at the top of the zip")
+    plain = [name for name in names if not is_junk(name) and not is_folder(name)]
+    bare = [base_name(name) for name in plain]
+    for name in dict.fromkeys(name for name in bare if bare.count(name) > 1):
+        yield "duplicate", Finding(name, None, f"{bare.count(name)} times in the zip", "once")
+    for name in (name for name in dict.fromkeys(bare) if name not in FILES):
+        near = get_close_matches(name, FILES, n=1)
+        yield "unknown", Finding(name, None, "unknown file", near[0] if near else "only the eleven files")
+    for number, name in enumerate(name for name in FILES if name not in bare):
+        # Each by a kind of its own: a missing file is never left out of the list.
+        yield f"missing {number}", Finding(name, None, "missing", f"{FILES[name].rows} predictions")
+
+
+def _lint_entry(file: File, entry: Entry) -> list[Finding]:
+    if entry.problem:
+        return [Finding(file.name, None, entry.problem, entry.expected)]
+    return lint_file(file, entry.content)
+
+
+def lint_file(file: File, content: bytes) -> list[Finding]:
+    """The findings of one file."""
+    return bounded(_lint_content(file, content))
+
+
+def _lint_content(file: File, content: bytes) -> Iterator[Kinded]:
+    if content.startswith(BOM):
+        yield "bom", Finding(file.name, 1, "begins with a byte-order mark", "plain UTF-8")
+        content = content.removeprefix(BOM)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        yield "encoding", Finding(file.name, line, f"byte 0x{content[error.start]:02x} is not UTF-8", "UTF-8")
+        return
+    if "\r" in text:
+        line = text[: text.index("\r")].count("\n") + 1
+        count = text.count("\r")
+        yield "ends", Finding(file.name, line, f"carriage returns, {count} of them", "lines that end in a line feed")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    yield from _lint_lines(file, text.removesuffix("\n").split("\n"))
+
+
+def _lint_lines(file: File, lines: list[str]) -> Iterator[Kinded]:
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        yield "empty", Finding(file.name, None, "empty", f"the header and {file.rows} predictions")
+        return
+    for number in (number for number, line in enumerate(lines, 1) if not line.strip()):
+        yield "blank", Finding(file.name, number, "a blank line", "none")
+    has_header = not re.match(r"[0-9]+[\t,; ]", numbered[0][1])
+    if numbered[0] != (1, HEADER):
+        problem = f"header {numbered[0][1]!r}" if has_header else f"no header, but {numbered[0][1]!r}"
+        yield "header", Finding(file.name, numbered[0][0], problem, f"{HEADER!r} (with a tab)")
+    rows = numbered[1:] if has_header else numbered
+    if len(rows) != file.rows:
+        yield "rows", Finding(file.name, None, f"{len(rows)} rows", f"{file.rows}")
+    for index, (number, line) in enumerate(rows):
+        yield from _lint_row(file, number, line, index)
+
+
+def _lint_row(file: File, number: int, line: str, index: int) -> Iterator[Kinded]:
+    fields = line.split("\t")
+    stripped = [field.strip() for field in fields]
+    if stripped != fields:
+        yield "spaces", Finding(file.name, number, f"blanks around a field in {line!r}", "none")
+    if len(fields) != 2:
+        hint = " (separated by a tab)" if len(fields) == 1 else ""
+        what = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+        yield "fields", Finding(file.name, number, what, f"2, index and prediction{hint}")
+        return
+    if stripped[0] != str(index):
+        yield "index", Finding(file.name, number, f"index {stripped[0]!r}", f"{index}: they count from 0 without a gap")
+    problem = label_problem(file, stripped[1])
+    if problem:
+        yield problem[0], Finding(file.name, number, *problem[1:])
+
+
+def label_problem(file: File, text: str) -> tuple[str, str, str] | None:
+    """Kind, problem and what is expected of a prediction that the file may not hold; None for a good one."""
+    permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
+    if file.labels:
+        return None if text in file.labels else ("label", f"label {text!r}{_hint(file.labels, text)}", permitted)
+    if NOT_FINITE.fullmatch(text) or (NUMBER.fullmatch(text) and not math.isfinite(float(text))):
+        return "finite", f"{text} is not finite", permitted
+    if not NUMBER.fullmatch(text):
+        return "number", f"{text!r} is not a number", permitted
+    return None if SCORES[0] <= float(text) <= SCORES[1] else ("range", f"score {text} is out of range", permitted)
+
+
+def _hint(labels: tuple[str, ...], text: str) -> str:
+    if text.lower() in labels:
+        return " (labels are in small letters)"
+    if NUMBER.fullmatch(text):
+        return (
+            " (a number that is no class)" if labels[0].isdigit() else " (a class's number, where its name is wanted)"
+        )
+    return " (a name, where the class's number is wanted)" if labels[0].isdigit() else ""
+
+
+def bounded(found: Iterable[Kinded]) -> list[Finding]:
+    """The first three of each kind and file, then how many more there are."""
+    kept: dict[tuple[str, str], list[Finding]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for kind, finding in found:
+        # The zip's own kinds are bounded over all of its files, a file's within it.
+        place = (kind, finding.file if finding.line is not None else "")
+        counts[place] = counts.get(place, 0) + 1
+        if counts[place] <= SHOWN:
+            kept.setdefault(place, []).append(finding)
+    return [finding for place, some in kept.items() for finding in [*some, *_more(some[-1], counts[place])]]
+
+
+def _more(last: Finding, count: int) -> list[Finding]:
+    if count <= SHOWN:
+        return []
+    others = "more like this" if last.line is not None else "more files like this"
+    return [Finding(last.file, None, f"{count - SHOWN} {others}")]

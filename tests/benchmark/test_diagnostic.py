@@ -1,0 +1,130 @@
+"""The labelled diagnostic set, in a file made up in its layout."""
+
+from pathlib import Path
+
+import pytest
+
+from glue_bench.benchmark.diagnostic import CATEGORIES, check_order, read_diagnostic
+from glue_bench.benchmark.sources import open_source
+from glue_bench.errors import UserError
+
+HEADER = "\t".join([*CATEGORIES, "Domain", "Premise", "Hypothesis", "Label"])
+ROWS = [
+    ("Morphological negation;Lexical entailment", "", "Negation", "", "News", "It is unlike.", "It is alike.", 2),
+    ("", "Core args", "Negation; Conjunction", "", "News", 'He said "no', "He spoke.", 0),
+    ("Lexical entailment", "", "", "Common sense", "", "A dog ran.", "An animal ran.", 1),
+    ("", "", "", "", "Reddit", "One.", "Two.", 1),
+]
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+def line(row) -> str:
+    return "\t".join([*row[:-1], LABELS[row[-1]]])
+
+
+FULL = "\n".join([HEADER, *map(line, ROWS)]) + "\n"
+PLAIN = "index\tsentence1\tsentence2\n" + "".join(f"{i}\t{row[5]}\t{row[6]}\n" for i, row in enumerate(ROWS))
+
+
+@pytest.fixture
+def folder(write) -> Path:
+    return write({"AX/diagnostic-full.tsv": FULL, "AX/diagnostic.tsv": PLAIN})
+
+
+def test_rows_labels_and_phenomena(folder):
+    found = read_diagnostic(folder)
+    assert found.pairs["label"].tolist() == [2, 0, 1, 1]
+    assert found.pairs["text_a"].tolist()[1] == 'He said "no'
+    assert {place: mask.nonzero()[0].tolist() for place, mask in found.phenomena.items()} == {
+        ("", ""): [0, 1, 2, 3],
+        ("Lexical Semantics", ""): [0, 2],
+        ("Lexical Semantics", "Lexical entailment"): [0, 2],
+        ("Lexical Semantics", "Morphological negation"): [0],
+        ("Predicate-Argument Structure", ""): [1],
+        ("Predicate-Argument Structure", "Core args"): [1],
+        ("Logic", ""): [0, 1],
+        ("Logic", "Conjunction"): [1],
+        ("Logic", "Negation"): [0, 1],
+        ("Knowledge", ""): [2],
+        ("Knowledge", "Common sense"): [2],
+    }
+
+
+def test_the_file_its_folder_and_the_data_folder_are_the_same(folder):
+    for path in (folder / "AX" / "diagnostic-full.tsv", folder / "AX", folder):
+        assert read_diagnostic(path).path == folder / "AX" / "diagnostic-full.tsv"
+
+
+def test_columns_are_found_by_name(write):
+    reordered = [line.split("\t")[::-1] for line in FULL.splitlines()]
+    folder = write({"AX/diagnostic-full.tsv": "".join("\t".join(fields) + "\r\n" for fields in reordered)})
+    assert read_diagnostic(folder).pairs["label"].tolist() == [2, 0, 1, 1]
+
+
+def test_the_digest_is_that_of_the_data_without_labels(folder):
+    assert read_diagnostic(folder).digest == open_source(str(folder)).load("ax").digest
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (PLAIN, "line 1: no column 'Lexical Semantics', .* expected the labelled diagnostic-full.tsv"),
+        (HEADER + "\n", "no rows; expected 1104"),
+        (FULL.replace("\tneutral", "\tmaybe", 1), "line 4: bad label 'maybe'; expected entailment or neutral or"),
+        (FULL + "too\tshort\n", "line 6: 2 fields; expected 8"),
+        ("", "the file is empty"),
+    ],
+    ids=["unlabelled", "no rows", "label", "short", "empty"],
+)
+def test_a_wrong_file_is_refused(write, content, error):
+    folder = write({"AX/diagnostic-full.tsv": content})
+    with pytest.raises(UserError, match=error):
+        read_diagnostic(folder)
+
+
+def test_an_absent_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"no diagnostic-full.tsv in .*; looked for .*AX.diagnostic-full.tsv and"):
+        read_diagnostic(tmp_path)
+    with pytest.raises(UserError, match=r"cannot read .*nowhere"):
+        read_diagnostic(tmp_path / "nowhere")
+
+
+# The order of what was predicted
+
+
+def test_equal_sentences_are_known_by_their_digest(write):
+    found = read_diagnostic(write({"AX/diagnostic-full.tsv": FULL}))
+    assert check_order(found, found.digest)
+
+
+def test_without_the_sentences_nothing_is_known(write):
+    assert not check_order(read_diagnostic(write({"AX/diagnostic-full.tsv": FULL})), "other")
+
+
+def test_other_blanks_are_the_same_sentences(write):
+    folder = write({"AX/diagnostic-full.tsv": FULL.replace("A dog ran.", " A dog  ran. "), "AX/diagnostic.tsv": PLAIN})
+    predicted = open_source(str(folder)).load("ax").digest
+    assert read_diagnostic(folder).digest != predicted
+    assert check_order(read_diagnostic(folder), predicted)
+    assert check_order(read_diagnostic(folder), None)
+
+
+@pytest.mark.parametrize(
+    ("full", "error"),
+    [
+        ("\n".join([HEADER, *map(line, [ROWS[0], ROWS[2], ROWS[1], ROWS[3]])]), "line 3: not the sentences of that"),
+        ("\n".join([HEADER, *map(line, ROWS[:3])]), "has 3 rows, .* 4; expected the same sentences"),
+    ],
+    ids=["order", "rows"],
+)
+def test_other_sentences_are_refused(write, full, error):
+    folder = write({"AX/diagnostic-full.tsv": full, "AX/diagnostic.tsv": PLAIN})
+    with pytest.raises(UserError, match=error):
+        check_order(read_diagnostic(folder), open_source(str(folder)).load("ax").digest)
+
+
+def test_predictions_of_other_data_are_refused(folder):
+    changed = read_diagnostic(folder)
+    changed.pairs.loc[0, "text_a"] = "Another."
+    with pytest.raises(UserError, match=r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"):
+        check_order(changed, "stale")

@@ -1,0 +1,258 @@
+"""From an experiment to the zip for the GLUE site, and back through its linter."""
+
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from glue_bench.benchmark import demo
+from glue_bench.benchmark.sources import DemoSource
+from glue_bench.benchmark.submission import FILES, fill_file, make_zip
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+GLUE = Path(__file__).resolve().parents[2] / "shared" / "glue"
+
+
+@pytest.fixture
+def finished(glue_bench, tiny, write_yaml, tmp_path) -> Path:
+    """The folder of a finished experiment on MNLI and RTE."""
+    config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"]))
+    assert glue_bench("run", config, "--results", tmp_path / "runs").status == 0
+    return tmp_path / "runs" / "tiny"
+
+
+@pytest.fixture
+def good(tmp_path) -> Path:
+    path = tmp_path / "good.zip"
+    path.write_bytes(make_zip({name: fill_file(file) for name, file in FILES.items()}))
+    return path
+
+
+def predictions(path: Path, name: str) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        return [line.split("\t")[1] for line in archive.read(name).decode().splitlines()[1:]]
+
+
+# Writing
+
+
+def test_what_is_missing_is_named_and_nothing_is_written(refused, finished, tmp_path):
+    error = refused("submit", finished, "-o", tmp_path / "x.zip")
+    assert "arm 'add' has no predictions for 7 of the eleven files: CoLA.tsv (no finished run of cola)" in error
+    assert all(name in error for name in ("SST-2", "MRPC", "STS-B", "QQP", "QNLI", "WNLI"))
+    assert "AX.tsv" not in error
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_a_demo_is_written_and_said_not_to_pass(glue_bench, finished, tmp_path):
+    said = glue_bench("submit", finished, "--arm", "add", "-o", tmp_path / "x.zip", "--fill")
+    assert said.status == 1
+    assert "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in said.out
+    assert "made-up data" in said.out
+    assert said.err.splitlines() == [
+        f"warning: the site will not take {tmp_path / 'x.zip'}:",
+        "MNLI-m.tsv: 12 rows; expected 9796",
+        "MNLI-mm.tsv: 12 rows; expected 9847",
+        "RTE.tsv: 12 rows; expected 3000",
+        "AX.tsv: 12 rows; expected 1104",
+    ]
+    assert glue_bench("submit", "--check", tmp_path / "x.zip").out.splitlines() == said.err.splitlines()[1:]
+    told = json.loads((tmp_path / "x.json").read_text())
+    assert told["sha256"] == hashlib.sha256((tmp_path / "x.zip").read_bytes()).hexdigest()
+    assert told["files"]["AX.tsv"]["cell_id"] == told["files"]["MNLI-m.tsv"]["cell_id"]
+    assert told["files"]["CoLA.tsv"] == {"rows": 1063, "filled": "1"}
+    assert told["files"]["AX.tsv"]["data"] == DemoSource().load("ax").digest
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--arm", "ad", "-o", "x.zip"], "unknown arm 'ad' in tiny; did you mean 'add'?"),
+        ([], "give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip"),
+        (["-o", "x.tar"], "-o x.tar: the name of a submission ends in .zip"),
+        (["-o", "nowhere/x.zip"], "-o nowhere/x.zip: there is no folder 'nowhere'"),
+        (["-o", "a.zip"], "-o a.zip is a folder"),
+        (["--check", "x.zip"], "--check takes a zip alone"),
+    ],
+)
+def test_bad_input_is_refused(refused, finished, tmp_path, monkeypatch, words, error):
+    monkeypatch.chdir(tmp_path)
+    Path("a.zip").mkdir()
+    assert error in refused("submit", finished, *words)
+
+
+def test_no_experiment_is_refused(refused, tmp_path):
+    assert "no experiment in" in refused("submit", tmp_path, "-o", tmp_path / "x.zip")
+
+
+# Checking
+
+
+def test_a_good_zip_is_called_good(glue_bench, good):
+    said = glue_bench("submit", "--check", good)
+    assert said.status == 0
+    assert said.out == f"{good}: good; 11 files, 426309 predictions\n"
+
+
+def test_findings_are_listed_one_a_line(glue_bench, tmp_path):
+    path = tmp_path / "bad.zip"
+    path.write_bytes(make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")}))
+    said = glue_bench("submit", "--check", path)
+    assert said.status == 1
+    assert len(said.out.splitlines()) == 11
+    assert said.out.splitlines()[-1] == (
+        "WNLI.tsv, line 9: label 'entailment' (a name, where the class's number is wanted); expected 0 or 1"
+    )
+
+
+def test_what_is_no_zip_is_refused(refused, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    assert f"{path} is not a zip" in refused("submit", "--check", path)
+    assert "cannot read" in refused("submit", "--check", tmp_path / "absent.zip")
+
+
+# Labels by name
+
+
+@pytest.fixture
+def other_order(tmp_path) -> Path:
+    """A checkpoint with an MNLI head of its own, in the order that many have: contradiction first."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from glue_bench.training.tokenizers import train_tokenizer
+
+    torch.manual_seed(0)
+    order = {0: "contradiction", 1: "entailment", 2: "neutral"}
+    config = BertConfig(
+        vocab_size=250,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        id2label=order,
+        label2id={name: number for number, name in order.items()},
+    )
+    folder = tmp_path / "mnli"
+    BertForSequenceClassification(config).save_pretrained(folder)
+    frame = demo.generate("mnli")["train"]
+    train_tokenizer([*frame["text_a"], *frame["text_b"]], 200).save_pretrained(folder)
+    return folder
+
+
+def meaning(hypothesis: str) -> str:
+    """The demo's rule, by the first word: no label is looked at."""
+    first = hypothesis.split()[0]
+    return "entailment" if first == "indeed" else "contradiction" if first in demo.NEGATIONS else "neutral"
+
+
+def test_strings_are_right_for_a_checkpoint_with_another_order_of_labels(
+    glue_bench, tiny, write_yaml, tmp_path, small_demo, other_order
+):
+    assert json.loads((other_order / "config.json").read_text())["id2label"]["0"] == "contradiction"
+    small_demo(train=480, validation=24, test=30)
+    settings = {"learning_rates": [3e-3], "epochs": 4, "batch_size": 16}
+    config = write_yaml(
+        tiny(checkpoint=str(other_order), scratch=None, arms=["add"], tasks=["mnli"], finetuning=settings)
+    )
+    assert glue_bench("run", config, "--results", tmp_path).status == 0
+    glue_bench("submit", tmp_path / "tiny", "-o", tmp_path / "x.zip", "--fill")
+    for name, task, split in (
+        ("MNLI-m.tsv", "mnli", "test_matched"),
+        ("MNLI-mm.tsv", "mnli", "test_mismatched"),
+        ("AX.tsv", "ax", "test"),
+    ):
+        expected = [meaning(text) for text in demo.generate(task)[split]["text_b"]]
+        right = sum(a == b for a, b in zip(predictions(tmp_path / "x.zip", name), expected, strict=True))
+        assert right >= 27, (name, right)
+
+
+# Real data
+
+
+@pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE folder here")
+def test_where_qqp_has_no_test_file_it_is_named_and_filled(glue_bench, refused, tmp_path, official_store):
+    assert "no predictions for 1 of the eleven files: QQP.tsv" in refused(
+        "submit", official_store, "-o", tmp_path / "x.zip"
+    )
+    said = glue_bench("submit", official_store, "-o", tmp_path / "x.zip", "--fill")
+    assert said.status == 0, said
+    assert glue_bench("submit", "--check", tmp_path / "x.zip").status == 0
+
+
+@pytest.fixture
+def official_store(tmp_path) -> Path:
+    """Records of every task with random outputs for each test split that the real data has."""
+    import numpy as np
+
+    from glue_bench.benchmark.sources import open_source
+    from glue_bench.benchmark.tasks import AX_SPLIT, TASKS, TRAINABLE
+    from glue_bench.store import REQUIRED_KEYS, SCHEMA_VERSION, Store
+
+    source, store, generator = open_source(str(GLUE)), Store(tmp_path / "real"), np.random.default_rng(0)
+    store.prepare()
+    sizes = {
+        task: {name: len(frame) for name, frame in source.load(task).splits.items() if name.startswith("test")}
+        for task in TASKS
+    }
+    sizes["mnli"][AX_SPLIT] = sizes["ax"]["test"]
+    for task in TRAINABLE:
+        scores = {split: dict.fromkeys(TASKS[task].metrics, 0.5) for split in TASKS[task].validation_splits}
+        key = {"arm": "add", "variant": "add", "task": task, "learning_rate": 2e-5, "seed": 1}
+        record = {required: {} for required in REQUIRED_KEYS} | {
+            "schema_version": SCHEMA_VERSION,
+            "cell_id": task,
+            "cell": key,
+            "origin": "pretrained",
+            "scores": scores,
+            "data": {"source": "tsv", "digest": "d", "partial": False},
+        }
+        shapes = {split: (rows, TASKS[task].num_labels) for split, rows in sizes[task].items()}
+        store.write_record(
+            record,
+            {split: generator.normal(size=shape) for split, shape in shapes.items()} | {"validation": np.zeros((1, 1))},
+        )
+    return store.folder
+
+
+def test_a_zip_is_read_by_any_reader(good):
+    with zipfile.ZipFile(io.BytesIO(good.read_bytes())) as archive:
+        assert archive.testzip() is None
+
+
+# The diagnostic set
+
+
+def test_the_labelled_diagnostic_set_is_scored(glue_bench, finished, tmp_path):
+    said = glue_bench("diagnostics", finished, "--labels", labelled(tmp_path))
+    assert said.status == 0, said
+    assert said.out.startswith("# Diagnostic set: tiny\n\n**Made-up data")
+    assert "| Logic    |    12 |" in said.out
+    assert "agree in their number only" not in said.out
+    glue_bench("diagnostics", finished, "--labels", labelled(tmp_path), "-o", tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == said.out
+
+
+def labelled(folder: Path) -> Path:
+    """The demo's AX with its labels, in the layout of diagnostic-full.tsv."""
+    lines = ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel"]
+    frame = demo.generate("ax")["test"]
+    for premise, hypothesis in zip(frame["text_a"], frame["text_b"], strict=True):
+        lines.append("\t".join(["", "", "Negation", "", "", premise, hypothesis, meaning(hypothesis)]))
+    path = folder / "diagnostic-full.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_wrong_diagnostic_file_is_refused(refused, finished, tmp_path):
+    assert "looked for" in refused("diagnostics", finished, "--labels", tmp_path)
+    path = labelled(tmp_path)
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+    assert f"{path} has 11 rows, but " in refused("diagnostics", finished, "--labels", path)
+    path.write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    assert "expected the labelled diagnostic-full.tsv" in refused("diagnostics", finished, "--labels", path)
