@@ -33,6 +33,7 @@ Plugins = Annotated[
     typer.Option("--plugin", metavar="FILE", help="A Python file with variants of your own; may be given repeatedly."),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
     str | None,

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folder, Format, Output, app
+from glue_bench.cli.app import Folders, Format, Output, app
 from glue_bench.cli.printing import emit, print_table
 
 
 @app.command()
 def leaderboard(
-    folder: Folder,
+    folders: Folders,
     format: Format = None,
     output: Output = None,
     protocol: Annotated[
@@ -20,14 +20,15 @@ def leaderboard(
         typer.Option(metavar="KEY=VALUE", help="Show it by another protocol: rate, seeds, epoch or choose_on."),
     ] = None,
 ) -> None:
-    """Recompute an experiment's leaderboard from its records."""
+    """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
     from glue_bench.leaderboard.export import render
     from glue_bench.leaderboard.formats import chosen_format
 
     if output is None and format is None:
-        print_leaderboard(folder, protocol or ())
+        print_leaderboard(folders[0] if len(folders) == 1 else folders, protocol or ())
         return
-    emit(render(folder, chosen_format(format, output), protocol or ()), output)
+    shown = render(folders[0] if len(folders) == 1 else folders, chosen_format(format, output), protocol or ())
+    emit(shown, output)
 
 
 @app.command()
@@ -57,7 +58,7 @@ def table(
         emit(render(name, folder, chosen), output)
 
 
-def print_leaderboard(folder: Path, protocol: Sequence[str] = ()) -> None:
+def print_leaderboard(folder: Path | Sequence[Path], protocol: Sequence[str] = ()) -> None:
     """A table fit for the terminal, or Markdown where the output goes elsewhere."""
     from rich.console import Console
 

@@ -4,6 +4,7 @@ The room is also the library's function: `glue_bench.leaderboard(path)` is `lead
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class _CallableRoom(ModuleType):
     """Importing a subpackage binds its name in the package, so a function of that name must be the subpackage."""
 
-    def __call__(self, path: str | Path) -> "pd.DataFrame":
+    def __call__(self, path: "str | Path | Sequence[str | Path]") -> "pd.DataFrame":
         from glue_bench.leaderboard.table import leaderboard
 
         return leaderboard(path)

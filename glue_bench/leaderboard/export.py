@@ -16,8 +16,8 @@ from glue_bench.leaderboard.table import Board, make_board, open_board, steps_fr
 from glue_bench.store import open_store
 
 
-def render(path: str | Path, format: str = "markdown", protocol: Iterable[str] = ()) -> str:
-    """The leaderboard of the experiment in the folder `path`, in one of FORMATS.
+def render(path: str | Path | Sequence[str | Path], format: str = "markdown", protocol: Iterable[str] = ()) -> str:
+    """The leaderboard of the experiment in the folder `path`, or of several together, in one of FORMATS.
 
     `protocol` are KEY=VALUE that change the experiment's own.
 
@@ -30,7 +30,12 @@ def render(path: str | Path, format: str = "markdown", protocol: Iterable[str] =
         return to_csv(board)
     if format == "json":
         return to_json(board, make_notes(board))
-    return render_page(leaderboard_page(board, steps_frame(open_store(path), board.results.protocol)), format)
+    return render_page(leaderboard_page(board, _steps(path, board)), format)
+
+
+def _steps(path: str | Path | Sequence[str | Path], board: Board) -> pd.DataFrame | None:
+    """GLUE against steps of pretraining, of one experiment only."""
+    return steps_frame(open_store(path), board.results.protocol) if isinstance(path, str | Path) else None
 
 
 def write_tables(path: str | Path) -> list[Path]:

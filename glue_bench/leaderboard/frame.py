@@ -1,7 +1,8 @@
 """Records and the plan of one experiment -> tidy DataFrames: a row a score, and a row an expected cell."""
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -31,7 +32,9 @@ class Results:
     `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
     competes under the `protocol`. `partial_tasks` were run on a part of their official rows; `from_mnli` start from
     the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
-    `problems` has a line about each record that cannot be believed; its cell counts as missing.
+    `problems` has a line about each record that cannot be believed; its cell counts as missing. `differences`
+    are what several experiments shown together are not alike in; by task, `digests` has that of the data and
+    `settings` the hyperparameters but for the rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -44,6 +47,9 @@ class Results:
     partial_tasks: tuple[str, ...]
     left_out: int
     problems: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     from_mnli: tuple[str, ...] = ()
     held_out_share: float | None = None
     steps: int | None = None
@@ -94,10 +100,17 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
         held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
         problems=tuple(problems),
+        digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
+        settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,
     )
+
+
+def _settings(record: Record) -> str:
+    hyperparameters = record.get("hyperparameters", {})
+    return json.dumps({key: value for key, value in hyperparameters.items() if key != "learning_rate"}, sort_keys=True)
 
 
 def read_protocol(plan: Mapping[str, Any]) -> Protocol:

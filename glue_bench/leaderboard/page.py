@@ -144,7 +144,7 @@ def _run_notes(board: Board) -> list[str]:
         "(2 of 3) counts finished and planned seeds.": missing,
         f"Records outside the plan (settings changed since), left out: {results.left_out}.": results.left_out,
     }
-    return [*(note for note, applies in notes.items() if applies), *problem_notes(results)]
+    return [*(note for note, applies in notes.items() if applies), *results.differences, *problem_notes(results)]
 
 
 def _marked_tasks(board: Board) -> tuple[str, ...]:

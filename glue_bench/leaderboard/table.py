@@ -1,6 +1,6 @@
 """One experiment's leaderboard: a row an arm, grouped by origin, in full precision."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from glue_bench.leaderboard.protocol import (
     best_rates,
     main_scores,
 )
+from glue_bench.leaderboard.together import together
 from glue_bench.store import Store, open_store
 
 RANKED_BY = "average_nine_columns"
@@ -41,8 +42,8 @@ class Board:
     collapsed: dict[str, dict[str, int]]
 
 
-def leaderboard(path: str | Path) -> pd.DataFrame:
-    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>): a row an arm.
+def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together: a row an arm.
 
     Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
     or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
@@ -56,14 +57,21 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     return open_board(path).table
 
 
-def open_board(path: str | Path, changes: Iterable[str] = ()) -> Board:
-    """The leaderboard of the experiment in the folder `path`, its protocol changed by KEY=VALUE.
+def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] = ()) -> Board:
+    """The leaderboard of the experiment in a folder, or of several together, the (first) protocol changed by KEY=VALUE.
 
     Raises:
-        UserError: there is no experiment in `path`, its records name an unknown task or origin, or a change is wrong.
+        UserError: there is no experiment in a folder, its records name an unknown task or origin, a change is wrong,
+            or as `together`.
     """
-    store = open_store(path)
-    return make_board(store, protocol=changed_protocol(read_protocol(store.read_plan() or {}), changes))
+    stores = [open_store(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    declared = [read_protocol(store.read_plan() or {}) for store in stores]
+    protocol = changed_protocol(declared[0], changes)
+    if len(stores) == 1:
+        return make_board(stores[0], protocol=protocol)
+    several = [read_results(store, protocol=protocol) for store in stores]
+    names = [results.experiment for results in several]
+    return _board(together(several, dict(zip(names, declared, strict=True))))
 
 
 def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:
@@ -84,7 +92,10 @@ def make_board(store: Store, steps: int | None = None, protocol: Protocol | None
 
     `protocol` takes the place of the experiment's own.
     """
-    results = read_results(store, steps, protocol)
+    return _board(read_results(store, steps, protocol))
+
+
+def _board(results: Results) -> Board:
     rates = best_rates(results.choosing, results.protocol.rate_statistic)
     tasks = set(results.cells["task"])
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)

@@ -1,6 +1,6 @@
 """The leaderboard in a terminal: the numbers of its page, in columns narrow enough for a window."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ COLUMN = 9  # "MNLI-mm", "100.00 ‡" and one space fit
 _SHORT = {"average_official": "avg\nofficial", "average_nine_columns": "avg 9\ncolumns"}
 
 
-def show(path: str | Path, console: Console, protocol: Iterable[str] = ()) -> None:
-    """Print an experiment's leaderboard, a table an origin, and its notes.
+def show(path: str | Path | Sequence[str | Path], console: Console, protocol: Iterable[str] = ()) -> None:
+    """Print the leaderboard of an experiment, or of several together: a table an origin, and the notes.
 
     Raises:
         UserError: as `open_board`.
