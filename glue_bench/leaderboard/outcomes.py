@@ -1,0 +1,104 @@
+"""What each run of a leaderboard column got right: scores, stored predictions and gold labels, a column at a time."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.benchmark.metrics import decide
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.leaderboard.protocol import at_rates, main_scores
+from glue_bench.leaderboard.table import Board
+from glue_bench.store import Store
+
+NO_LABELS = "no gold labels beside the predictions; the same `glue-bench run` again adds them and runs no cell twice"
+KEY = ["arm", "task", "learning_rate", "seed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """The runs of one column within one origin, at the rates chosen.
+
+    `scores` are of the main metric, in points (0 to 100): (runs,); `owners` says whose each run is, an index into
+    `arms`, and `seeds` which: both (runs,), ordered by arm, then seed. `predictions` (runs, rows) and `labels`
+    (rows,) are None where something is missing, and `why` says what.
+    """
+
+    origin: str
+    column: str
+    arms: tuple[str, ...]
+    owners: np.ndarray
+    seeds: np.ndarray
+    scores: np.ndarray
+    predictions: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    why: str = ""
+
+    @property
+    def task(self) -> str:
+        """The column's task; the two columns of MNLI share one, and its runs."""
+        return COLUMNS[self.column][0]
+
+    @property
+    def metric(self) -> str:
+        """The main metric."""
+        return TASKS[self.task].metrics[0]
+
+    @cached_property
+    def runs(self) -> dict[str, np.ndarray]:
+        """Which runs are each arm's: indices."""
+        return {arm: np.flatnonzero(self.owners == index) for index, arm in enumerate(self.arms)}
+
+    def seeds_of(self, arm: str) -> tuple[int, ...]:
+        """The seeds of an arm's finished runs; none of an arm that this origin has not."""
+        return tuple(int(seed) for seed in self.seeds[self.runs[arm]]) if arm in self.runs else ()
+
+
+def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
+    """The outcomes of every column, origin by origin, in the board's order. Predictions are read as they are asked for.
+
+    Raises:
+        UserError: a record cannot be read.
+    """
+    digests = {record["cell_id"]: record["data"]["digest"] for record in store.read_records()}
+    cells = at_rates(board.results.cells[board.results.cells["finished"]], board.rates)
+    scores = main_scores(at_rates(board.results.scores, board.rates))
+    for origin in dict.fromkeys(board.table["origin"]):
+        arms = tuple(board.table.loc[board.table["origin"] == origin, "arm"])
+        for column in board.columns:
+            task, split = COLUMNS[column]
+            mine = scores[(scores["task"] == task) & (scores["split"] == split) & scores["arm"].isin(arms)]
+            runs = mine.merge(cells[[*KEY, "cell_id"]], on=KEY).assign(owner=lambda runs: runs["arm"].map(arms.index))
+            runs = runs.sort_values(["owner", "seed"])
+            if len(runs):
+                yield _with_predictions(_scored(origin, column, arms, runs), runs, store, digests)
+
+
+def _scored(origin: str, column: str, arms: tuple[str, ...], runs: pd.DataFrame) -> Outcomes:
+    return Outcomes(
+        origin=origin,
+        column=column,
+        arms=arms,
+        owners=runs["owner"].to_numpy(),
+        seeds=runs["seed"].to_numpy(),
+        scores=runs["value"].to_numpy(),
+    )
+
+
+def _with_predictions(outcomes: Outcomes, runs: pd.DataFrame, store: Store, digests: Mapping[str, Any]) -> Outcomes:
+    split = COLUMNS[outcomes.column][1]
+    data = {digests[cell] for cell in runs["cell_id"]}
+    if len(data) > 1:
+        return replace(outcomes, why="its runs were made on different data")
+    labels = store.read_labels(outcomes.task, data.pop()).get(split)
+    if labels is None:
+        return replace(outcomes, why=NO_LABELS)
+    if not all(store.has_predictions(cell) for cell in runs["cell_id"]):
+        return replace(outcomes, why="the predictions of a run are missing")
+    logits = [store.read_predictions(cell)[split] for cell in runs["cell_id"]]
+    if any(len(rows) != len(labels) or not np.isfinite(rows).all() for rows in logits):
+        return replace(outcomes, why="a run has diverged, or predicted another number of rows")
+    return replace(outcomes, predictions=np.stack([decide(outcomes.task, rows) for rows in logits]), labels=labels)
