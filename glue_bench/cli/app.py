@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-ORDER = ("run", "status", "leaderboard", "table", "data", "tasks", "variants", "convert")
+ORDER = ("run", "status", "leaderboard", "table", "statistics", "power", "data", "tasks", "variants", "convert")
 
 
 class InOrder(TyperGroup):

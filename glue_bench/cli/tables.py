@@ -54,6 +54,32 @@ def table(
         emit(render(name, folder, format or "markdown"), output)
 
 
+@app.command()
+def statistics(
+    folder: Folder,
+    format: Annotated[str, typer.Option("--format", help="markdown, csv or json.")] = "markdown",
+    output: Output = None,
+) -> None:
+    """Say which arms can be told apart: intervals, tests and ranks over seeds and examples."""
+    from glue_bench.leaderboard.statistics_export import render_statistics
+
+    emit(render_statistics(folder, format), output)
+
+
+@app.command()
+def power(
+    folder: Folder,
+    difference: Annotated[float, typer.Option(metavar="POINTS", help="The true difference of two arms.")],
+    power: Annotated[float, typer.Option(help="The probability of seeing it.")] = 0.8,
+    format: Annotated[str, typer.Option("--format", help="markdown, csv or json.")] = "markdown",
+    output: Output = None,
+) -> None:
+    """Say how many seeds it takes to see a difference, from how far the scores spread here."""
+    from glue_bench.leaderboard.statistics_export import render_power
+
+    emit(render_power(folder, difference, power, format), output)
+
+
 def print_leaderboard(folder: Path) -> None:
     """A table fit for the terminal, or Markdown where the output goes elsewhere."""
     from rich.console import Console

@@ -1,4 +1,4 @@
-r"""Whether two arms differ: an interval and p-values from how scores spread over examples and over seeds.
+"""Whether two arms differ: an interval and p-values from how scores spread over examples and over seeds.
 
 A run's score is y = mu + a + b + c: `a` of the examples in the dev set (shared by an arm's runs, and correlated between
 arms, which see the same examples), `b` of the seed, and `c` of seed and examples together. The difference of two
@@ -11,10 +11,11 @@ variance of an arm's run scores, and I the variance of `c`, which both count and
 over resamples of the sample variance over seeds, less S2. Runs are taken as independent between arms: equal seeds
 share the order of the data only, and pairing them would halve the degrees of freedom, of which there are few.
 
-The interval is Student's with Satterthwaite's degrees of freedom (n - 1 for each S2, as in Welch's test). At the small
-levels that a correction for many tests asks for, 2 or 3 seeds promise too much so: an S2 that is small by chance
-would pass for a small variance. So a second p-value, `p_pooled`, takes the seeds' variance from all arms of the block
-and lets the statistic be a normal plus a scaled t variable; a verdict needs both.
+The interval is Student's with Satterthwaite's degrees of freedom (n - 1 for each S2, as in Welch's test). A negative
+S2 - I counts as 0, and then adds nothing uncertain either: V_examples has all of that arm's spread. At the small
+levels that a correction for many tests asks for, this promises too much of 2 or 3 seeds: an S2 that is small by chance
+passes for a small variance. So a second p-value, `p_pooled`, takes the seeds' variance from all arms of the block and
+lets the difference be a normal plus a scaled t variable; a verdict needs both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,8 +105,10 @@ def _welch(measure: Measure, a: str, b: str) -> tuple[float, float]:
     variance, squares = measure.example_variance(a, b), 0.0
     for arm in (a, b):
         n, terms = measure.seeds(arm), np.array([part.variance(arm) for part in measure.parts])
-        variance += max(0.0, float(terms.sum()) - measure.interaction(arm)) / n
-        squares += float(np.sum((terms / n) ** 2)) / (n - 1)
+        excess = float(terms.sum()) - measure.interaction(arm)
+        if excess > 0:
+            variance += excess / n
+            squares += float(np.sum((terms / n) ** 2)) / (n - 1)
     return variance, variance**2 / squares if squares > 0 else float("inf")
 
 

@@ -64,10 +64,10 @@ def average_measure(outcomes: Sequence[Outcomes], columns: Sequence[Assessed]) -
 def _why_not(outcomes: Outcomes, arm: str) -> str:
     scores = outcomes.scores[outcomes.runs[arm]]
     if not len(scores):
-        return f"{arm} has no finished run"
+        return "no finished run"
     if len(scores) == 1:
-        return f"{arm} has one seed, which shows no spread"
-    return f"{arm} has a run without a score" if np.isnan(scores).any() else outcomes.why
+        return "one seed shows no spread"
+    return "a run has no score" if np.isnan(scores).any() else outcomes.why
 
 
 def _why_no_average(arm: str, columns: Sequence[tuple[Outcomes, Assessed]]) -> str:
@@ -77,7 +77,7 @@ def _why_no_average(arm: str, columns: Sequence[tuple[Outcomes, Assessed]]) -> s
     seeds = {outcomes.seeds_of(arm) for outcomes, _ in columns}
     if not seeds:
         return "no column counts"
-    return f"{arm} has other seeds in one column than in another" if len(seeds) > 1 else ""
+    return "seeds differ between its columns" if len(seeds) > 1 else ""
 
 
 def _column(outcomes: Outcomes, covariance: np.ndarray, arms: tuple[str, ...]) -> Measure:

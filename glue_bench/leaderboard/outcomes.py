@@ -1,7 +1,7 @@
 """What each run of a leaderboard column got right: scores, stored predictions and gold labels, a column at a time."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,9 @@ from glue_bench.leaderboard.protocol import at_rates, main_scores
 from glue_bench.leaderboard.table import Board
 from glue_bench.store import Store
 
-NO_LABELS = "no gold labels beside the predictions; the same `glue-bench run` again adds them and runs no cell twice"
+NO_LABELS = (
+    "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
+)
 KEY = ["arm", "task", "learning_rate", "seed"]
 
 
@@ -24,7 +26,7 @@ class Outcomes:
 
     `scores` are of the main metric, in points (0 to 100): (runs,); `owners` says whose each run is, an index into
     `arms`, and `seeds` which: both (runs,), ordered by arm, then seed. `predictions` (runs, rows) and `labels`
-    (rows,) are None where something is missing, and `why` says what.
+    (rows,) are empty where something is missing, and `why` says what.
     """
 
     origin: str
@@ -33,8 +35,8 @@ class Outcomes:
     owners: np.ndarray
     seeds: np.ndarray
     scores: np.ndarray
-    predictions: np.ndarray | None = None
-    labels: np.ndarray | None = None
+    predictions: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    labels: np.ndarray = field(default_factory=lambda: np.empty(0))
     why: str = ""
 
     @property
@@ -47,10 +49,19 @@ class Outcomes:
         """The main metric."""
         return TASKS[self.task].metrics[0]
 
+    @property
+    def rows(self) -> int:
+        """How many examples there are; 0 where predictions or labels are missing."""
+        return len(self.labels)
+
     @cached_property
     def runs(self) -> dict[str, np.ndarray]:
         """Which runs are each arm's: indices."""
         return {arm: np.flatnonzero(self.owners == index) for index, arm in enumerate(self.arms)}
+
+    def without_examples(self) -> "Outcomes":
+        """The same runs, without what takes memory."""
+        return replace(self, predictions=np.empty((0, 0)), labels=np.empty(0))
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
         """The seeds of an arm's finished runs; none of an arm that this origin has not."""
@@ -71,8 +82,8 @@ def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
         for column in board.columns:
             task, split = COLUMNS[column]
             mine = scores[(scores["task"] == task) & (scores["split"] == split) & scores["arm"].isin(arms)]
-            runs = mine.merge(cells[[*KEY, "cell_id"]], on=KEY).assign(owner=lambda runs: runs["arm"].map(arms.index))
-            runs = runs.sort_values(["owner", "seed"])
+            runs = mine.merge(cells[[*KEY, "cell_id"]], on=KEY)
+            runs = runs.assign(owner=runs["arm"].map(arms.index)).sort_values(["owner", "seed"])
             if len(runs):
                 yield _with_predictions(_scored(origin, column, arms, runs), runs, store, digests)
 

@@ -43,7 +43,7 @@ def bootstrap_covariance(outcomes: Outcomes, resamples: int = RESAMPLES) -> np.n
     replacement from few rows spreads too little by so much.
     """
     scores = 100.0 * resampled_scores(outcomes, resamples)
-    rows = outcomes.predictions.shape[1]
+    rows = outcomes.rows
     return np.atleast_2d(np.cov(scores, rowvar=False)) * rows / (rows - 1)
 
 
@@ -98,7 +98,7 @@ def _matched(outcomes: Outcomes, pairs: list[Pair], parts: np.ndarray, resamples
 
 
 def _difference(outcomes: Outcomes, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    rows = outcomes.predictions.shape[1]
+    rows = outcomes.rows
     scores = (score_sums(outcomes.metric, sums, rows).mean(axis=-1) for sums in (first, second))
     return 100.0 * np.subtract(*scores)
 
@@ -112,7 +112,7 @@ def _signed_sums(outcomes: Outcomes, steps: np.ndarray, resamples: int) -> np.nd
 
 
 def _generator(outcomes: Outcomes, purpose: int) -> np.random.Generator:
-    return np.random.default_rng([purpose, list(COLUMNS).index(outcomes.column), outcomes.predictions.shape[1]])
+    return np.random.default_rng([purpose, list(COLUMNS).index(outcomes.column), outcomes.rows])
 
 
 def _sizes(resamples: int, rows: int) -> Iterator[int]:

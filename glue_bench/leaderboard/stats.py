@@ -1,7 +1,7 @@
 """Which arms can be told apart: every pair on every column and on the average, corrected for their number."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations, groupby
 from typing import Any
 
@@ -82,10 +82,10 @@ def _block(origin: str, columns: Iterable[Outcomes], resamples: int) -> Block:
     assessed: list[Assessed] = []
     swaps: dict[str, Mapping[Pair, Swapped]] = {}
     for outcomes in columns:
-        known = outcomes.predictions is not None
+        known = outcomes.rows > 0
         assessed.append(column_measure(outcomes, bootstrap_covariance(outcomes, resamples) if known else None))
         swaps[outcomes.column] = swapped(outcomes, _swaps(outcomes, resamples)) if known else {}
-        seen.append(replace(outcomes, predictions=None, labels=None))
+        seen.append(outcomes.without_examples())
     average = average_measure(seen, assessed)
     swaps[AVERAGE] = _mean_swaps([swaps[outcomes.column] for outcomes in seen if outcomes.column != NOT_AVERAGED])
     return Block(origin=origin, assessed=(*assessed, average), swaps=swaps)
@@ -126,11 +126,19 @@ def _row(assessed: Assessed, swaps: Mapping[Pair, Swapped], pair: Pair) -> dict[
         "difference": assessed.means.get(a, missing) - assessed.means.get(b, missing),
         "seeds_a": assessed.seeds[a],
         "seeds_b": assessed.seeds[b],
-        "why": "; ".join(dict.fromkeys(assessed.why[arm] for arm in pair if arm in assessed.why)),
+        "why": _why(assessed, pair),
     }
     if not row["why"] and assessed.measure is not None:
         row |= asdict(estimate(assessed.measure, a, b)) | {"p_permutation": swaps[pair].p}
     return row
+
+
+def _why(assessed: Assessed, pair: Pair) -> str:
+    arms = [arm for arm in pair if arm in assessed.why]
+    reasons = dict.fromkeys(assessed.why[arm] for arm in arms)
+    return "; ".join(
+        f"{reason} ({', '.join(arm for arm in arms if assessed.why[arm] == reason)})" for reason in reasons
+    )
 
 
 def _corrected(frame: pd.DataFrame) -> pd.DataFrame:

@@ -42,13 +42,16 @@ def ranks_frame(blocks: Iterable[Block], statistics: pd.DataFrame) -> pd.DataFra
 def tied_best(ranks: pd.DataFrame, statistics: pd.DataFrame, origin: str, column: str) -> frozenset[str]:
     """The arm with the highest mean of a column and those not told apart from it: what a table sets in bold.
 
-    Arms without an interval are never among them, unless none has one: then the highest mean alone is best.
+    Arms without an interval are never among them, unless none has one: then the highest mean alone is best. An arm
+    without a rival is best of nothing.
     """
     mine = ranks[(ranks["origin"] == origin) & (ranks["column"] == column)].dropna(subset="mean")
     tested = mine.dropna(subset="rank")
+    if len(mine) < 2:
+        return frozenset()
     if tested.empty:
         return frozenset(mine.loc[mine["mean"] == mine["mean"].max(), "arm"])
-    best = tested.loc[tested["mean"].idxmax(), "arm"]
+    best = tested.sort_values("mean", ascending=False, kind="stable")["arm"].iloc[0]
     apart = told_apart(statistics, origin, column)
     return frozenset(arm for arm in tested["arm"] if frozenset({arm, best}) not in apart)
 
