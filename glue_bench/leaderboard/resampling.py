@@ -39,12 +39,15 @@ class Swapped:
 def bootstrap_covariance(outcomes: Outcomes, resamples: int = RESAMPLES) -> np.ndarray:
     """Covariance (runs, runs) of the runs' scores, in points, over bootstrap samples of the examples.
 
-    The runs are held fixed (Efron and Tibshirani 1993, chapter 6), times rows / (rows - 1): a sample drawn with
-    replacement from few rows spreads too little by so much.
+    The runs are held fixed (Efron and Tibshirani 1993, chapter 6). For a mean over examples it is known what endless
+    resamples give, the covariance of the examples over their number; other metrics are resampled. Both times
+    rows / (rows - 1): a sample drawn with replacement from few rows spreads too little by so much.
     """
+    if outcomes.metric in LINEAR:
+        hits = sums_of(outcomes.metric, outcomes.predictions, outcomes.labels)[:, :, 0]
+        return np.atleast_2d(np.cov(100.0 * hits, rowvar=False, dtype=np.float64)) / outcomes.rows
     scores = 100.0 * resampled_scores(outcomes, resamples)
-    rows = outcomes.rows
-    return np.atleast_2d(np.cov(scores, rowvar=False)) * rows / (rows - 1)
+    return np.atleast_2d(np.cov(scores, rowvar=False)) * outcomes.rows / (outcomes.rows - 1)
 
 
 def resampled_scores(outcomes: Outcomes, resamples: int) -> np.ndarray:
@@ -60,7 +63,7 @@ def swapped(outcomes: Outcomes, resamples: int = RESAMPLES) -> dict[Pair, Swappe
     """Every pair of arms after swapping their predictions of each example with probability one half.
 
     All seeds of an example are swapped together. Where the metric is no mean over examples, runs are matched in the
-    order of their seeds, and those that one arm has more than the other are left out. One draw serves all pairs.
+    order of their seeds, and those that one arm has more than the other are left out.
     """
     pairs = [pair for pair in combinations(outcomes.arms, 2) if all(len(outcomes.runs[arm]) for arm in pair)]
     parts = sums_of(outcomes.metric, outcomes.predictions, outcomes.labels)
@@ -69,31 +72,32 @@ def swapped(outcomes: Outcomes, resamples: int = RESAMPLES) -> dict[Pair, Swappe
 
 
 def _linear(outcomes: Outcomes, pairs: list[Pair], parts: np.ndarray, resamples: int) -> dict[Pair, Swapped]:
-    hits = parts[:, :, 0]
-    rows = len(hits)
-    # Whole numbers, so that float32 sums are exact and a tie with the observed difference is one.
-    columns, units = [], []
+    """Examples that move the difference by equally much are interchangeable: only how many are swapped is drawn."""
+    hits, generator, result = parts[:, :, 0], _generator(outcomes, PERMUTATION), {}
     for first, second in pairs:
         a, b = outcomes.runs[first], outcomes.runs[second]
-        common = math.lcm(len(a), len(b))
-        columns.append(hits[:, a].sum(axis=1) * (common // len(a)) - hits[:, b].sum(axis=1) * (common // len(b)))
-        units.append(100.0 / (common * rows))
-    steps = np.stack(columns, axis=1)
-    differences = _signed_sums(outcomes, steps, resamples) * np.array(units)
-    observed = steps.sum(axis=0) * np.array(units)
-    return {pair: Swapped(float(observed[i]), differences[:, i]) for i, pair in enumerate(pairs)}
+        common = math.lcm(len(a), len(b))  # whole steps, so that a tie with the observed difference is one
+        steps = hits[:, a].sum(axis=1) * (common // len(a)) - hits[:, b].sum(axis=1) * (common // len(b))
+        sizes, counts = np.unique(np.abs(steps), return_counts=True)
+        kept = generator.binomial(counts, 0.5, size=(resamples, len(counts)))
+        unit = 100.0 / (common * len(hits))
+        result[first, second] = Swapped(float(steps.sum()) * unit, ((2 * kept - counts) @ sizes) * unit)
+    return result
 
 
 def _matched(outcomes: Outcomes, pairs: list[Pair], parts: np.ndarray, resamples: int) -> dict[Pair, Swapped]:
-    result = {}
+    """Every example has a sign a resample, the same for all pairs: minus where a pair's predictions are swapped.
+
+    With sums A and B over all examples, and signed sums a and b, the first arm's after swapping is
+    (A + B) / 2 + (a - b) / 2, the second's the same with a minus.
+    """
+    totals, signed, result = parts.sum(axis=0, dtype=np.float64), _signed_sums(outcomes, parts, resamples), {}
     for pair in pairs:
         number = min(len(outcomes.runs[arm]) for arm in pair)
-        first, second = (parts[:, outcomes.runs[arm][:number]] for arm in pair)
-        middle, half = (first + second).sum(axis=0) / 2, (first - second) / 2
-        moved = _signed_sums(outcomes, half.reshape(len(half), -1), resamples).reshape(resamples, *middle.shape)
-        differences = _difference(outcomes, middle + moved, middle - moved)
-        observed = _difference(outcomes, first.sum(axis=0), second.sum(axis=0))
-        result[pair] = Swapped(float(observed), differences)
+        a, b = (outcomes.runs[arm][:number] for arm in pair)
+        middle, moved = (totals[a] + totals[b]) / 2, (signed[:, a] - signed[:, b]) / 2
+        observed = _difference(outcomes, totals[a], totals[b])
+        result[pair] = Swapped(float(observed), _difference(outcomes, middle + moved, middle - moved))
     return result
 
 
@@ -103,12 +107,13 @@ def _difference(outcomes: Outcomes, first: np.ndarray, second: np.ndarray) -> np
     return 100.0 * np.subtract(*scores)
 
 
-def _signed_sums(outcomes: Outcomes, steps: np.ndarray, resamples: int) -> np.ndarray:
-    """Sums over examples of random sign times step: (resamples, k) from (rows, k). Rows without a step are skipped."""
-    steps = np.ascontiguousarray(steps[np.any(steps != 0, axis=1)])
-    generator, total = _generator(outcomes, PERMUTATION), steps.sum(axis=0)
-    sums = [2 * (_coins(generator, size, len(steps), steps.dtype) @ steps) for size in _sizes(resamples, len(steps))]
-    return np.concatenate(sums).astype(np.float64) - total
+def _signed_sums(outcomes: Outcomes, parts: np.ndarray, resamples: int) -> np.ndarray:
+    """Sums over examples with a random sign each: (resamples, runs, k) from (rows, runs, k)."""
+    rows, runs, k = parts.shape
+    flat, generator = np.ascontiguousarray(parts.reshape(rows, runs * k)), _generator(outcomes, PERMUTATION)
+    sums = [_coins(generator, size, rows, flat.dtype) @ flat for size in _sizes(resamples, rows)]
+    signed = 2 * np.concatenate(sums).astype(np.float64) - flat.sum(axis=0, dtype=np.float64)
+    return signed.reshape(resamples, runs, k)
 
 
 def _generator(outcomes: Outcomes, purpose: int) -> np.random.Generator:
