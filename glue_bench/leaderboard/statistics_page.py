@@ -1,7 +1,8 @@
 """The statistics of an experiment as a page: ranks, which pairs are told apart, and how that was decided."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -120,16 +121,14 @@ def _sections(statistics: Statistics, block: Block) -> Iterable[Section]:
 
 def _rank_grid(statistics: Statistics, block: Block) -> Grid:
     columns = [assessed.column for assessed in block.assessed]
-    mine = statistics.ranks[statistics.ranks["origin"] == block.origin].set_index(["arm", "column"])
+    mine = statistics.ranks[statistics.ranks["origin"] == block.origin].to_dict("records")
     best = {column: tied_best(statistics.ranks, statistics.pairs, block.origin, column) for column in columns}
-    rows = [
-        (Cell(arm), *(_rank_cell(mine.loc[(arm, column)], bold=arm in best[column]) for column in columns))
-        for arm in block.assessed[0].arms
-    ]
+    cells = {(row["arm"], row["column"]): _rank_cell(row, bold=row["arm"] in best[row["column"]]) for row in mine}
+    rows = [(Cell(arm), *(cells[arm, column] for column in columns)) for arm in block.assessed[0].arms]
     return Grid(header=("Arm", *map(column_title, columns)), rows=tuple(rows))
 
 
-def _rank_cell(row: pd.Series, *, bold: bool) -> Cell:
+def _rank_cell(row: Mapping[Any, Any], *, bold: bool) -> Cell:
     mean = number(row["mean"]) or MISSING
     return Cell(mean if pd.isna(row["rank"]) else f"{mean} ({row['rank']:.0f} {row['group']})", bold=bold)
 

@@ -49,6 +49,18 @@ def test_a_means_closed_form_is_what_resampling_gives():
     np.testing.assert_allclose(bootstrap_covariance(outcomes), resampled, rtol=0.06, atol=0.1)
 
 
+def test_a_means_variance_is_that_of_its_standard_error():
+    outcomes = experiment("sst2")
+    right = 100 * (outcomes.predictions[0] == outcomes.labels)
+    assert bootstrap_covariance(outcomes)[0, 0] == pytest.approx(right.var(ddof=1) / 150)
+
+
+def test_a_difference_that_no_swap_reaches_has_the_least_p():
+    labels = np.ones(200, int)
+    pair = swapped(outcomes_of("sst2", {"a": labels[None], "b": 1 - labels[None]}, labels), 99)["a", "b"]
+    assert (pair.observed, pair.p) == (100.0, 0.01)
+
+
 @each
 def test_swapping_is_scipys_permutation_of_samples(column):
     outcomes = experiment(column, seeds=1, rates={"a": 0.8, "b": 0.76})

@@ -45,11 +45,16 @@ def fill(bench, *, labels=True, seeds=(1, 2), columns=("sst2",), origin="pretrai
     return bench.store
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_holm_is_that_of_statsmodels(p_values):
+@pytest.fixture(scope="module")
+def multipletests():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from statsmodels.stats.multitest import multipletests
+    return multipletests
+
+
+@given(p_values=st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_is_that_of_statsmodels(multipletests, p_values):
     theirs = multipletests(p_values, method="holm")[1]
     np.testing.assert_allclose(holm(np.array(p_values)), theirs, atol=1e-12)
 
