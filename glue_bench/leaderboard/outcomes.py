@@ -75,14 +75,13 @@ def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
         UserError: a record cannot be read.
     """
     digests = {record["cell_id"]: record["data"]["digest"] for record in store.read_records()}
-    cells = at_rates(board.results.cells[board.results.cells["finished"]], board.rates)
     scores = main_scores(at_rates(board.results.scores, board.rates))
     for origin in dict.fromkeys(board.table["origin"]):
         arms = tuple(board.table.loc[board.table["origin"] == origin, "arm"])
         for column in board.columns:
             task, split = COLUMNS[column]
             mine = scores[(scores["task"] == task) & (scores["split"] == split) & scores["arm"].isin(arms)]
-            runs = mine.merge(cells[[*KEY, "cell_id"]], on=KEY)
+            runs = mine.merge(board.results.cells[[*KEY, "cell_id"]], on=KEY)
             runs = runs.assign(owner=runs["arm"].map(arms.index)).sort_values(["owner", "seed"])
             if len(runs):
                 yield _with_predictions(_scored(origin, column, arms, runs), runs, store, digests)

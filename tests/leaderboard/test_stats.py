@@ -90,9 +90,24 @@ def test_what_differs_much_is_told_apart_and_what_is_equal_is_not():
 
 
 def test_the_average_is_the_mean_over_columns_without_wnli():
-    pairs, _ = found(simulated(columns=["sst2", "rte", "wnli"]))
+    outcomes = simulated(columns=["sst2", "rte", "wnli"])
+    pairs, _ = found(outcomes)
     by_column = pairs[pairs["arm_b"] == "high"].set_index("column")["difference"]
     assert by_column["average"] == pytest.approx((by_column["sst2"] + by_column["rte"]) / 2)
+    without, _ = found(outcomes[:2])
+    tests = ["difference", "low", "high", "p_bootstrap", "p_pooled", "p_permutation"]
+    both = (frame.loc[frame["column"] == "average", tests].to_numpy() for frame in (pairs, without))
+    np.testing.assert_array_equal(*both)
+
+
+def test_variances_of_an_average_are_those_of_its_columns_by_their_weight():
+    one, other, average = assess(simulated(columns=["sst2", "rte"]), FEW)[0].assessed
+    for arm in RATES:
+        parts = [assessed.measure.interaction(arm) for assessed in (one, other)]
+        assert average.measure.interaction(arm) == pytest.approx(sum(parts) / 4)
+        assert average.measure.mean(arm) == pytest.approx(average.means[arm])
+    spreads = [assessed.measure.example_variance("low", "high") for assessed in (one, other)]
+    assert average.measure.example_variance("low", "high") == pytest.approx(sum(spreads) / 4)
 
 
 def test_one_seed_has_neither_interval_nor_test_nor_rank():
