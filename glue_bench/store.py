@@ -3,6 +3,7 @@
 DIR/<experiment>/plan.json                         the cells that the experiment asks for
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
 DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
 """
@@ -164,11 +165,39 @@ class Store:
         planned = {name: facts["pretraining"] for name, facts in arms.items() if facts.get("pretraining")}
         return {name: self.has_pretraining(pretraining_id) for name, pretraining_id in planned.items()}
 
-    def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of each predicted split: float32 (rows, labels)."""
-        from safetensors.numpy import load_file
+    def has_predictions(self, cell_id: str) -> bool:
+        """Whether the cell's logits are stored."""
+        return self._path("predictions", cell_id, ".safetensors").exists()
 
-        return load_file(self._path("predictions", cell_id, ".safetensors"))
+    def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
+        """Logits of each predicted split: float32 (rows, labels).
+
+        Raises:
+            UserError: the file is missing or damaged.
+        """
+        return _load_arrays(self._path("predictions", cell_id, ".safetensors"))
+
+    def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
+        """Store the gold labels of a task's scored splits, split -> (rows,), unless they are there already.
+
+        `digest` is that of the task's data, as records have it: other data are other labels. Classes are stored as
+        int8, STS-B's scores as float64.
+        """
+        from safetensors.numpy import save
+
+        path = self._labels_path(task, digest)
+        if not path.exists():
+            arrays = {name: np.asarray(values) for name, values in labels.items()}
+            kinds = {name: np.int8 if values.dtype.kind in "iu" else np.float64 for name, values in arrays.items()}
+            write_atomically(path, save({name: values.astype(kinds[name]) for name, values in arrays.items()}))
+
+    def read_labels(self, task: str, digest: str) -> dict[str, np.ndarray]:
+        """Gold labels of each scored split, (rows,); empty where none are stored for this data."""
+        path = self._labels_path(task, digest)
+        return _load_arrays(path) if path.exists() else {}
+
+    def _labels_path(self, task: str, digest: str) -> Path:
+        return self._path("labels", f"{task}-{digest[:12]}", ".safetensors")
 
     def _path(self, kind: str, cell_id: str, suffix: str = ".json") -> Path:
         return self.folder / kind / f"{cell_id}{suffix}"
@@ -208,6 +237,17 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}: not a JSON object; delete it and run again")
     return value
+
+
+def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        name = f"{path.parent.name}/{path.name}"
+        raise UserError(f"{name}: cannot be read ({error}); delete it and its records and run again") from error
 
 
 def _checked(record: dict[str, Any], path: Path, required: frozenset[str]) -> dict[str, Any]:

@@ -51,6 +51,20 @@ def test_predictions_are_stored_as_contiguous_float32(store):
     np.testing.assert_array_equal(stored, logits)
 
 
+def test_gold_labels_round_trip_by_task_and_data(store):
+    store.write_labels("mnli", "0123456789abcdef", {"validation_matched": [0, 2], "validation_mismatched": [1]})
+    store.write_labels("stsb", "0123456789abcdef", {"validation": np.array([0.5, 5.0], np.float32)})
+    assert files(store) == ["labels/mnli-0123456789ab.safetensors", "labels/stsb-0123456789ab.safetensors"]
+    classes = store.read_labels("mnli", "0123456789abcdef")
+    assert {name: values.tolist() for name, values in classes.items()} == {
+        "validation_matched": [0, 2],
+        "validation_mismatched": [1],
+    }
+    assert classes["validation_matched"].dtype == np.int8
+    assert store.read_labels("stsb", "0123456789abcdef")["validation"].tolist() == [0.5, 5.0]
+    assert store.read_labels("mnli", "fedcba9876543210") == {}
+
+
 def test_records_are_read_in_the_order_of_their_ids(store):
     for cell_id in ("c", "a", "b"):
         store.write_record(record(cell_id), LOGITS)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS
@@ -41,6 +42,13 @@ class TaskData:
         official = TASKS[self.task].splits
         sizes = {name: len(self.splits.get(name, ())) for name in official}
         return self.source == "demo" or any(sizes[name] != split.rows for name, split in official.items())
+
+
+def known_labels(data: TaskData) -> dict[str, np.ndarray]:
+    """The gold labels (rows,) of each scored split whose labels are public."""
+    splits = (name for name in TASKS[data.task].validation_splits if name in data.splits)
+    labels = {name: data.splits[name]["label"].to_numpy() for name in splits}
+    return {name: values for name, values in labels.items() if len(values) and not (values == UNLABELLED).any()}
 
 
 def split_digest(name: str, frame: pd.DataFrame) -> str:

@@ -6,7 +6,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-ORDER = ("run", "status", "leaderboard", "table", "submit", "diagnostics", "data", "tasks", "variants", "convert")
+ORDER = (
+    *("run", "status"),
+    *("leaderboard", "statistics", "power", "table", "submit", "diagnostics"),
+    *("data", "tasks", "variants", "convert"),
+)
 
 
 class InOrder(TyperGroup):

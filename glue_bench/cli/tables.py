@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folders, Format, Output, app
+from glue_bench.cli.app import Folder, Folders, Format, Output, app
 from glue_bench.cli.printing import emit, print_table
 
 
@@ -56,6 +56,34 @@ def table(
         show(name, folder, console)
     else:
         emit(render(name, folder, chosen), output)
+
+
+@app.command()
+def statistics(
+    folder: Folder,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Say which arms can be told apart: intervals, tests and ranks over seeds and examples."""
+    from glue_bench.leaderboard.formats import chosen_format
+    from glue_bench.leaderboard.statistics_export import render_statistics
+
+    emit(render_statistics(folder, chosen_format(format, output)), output)
+
+
+@app.command()
+def power(
+    folder: Folder,
+    difference: Annotated[float, typer.Option(metavar="POINTS", help="The true difference of two arms.")],
+    power: Annotated[float, typer.Option(help="The probability of seeing it.")] = 0.8,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Say how many seeds it takes to see a difference, from how far the scores spread here."""
+    from glue_bench.leaderboard.formats import chosen_format
+    from glue_bench.leaderboard.statistics_export import render_power
+
+    emit(render_power(folder, difference, power, chosen_format(format, output)), output)
 
 
 def print_leaderboard(folder: Path | Sequence[Path], protocol: Sequence[str] = ()) -> None:

@@ -7,11 +7,16 @@ import pandas as pd
 
 from glue_bench.files import write_atomically
 from glue_bench.leaderboard import averages, budget
+from glue_bench.leaderboard.document import Page
 from glue_bench.leaderboard.formats import chosen_format, render_page
 from glue_bench.leaderboard.frame import SCORE_COLUMNS
+from glue_bench.leaderboard.leaders import HIGHEST
 from glue_bench.leaderboard.markdown import number
 from glue_bench.leaderboard.page import leaderboard_page, make_notes
 from glue_bench.leaderboard.plain import frame_csv, json_text, plain_rows
+from glue_bench.leaderboard.statistics import TESTED, Statistics, leaders_of, statistics_of
+from glue_bench.leaderboard.statistics_export import P_DECIMALS
+from glue_bench.leaderboard.statistics_page import page_of
 from glue_bench.leaderboard.table import Board, make_board, open_board, steps_frame
 from glue_bench.store import open_store
 
@@ -30,35 +35,42 @@ def render(path: str | Path | Sequence[str | Path], format: str = "markdown", pr
         return to_csv(board)
     if format == "json":
         return to_json(board, make_notes(board))
-    return render_page(leaderboard_page(board, _steps(path, board)), format)
+    if not isinstance(path, str | Path):  # tests and steps are of one experiment
+        return render_page(leaderboard_page(board), format)
+    store = open_store(path)
+    return render_page(_page(board, statistics_of(store, board), steps_frame(store, board.results.protocol)), format)
 
 
-def _steps(path: str | Path | Sequence[str | Path], board: Board) -> pd.DataFrame | None:
-    """GLUE against steps of pretraining, of one experiment only."""
-    return steps_frame(open_store(path), board.results.protocol) if isinstance(path, str | Path) else None
+def _page(board: Board, statistics: Statistics, steps: pd.DataFrame) -> Page:
+    leaders = leaders_of(statistics)
+    return leaderboard_page(board, steps, leaders=leaders, bold_means=TESTED if leaders else HIGHEST)
 
 
 def write_tables(path: str | Path) -> list[Path]:
     """Write leaderboard.md, leaderboard.csv and scores.csv into the experiment's folder; the paths written.
 
-    The bytes depend only on the plan and the records' scores, so that a rerun changes no file. Where arms are
-    pretrained also budget.md, budget.csv and losses.csv, which hold measured speeds; where several checkpoints of
-    the pretraining are fine-tuned also steps.csv; where the tasks allow an average also averages.csv.
+    The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
+    Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
+    budget.csv and losses.csv, which hold measured speeds; where several checkpoints of the pretraining are fine-tuned
+    also steps.csv; where the tasks allow an average also averages.csv.
 
     Raises:
         UserError: as `open_board`.
     """
     store = open_store(path)
     board = make_board(store)
-    steps = steps_frame(store)
+    steps, statistics = steps_frame(store), statistics_of(store, board)
     contents = {
-        "leaderboard.md": render_page(leaderboard_page(board, steps)),
+        "leaderboard.md": render_page(_page(board, statistics, steps)),
         "leaderboard.csv": to_csv(board),
         "scores.csv": scores_csv(board.results.scores),
     }
     for name, frame in (("averages.csv", averages.averages_frame(board)), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
+    if len(statistics.pairs):
+        contents["statistics.md"] = render_page(page_of(statistics))
+        contents["statistics.csv"] = frame_csv(statistics.pairs, P_DECIMALS)
     budgets = budget.budget_frame(store)
     if budgets["stream"].notna().any():
         contents |= {

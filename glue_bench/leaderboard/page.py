@@ -159,7 +159,7 @@ def is_demo(board: Board) -> bool:
 
 def _collapsed_counts(board: Board) -> str:
     return ", ".join(
-        f"{row['arm']} {_title(column)} {count} of {row[f'{column}_n']}"
+        f"{row['arm']} {column_title(column)} {count} of {row[f'{column}_n']}"
         for row in board.table.to_dict("records")
         for column, count in board.collapsed[row["arm"]].items()
         if count
@@ -180,14 +180,14 @@ def _header(board: Board, name: str) -> str:
         title, tasks = AVERAGES[name].title, AVERAGES[name].tasks
     else:
         task = TASKS[COLUMNS[name][0]]
-        title, tasks = f"{_title(name)} ({METRIC_TITLES[task.metrics[0]]})", (task.name,)
+        title, tasks = f"{column_title(name)} ({METRIC_TITLES[task.metrics[0]]})", (task.name,)
     return " ".join([title, *_marks(board, tasks)])
 
 
 def short_header(board: Board, column: str) -> str:
     """The column's title over its metric, for narrow tables."""
     task = TASKS[COLUMNS[column][0]]
-    return f"{' '.join([_title(column), *_marks(board, (task.name,))])}\n{METRIC_INITIALS[task.metrics[0]]}"
+    return f"{' '.join([column_title(column), *_marks(board, (task.name,))])}\n{METRIC_INITIALS[task.metrics[0]]}"
 
 
 def _marks(board: Board, tasks: tuple[str, ...]) -> list[str]:
@@ -196,7 +196,7 @@ def _marks(board: Board, tasks: tuple[str, ...]) -> list[str]:
     return [mark for mark, those in marked.items() if set(tasks) & set(those)]
 
 
-def _title(column: str) -> str:
+def column_title(column: str) -> str:
     """MNLI-m, MNLI-mm; elsewhere the task's own title."""
     task = TASKS[COLUMNS[column][0]]
     return task.title + column.removeprefix(task.name).replace("_", "-")

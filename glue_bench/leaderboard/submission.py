@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from safetensors import SafetensorError
 
 from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
 from glue_bench.benchmark.tasks import TASKS
@@ -69,7 +68,7 @@ def gather(store: Store, arm: str | None = None) -> Submission:
     runs = median_runs(board, arm)
     found = {name: _file(store, file, runs.get(file.model)) for name, file in FILES.items()}
     files = {name: content for name, content in found.items() if isinstance(content, bytes)}
-    records = {record["cell_id"]: record for record in store.read_records()}
+    records = {record["cell_id"]: record for record in store.scan_records()[0]}
     if not files:
         raise UserError(
             f"arm '{arm}' of '{store.folder}' has no test predictions at all; run it on data that has test files"
@@ -182,11 +181,4 @@ def predictions(store: Store, cell_id: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: the file is damaged.
     """
-    try:
-        return store.read_predictions(cell_id)
-    except FileNotFoundError:
-        return {}
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            f"cannot read the predictions of '{cell_id}': {error}; delete its record and run again"
-        ) from error
+    return store.read_predictions(cell_id) if store.has_predictions(cell_id) else {}

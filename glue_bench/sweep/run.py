@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from glue_bench.benchmark.schema import known_labels
 from glue_bench.config import Arm, Experiment
 from glue_bench.errors import UserError
 from glue_bench.model.plugins import plugin_digest
@@ -79,6 +80,7 @@ def sweep(
     if summary.is_main:
         store.prepare()
         store.write_plan(_plan(experiment, workspace, cells))
+        _write_labels(workspace, store)
     console = console or Console(stderr=True)
     try:
         failed = pretrain_arms(waiting, workspace, store, console)
@@ -134,6 +136,15 @@ def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]
         "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
         "cells": [planned.summary for planned in cells],
     }
+
+
+def _write_labels(workspace: Workspace, store: Store) -> None:
+    """Without gold labels beside the predictions, no statistic can be recomputed from the folder alone."""
+    for task in workspace.experiment.tasks:
+        data = workspace.data(task)
+        labels = known_labels(data)
+        if labels:
+            store.write_labels(task, data.digest, labels)
 
 
 def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.leaderboard.frame import CELL_COLUMNS
@@ -62,6 +64,11 @@ class Bench:
         }
         text = json.dumps(record)
         (self.path / "records" / f"{cell['cell_id']}.json").write_text(text)
+
+    def predict(self, cell_id: str, logits: dict[str, np.ndarray]) -> None:
+        """The predictions of a finished cell: split -> (rows, labels)."""
+        path = self.path / "predictions" / f"{cell_id}.safetensors"
+        save_file({split: np.ascontiguousarray(rows, dtype=np.float32) for split, rows in logits.items()}, path)
 
     def finish_published(self, table: str, label: str, **where) -> None:
         """The figures of a published row as one seed of an arm; half for metrics that it does not print."""

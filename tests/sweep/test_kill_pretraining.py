@@ -16,7 +16,7 @@ KILLS = 2
 # States to continue from after every step, so that kills hit the writing of one too.
 COMMAND = "import glue_bench.training.pretrain as p; from glue_bench.cli import main; p.SAVE_SECONDS = 0; main()"
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")]
+pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")]
 
 
 def write_text(path: Path) -> None:

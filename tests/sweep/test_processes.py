@@ -17,8 +17,6 @@ from test_kill_pretraining import curves, write_text
 from glue_bench.api import run
 from glue_bench.store import Store
 
-pytestmark = pytest.mark.slow
-
 # A second process that is lost at a step of the second arm; states are saved at every step.
 LOSES_ONE = """
 import sys

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from glue_bench.api import run
+from glue_bench.benchmark.metrics import score_logits
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.store import REQUIRED_KEYS, Store
@@ -58,11 +59,31 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
     assert {record["cell_id"] for record in records} == set(summary.waiting)
     assert [state for _, state in store.states()] == ["done"] * 4
     assert {path.name for path in summary.folder.iterdir()} == {
-        "failures", "leaderboard.csv", "leaderboard.md", "plan.json", "predictions", "records", "scores.csv",
+        "failures", "labels", "leaderboard.csv", "leaderboard.md", "plan.json", "predictions", "records", "scores.csv",
     }  # fmt: skip
     for record in records:
         assert set(record) >= REQUIRED_KEYS
         assert set(store.read_predictions(record["cell_id"])) == {"validation", "test"}
+
+
+def test_gold_labels_lie_beside_the_predictions_and_score_them(sweep):
+    store = Store(sweep(tasks=["cola", "stsb", "mnli"]).folder)
+    for record in store.read_records():
+        task = record["cell"]["task"]
+        labels = store.read_labels(task, record["data"]["digest"])
+        assert set(labels) == set(record["scores"])  # no test split: its labels are not public
+        logits = store.read_predictions(record["cell_id"])
+        for split, scores in record["scores"].items():
+            assert score_logits(task, logits[split], labels[split]) == pytest.approx(scores, abs=1e-6)
+
+
+def test_rerunning_a_finished_sweep_adds_missing_labels(sweep):
+    folder = sweep().folder
+    before = contents(folder / "labels")
+    for path in (folder / "labels").iterdir():
+        path.unlink()
+    assert sweep().finished == 0
+    assert contents(folder / "labels") == before
 
 
 def test_a_record_says_where_it_comes_from(sweep):
