@@ -46,8 +46,13 @@ def with_quartiles(values: pd.DataFrame, decimals: int) -> dict[str, str]:
 def table(columns: Mapping[str, Mapping[str, str]], first: str = "contender") -> str:
     """Columns of texts by row name as a Markdown table."""
     rows = dict.fromkeys(name for values in columns.values() for name in values)
-    lines = [[first, *columns], *([row, *(values.get(row, "") for values in columns.values())] for row in rows)]
-    return aligned(lines, {0})
+    return row_table({row: {title: values.get(row, "") for title, values in columns.items()} for row in rows}, first)
+
+
+def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
+    """The same from rows, which all have the same columns; the first column is headed `first`."""
+    titles = list(next(iter(rows.values())))
+    return aligned([[first, *titles], *([name, *row.values()] for name, row in rows.items())], {0})
 
 
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:
