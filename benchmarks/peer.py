@@ -53,7 +53,7 @@ def make_peer(settings: Settings, padding: str) -> Round:
         )
         total = time.perf_counter() - began
         return {
-            "tokens": int(np.sum(train["attention_mask"])),
+            "tokens": real_tokens(train),
             "training_seconds": clock.seconds,
             "total_seconds": total,
             "scores": scores,
@@ -82,6 +82,11 @@ def as_dataset(frame: Any, tokenizer: Any, max_length: int, padding: str = "dyna
     to = "max_length" if padding == "fixed" else False
     encoded = tokenizer(*texts, padding=to, truncation=True, max_length=max_length)
     return Dataset.from_dict({**encoded, "label": frame["label"].tolist()})
+
+
+def real_tokens(split: Dataset) -> int:
+    """Tokens that are not padding."""
+    return sum(map(sum, split["attention_mask"]))
 
 
 def train_and_score(

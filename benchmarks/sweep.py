@@ -51,18 +51,8 @@ def main(
         ours = swept_cells(settings, cells, aside)
     what = f"{task}, {checkpoint}, one epoch of train a cell; seconds"
     where = machine(device=device, precision=precision, threads=threads)
-    report(
-        [
-            what,
-            to_table(ours, "glue-bench, cell"),
-            to_table(peer, "run_glue, process"),
-            after_first(ours, peer),
-            where,
-            command(),
-        ],
-        {"ours": ours, "peer": peer},
-        json,
-    )
+    tables = [to_table(ours, "glue-bench, cell"), to_table(peer, "run_glue, process")]
+    report([what, *tables, after_first(ours, peer), where, command()], {"ours": ours, "peer": peer}, json)
 
 
 def fresh_processes(settings: Settings, times: int, aside: Path) -> list[dict[str, float]]:
@@ -108,7 +98,7 @@ def to_table(measured: list[dict[str, float]], first: str) -> str:
 def after_first(ours: list[dict[str, float]], peer: list[dict[str, float]]) -> str:
     """What each further cell costs, as a sentence."""
     warm, fresh = median(row["overhead"] for row in ours[1:]), median(row["total"] for row in peer[1:])
-    return f"Median beyond training and scoring after the first: {warm:.2f} s a cell of ours, {fresh:.2f} s a process."
+    return f"Medians after the first: {warm:.2f} s beyond training and scoring a cell of ours, {fresh:.2f} s a process."
 
 
 if __name__ == "__main__":
