@@ -35,7 +35,7 @@ def test_a_worker_is_one_process_of_its_own_that_lives_on(worker):
     first, second = worker.round(3), worker.round(4)
     assert second["seen"] == [5, 9, 12]
     assert first["process"] == second["process"] != os.getpid()
-    assert MEBIBYTES <= first["peak_bytes"] / 2**20 < 2 * MEBIBYTES
+    assert 0.9 * MEBIBYTES <= first["peak_bytes"] / 2**20 < 2 * MEBIBYTES
 
 
 def test_a_failed_round_says_why_and_the_next_goes_on(worker):
