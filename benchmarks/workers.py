@@ -52,7 +52,6 @@ def set_environment(device: str, precision: str, threads: int | None) -> None:
     """What workers inherit; to be called before the first is started."""
     chosen: Mapping[str, str] = {
         "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
         "ACCELERATE_MIXED_PRECISION": {"fp32": "no"}.get(precision, precision),
         # One card: transformers' Trainer would spread a batch over all that it sees.
         "CUDA_VISIBLE_DEVICES": "" if device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
