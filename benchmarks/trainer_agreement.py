@@ -1,122 +1,135 @@
-"""Fine-tune `add`'s checkpoint with a plain transformers Trainer at an experiment's own settings.
+"""Equal scores: fine-tune one checkpoint with transformers' Trainer and, with `--both`, with ours; a line per score.
 
-    python benchmarks/trainer_agreement.py configs/minilm.yaml --data FOLDER --seed 1 --output trainer.csv
+    python benchmarks/trainer_agreement.py configs/minilm.yaml --data FOLDER --task rte --task cola \\
+        --seed 1 --seed 2 --seed 3 --both --output agreement.csv
 
-Same checkpoint, data, batch size, optimiser, schedule, epochs and seed; transformers' own model, head,
-dropout, batch order and dynamic padding. Scores are to agree with glue-bench's within seed noise.
+The experiment's arm `add` on all of train: same checkpoint, data, batch size, optimiser, schedule, epochs and seeds.
+Trainer has transformers' own model, head, dropout and batch order. Equal seeds draw different numbers on either side,
+so scores agree if their mean difference over seeds lies within its own spread, not seed by seed.
 """
 
 import csv
 import os
-import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
+import pandas as pd
 import typer
-from datasets import Dataset
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments, set_seed
 
-from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.config import Cell, load_experiment
+from glue_bench.config import Cell, Experiment, load_experiment
+from glue_bench.training.finetune import finetune
+from glue_bench.training.loop import accelerator
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
+from measure import OURS, machine, row_table
+from peer import as_dataset, train_and_score
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+TRAINER = "Trainer"
+HEADER = ("system", "task", "split", "metric", "learning_rate", "seed", "value", "seconds")
+Scores = dict[str, dict[str, float]]
 
 
 def main(
     config: Path,
     data: Annotated[str | None, typer.Option()] = None,
-    seed: Annotated[int, typer.Option()] = 1,
+    seed: Annotated[list[int] | None, typer.Option(help="May be given several times; 1 unless given.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only these tasks.")] = None,
-    output: Annotated[Path, typer.Option()] = Path("trainer.csv"),
+    epochs: Annotated[int | None, typer.Option(help="Instead of the experiment's own.")] = None,
+    padding: Annotated[str, typer.Option(help="Trainer's batches: dynamic, or grouped by length.")] = "dynamic",
+    both: Annotated[bool, typer.Option("--both", help="Ours, too, and the differences.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Lines are appended.")] = Path("trainer.csv"),
 ) -> None:
-    """Append one line per task, metric and seed to OUTPUT."""
+    """Append one line per system, task, metric and seed to OUTPUT; print both systems' scores side by side."""
     quiet_libraries()
     experiment = load_experiment(config, data)
     workspace = Workspace(experiment)
+    systems: dict[str, Callable[[Cell], Scores]] = {TRAINER: lambda cell: by_trainer(cell, workspace, padding)}
+    if both:
+        systems[OURS] = lambda cell: by_us(cell, workspace)
+    lines = []
+    for cell in cells(experiment, task or experiment.tasks, seed or [1], epochs):
+        for name, run in systems.items():
+            began = time.perf_counter()
+            scores = run(cell)
+            found = as_lines(name, cell, scores, time.perf_counter() - began)
+            append(output, found)
+            lines += found
+    if both:
+        runtime = accelerator()
+        where = machine(device=runtime.device.type, precision={"no": "fp32"}.get(runtime.mixed_precision, "mixed"))
+        print(differences(pd.DataFrame(lines)), where, sep="\n\n")
+
+
+def cells(experiment: Experiment, tasks: list[str], seeds: list[int], epochs: int | None) -> Iterator[Cell]:
+    """The cells of `add` for these tasks and seeds; any seed may be asked for, not only the experiment's own."""
     for cell in experiment.cells():
-        # Any seed may be asked for, not only the experiment's own.
-        if cell.arm.variant == "add" and cell.seed == experiment.seeds[0] and cell.task in (task or experiment.tasks):
-            cell = cell.model_copy(update={"seed": seed})
-            for split, scores in train_and_score(cell, workspace).items():
-                append(output, cell, split, scores)
+        if cell.arm.variant == "add" and cell.seed == experiment.seeds[0] and cell.task in tasks:
+            settings = cell.hyperparameters.model_copy(update={"epochs": epochs or cell.hyperparameters.epochs})
+            for seed in seeds:
+                yield cell.model_copy(update={"seed": seed, "hyperparameters": settings})
 
 
-def train_and_score(cell: Cell, workspace: Workspace) -> dict[str, dict[str, float]]:
-    """Scores of each validation split after the last epoch."""
-    set_seed(cell.seed)
-    task, tokenizer, settings = TASKS[cell.task], workspace.tokenizer(cell.arm), cell.hyperparameters
-    model = AutoModelForSequenceClassification.from_pretrained(cell.arm.checkpoint, num_labels=task.num_labels)
-    splits = {
-        name: as_dataset(frame, tokenizer, settings.max_length)
-        for name, frame in workspace.data(cell.task).splits.items()
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=arguments(cell, folder),
-            train_dataset=splits["train"],
-            processing_class=tokenizer,
-        )
-        trainer.train()
-        return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
+def by_trainer(cell: Cell, workspace: Workspace, padding: str) -> Scores:
+    """Scores of each validation split by transformers' Trainer."""
+    tokenizer, length = workspace.tokenizer(cell.arm), cell.hyperparameters.max_length
+    frames, needed = workspace.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
+    splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
+    bf16 = accelerator().mixed_precision == "bf16"  # as ours, whatever was configured
+    return train_and_score(cell, splits, tokenizer, padding, bf16=bf16)
 
 
-def as_dataset(frame: Any, tokenizer: Any, max_length: int) -> Dataset:
-    """A split, tokenised as run_glue does, without padding."""
-    texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
-    encoded = tokenizer(*texts, truncation=True, max_length=max_length)
-    return Dataset.from_dict({**encoded, "label": frame["label"].tolist()})
+def by_us(cell: Cell, workspace: Workspace) -> Scores:
+    """Scores of each validation split by the harness."""
+    return finetune(cell, workspace.cell_start(cell), workspace.tokens(cell)).record["scores"]
 
 
-def arguments(cell: Cell, folder: str) -> TrainingArguments:
-    """The cell's hyperparameters in Trainer's names."""
-    settings = cell.hyperparameters
-    return TrainingArguments(
-        output_dir=folder,
-        learning_rate=settings.learning_rate,
-        num_train_epochs=settings.epochs,
-        per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=64,
-        warmup_steps=settings.warmup_ratio,
-        lr_scheduler_type="linear",
-        weight_decay=settings.weight_decay,
-        adam_epsilon=settings.adam_epsilon,
-        max_grad_norm=settings.clip_norm,
-        seed=cell.seed,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
+def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> list[dict[str, Any]]:
+    """One line per split and metric, scores x 100."""
+    shared = {"system": system, "task": cell.task, "learning_rate": cell.hyperparameters.learning_rate}
+    return [
+        {
+            **shared,
+            "split": split,
+            "metric": metric,
+            "seed": cell.seed,
+            "value": round(100 * value, 4),
+            "seconds": round(seconds, 1),
+        }
+        for split, metrics in scores.items()
+        for metric, value in metrics.items()
+    ]
 
 
-def score_split(trainer: Trainer, task: str, split: Dataset) -> dict[str, float]:
-    """Metrics of one split, by the project's own scoring."""
-    logits = np.asarray(trainer.predict(split).predictions)
-    return score_logits(task, logits, np.asarray(split["label"]))
-
-
-def append(output: Path, cell: Cell, split: str, scores: dict[str, float]) -> None:
-    """Write the scores, x 100, behind what other runs wrote."""
+def append(output: Path, lines: list[dict[str, Any]]) -> None:
+    """Write the lines behind what earlier runs wrote."""
     fresh = not output.exists()
     with output.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.DictWriter(file, HEADER, lineterminator="\n")
         if fresh:
-            writer.writerow(["task", "split", "metric", "learning_rate", "seed", "value"])
-        for metric, value in scores.items():
-            writer.writerow(
-                [
-                    cell.task,
-                    split,
-                    metric,
-                    cell.hyperparameters.learning_rate,
-                    cell.seed,
-                    f"{100 * value:.4f}",
-                ]
-            )
+            writer.writeheader()
+        writer.writerows(lines)
+
+
+def differences(lines: pd.DataFrame) -> str:
+    """Each metric's scores by seed, and the mean of ours - Trainer with its standard deviation over seeds."""
+    index = ["task", "split", "metric", "learning_rate"]
+    scores = lines.pivot_table(index=[*index, "seed"], columns="system", values="value").reset_index()
+    scores["difference"] = scores[OURS] - scores[TRAINER]
+    rows = {}
+    for (task, split, metric, rate), group in scores.groupby(index, sort=False):
+        spread = f" (sd {group['difference'].std():.2f}, {len(group)} seeds)" if len(group) > 1 else ""
+        rows[f"{task}, {split}, {metric}, rate {rate:g}"] = {
+            "seeds": " ".join(map(str, group["seed"])),
+            TRAINER: " ".join(f"{value:.2f}" for value in group[TRAINER]),
+            OURS: " ".join(f"{value:.2f}" for value in group[OURS]),
+            "mean difference": f"{group['difference'].mean():+.2f}{spread}",
+        }
+    return row_table(rows, "score")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
     assert [state for _, state in store.states()] == ["done"] * 4
     assert {path.name for path in summary.folder.iterdir()} == {
         "failures", "labels", "leaderboard.csv", "leaderboard.md", "plan.json", "predictions", "records", "scores.csv",
+        "statistics.csv", "statistics.md",
     }  # fmt: skip
     for record in records:
         assert set(record) >= REQUIRED_KEYS

@@ -1,0 +1,118 @@
+"""Fine-tuning speed and memory: ours against transformers' Trainer as run_glue.py drives it, in turns in one run.
+
+    python benchmarks/finetune.py --data FOLDER --task rte --checkpoint checkpoints/all-MiniLM-L6-v2
+
+Contenders: run_glue's default (every example padded to 128), its `--pad_to_max_length False` (to the longest of the
+batch), the same with `--train_sampling_strategy group_by_length`, and ours. All train the same weights on the same
+random rows of train, with equal batch size, dropout, optimiser settings and precision. Each is a process of its own
+that waits while another works. An untimed round of WARM_UP steps comes first; tokenising is not timed. Of the threads
+given ours takes as many as in a sweep: one for an encoder as narrow as scratch-tiny.
+
+- tokens/s: tokens that are not padding, by the seconds of the training loop
+- cell: seconds from the checkpoint's folder to the validation scores
+- memory: peak beyond the imports, of the process, or as PyTorch allocated it on a GPU
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cells import SCRATCH_SIZES, Settings, checkpoint_folder
+from measure import OURS, Rounds, column, command, in_turns, machine, over_peers, report, table, with_quartiles
+from workers import Worker, set_environment
+
+WARM_UP = 3
+PEERS = {
+    "run_glue, padded to the maximum": "fixed",
+    "run_glue, padded to the batch": "dynamic",
+    "run_glue, grouped by length": "grouped",
+}
+
+
+def main(
+    data: Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")] = "demo",
+    task: Annotated[str, typer.Option(help="A GLUE task.")] = "rte",
+    checkpoint: Annotated[
+        str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")
+    ] = "scratch-tiny",
+    batch_size: Annotated[int, typer.Option(help="Examples in a batch.")] = 32,
+    rounds: Annotated[int, typer.Option(help="How often every contender is timed.")] = 5,
+    steps: Annotated[int, typer.Option(help="Batches in a round.")] = 20,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto (bf16 on cuda), fp32 or bf16.")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="CPU threads of a contender; all unless given.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")] = None,
+) -> None:
+    """Print tokens per second, seconds of a cell, peak memory, and ours over each peer."""
+    device, precision = settle(device, precision)
+    set_environment(device, precision, threads)
+    with tempfile.TemporaryDirectory() as aside:
+        folder = checkpoint_folder(checkpoint, data, task, Path(aside))
+        settings = Settings(data, task, folder, batch_size=batch_size, bf16=precision == "bf16")
+        measured = measure(settings, rounds, steps)
+    what = (
+        f"{task}, {checkpoint}, batches of {batch_size}, {rounds} rounds of {steps} steps; medians and quartiles; "
+        "ratios are of one round each, above 1 where ours is faster or smaller"
+    )
+    where = machine(device=device, precision=precision, threads=threads)
+    report([what, to_table(measured), where, command()], measured, json)
+
+
+def settle(device: str, precision: str) -> tuple[str, str]:
+    """What `auto` stands for on this machine."""
+    import torch
+
+    if device not in ("auto", "cpu", "cuda") or precision not in ("auto", "fp32", "bf16"):
+        raise typer.BadParameter("--device takes auto, cpu or cuda; --precision takes auto, fp32 or bf16")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if precision == "auto":
+        precision = "bf16" if device == "cuda" else "fp32"
+    return device, precision
+
+
+def measure(settings: Settings, rounds: int, steps: int) -> Rounds:
+    """All rounds of all contenders, after an untimed one."""
+    from ours import make_ours
+    from peer import make_peer
+
+    workers = {name: Worker(make_peer, settings, padding) for name, padding in PEERS.items()}
+    workers[OURS] = Worker(make_ours, settings)
+    try:
+        in_turns({name: bound(worker, WARM_UP) for name, worker in workers.items()}, 1)
+        return in_turns({name: bound(worker, steps) for name, worker in workers.items()}, rounds)
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def bound(worker: Worker, steps: int) -> Any:
+    """A round of `steps` steps, with its tokens per second."""
+
+    def run() -> dict[str, Any]:
+        result = worker.round(steps)
+        return result | {"tokens_per_second": result["tokens"] / result["training_seconds"]}
+
+    return run
+
+
+def to_table(rounds: Rounds) -> str:
+    """A row a contender."""
+    speed, seconds = column(rounds, "tokens_per_second"), column(rounds, "total_seconds")
+    memory = column(rounds, "peak_bytes").tail(1) / 2**20
+    times_faster, times_sooner = over_peers(speed), over_peers(seconds, inverse=True)
+    return table(
+        {
+            "tokens/s": with_quartiles(speed, 0),
+            "ours / peer": with_quartiles(times_faster, 2),
+            "cell (s)": with_quartiles(seconds, 2),
+            "peer / ours, cell": with_quartiles(times_sooner, 2),
+            "peak memory (MiB)": {name: f"{memory[name].iloc[0]:,.0f}" for name in memory},
+        }
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

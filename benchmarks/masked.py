@@ -1,0 +1,123 @@
+"""Both sides of the pretraining benchmark."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+from glue_bench.config import Pretraining
+from glue_bench.training.packing import PackedText
+from glue_bench.training.pretrain import pretrain
+from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.workspace import Workspace
+from peer import Clock
+from workers import Round
+
+if TYPE_CHECKING:
+    from pretrain import Settings
+
+
+def make_ours(settings: "Settings", folder: str) -> Round:
+    """A round is a pretraining of its own, in a folder of its own."""
+    quiet_libraries()
+    made = Workspace(settings.experiment(1))  # what is made once does not depend on the steps
+    arm = made.experiment.arms[0]
+    start, task = made.initial(arm), made.pretraining_task(arm)
+
+    def work(steps: int) -> dict[str, Any]:
+        chosen = type(task)(text=task.text, tokenizer=task.tokenizer, settings=plan(settings, steps))
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            record = pretrain(start, chosen, PretrainingFolder(Path(own), {}))
+        return {"tokens": record["tokens"], "training_seconds": record["seconds"]}
+
+    return work
+
+
+def plan(settings: "Settings", steps: int) -> Pretraining:
+    """How both are trained."""
+    pretraining = settings.experiment(steps).pretraining
+    assert pretraining is not None
+    return pretraining
+
+
+def make_peer(settings: "Settings") -> Round:
+    """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
+    quiet_libraries()
+    workspace = Workspace(settings.experiment(1))
+    arm = workspace.experiment.arms[0]
+    config, tokenizer = bert_config(workspace.initial(arm).config), workspace.tokenizer(arm)
+    text = workspace.pretraining_task(arm).text["train"]
+
+    def work(steps: int) -> dict[str, Any]:
+        dataset, clock, pretraining = sample(text, steps * settings.rows), Clock(), plan(settings, steps)
+        set_seed(pretraining.seed)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = Trainer(
+                model=BertForMaskedLM(config),
+                args=arguments(pretraining, folder, bf16=settings.bf16),
+                train_dataset=dataset,
+                data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=pretraining.mask_probability),
+                processing_class=tokenizer,
+                callbacks=[clock],
+            )
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+        return {"tokens": sum(map(len, dataset["input_ids"])), "training_seconds": clock.seconds}
+
+    return work
+
+
+def bert_config(ours: Any) -> BertConfig:
+    """Our encoder's shape in transformers' own model."""
+    same = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "pad_token_id",
+    )
+    return BertConfig(**{name: getattr(ours, name) for name in same})
+
+
+def sample(text: PackedText, sequences: int) -> Dataset:
+    """The first sequences of a permutation, from its start again past its end."""
+    chosen = np.resize(np.random.default_rng(0).permutation(len(text)), sequences)
+    return Dataset.from_dict({"input_ids": [text.ids[text.offsets[i] : text.offsets[i + 1]] for i in chosen]})
+
+
+def arguments(settings: Pretraining, folder: str, *, bf16: bool) -> TrainingArguments:
+    """The pretraining's settings in Trainer's names; the optimiser is Trainer's own default."""
+    return TrainingArguments(
+        output_dir=folder,
+        learning_rate=settings.learning_rate,
+        num_train_epochs=1,
+        per_device_train_batch_size=settings.rows,
+        warmup_steps=settings.warmup_ratio,  # below 1 it is a share of all steps
+        lr_scheduler_type="linear",
+        weight_decay=settings.weight_decay,
+        adam_epsilon=settings.adam_epsilon,
+        max_grad_norm=settings.clip_norm,
+        bf16=bf16,
+        seed=settings.seed,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )

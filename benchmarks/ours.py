@@ -1,0 +1,40 @@
+"""Our side of the fine-tuning benchmark: the public functions that a sweep calls, and nothing else of it."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from cells import Settings
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.training.finetune import finetune
+from glue_bench.training.held_out import take
+from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.workspace import Workspace
+from workers import Round
+
+
+def make_ours(settings: Settings) -> Round:
+    """Tokenise; a round then goes from the checkpoint's folder to scores.
+
+    A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
+    """
+    quiet_libraries()
+    cell = settings.cell
+    tokens = Workspace(settings.experiment).tokens(cell)
+    scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
+
+    def work(steps: int) -> dict[str, Any]:
+        train = take(tokens.splits["train"], settings.rows(len(tokens.splits["train"]), steps))
+        began = time.perf_counter()
+        start = graft(read_checkpoint(settings.checkpoint), "add", {})
+        record = finetune(cell, start, replace(tokens, splits={"train": train, **scored})).record
+        total = time.perf_counter() - began
+        return {
+            "tokens": int(train.offsets[-1]),
+            "training_seconds": record["seconds"]["training"],
+            "total_seconds": total,
+            "scores": record["scores"],
+        }
+
+    return work

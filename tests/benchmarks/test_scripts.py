@@ -1,0 +1,77 @@
+"""Each benchmark runs from its command line on the demo, with every measurement in its JSON file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(script, *arguments):
+    """What the script prints."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_finetune_compares_three_peers_with_ours(tmp_path):
+    text = run("finetune.py", "--rounds", 2, "--steps", 2, "--batch-size", 8, "--json", tmp_path / "all.json")
+    rounds = json.loads((tmp_path / "all.json").read_text())["rounds"]
+    assert [list(turn) for turn in rounds] == [list(rounds[0])] * 2
+    assert len(rounds[0]) == 4
+    assert all(name in text for name in rounds[0])
+    for turn in rounds:
+        assert len({result["tokens"] for result in turn.values()}) == 1  # the same examples
+        for result in turn.values():
+            assert 0 < result["training_seconds"] < result["total_seconds"]
+            assert result["scores"]["validation"]["accuracy"] >= 0
+
+
+def test_pretrain_compares_trainer_with_ours(tmp_path):
+    run("pretrain.py", "--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8, "--json", tmp_path / "all.json")
+    (turn,) = json.loads((tmp_path / "all.json").read_text())["rounds"]
+    ours, peer = (result["tokens"] for result in turn.values())
+    assert ours == pytest.approx(peer, rel=0.1)  # other sequences of the same text, nearly all of them full
+
+
+def test_sweep_finds_what_a_cell_costs_beyond_training_and_scoring(tmp_path):
+    run("sweep.py", "--cells", 2, "--processes", 2, "--json", tmp_path / "all.json")
+    found = json.loads((tmp_path / "all.json").read_text())["rounds"]
+    first, second = (cell["overhead"] for cell in found["ours"])
+    assert 0 < second < first
+    assert all(row["total"] > row["imports"] + row["model"] > 0 for row in found["peer"])
+
+
+def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write_yaml):
+    texts = ("tom helped the old cat today .", "the fox chased anna , a person .")
+    experiment = {
+        "name": "tiny",
+        "data": "demo",
+        "checkpoint": str(make_bert(texts=texts)),
+        "arms": ["add"],
+        "finetuning": {"learning_rates": [1e-3], "epochs": 1, "max_length": 32},
+    }
+    output = tmp_path / "both.csv"
+    seeds = ("--seed", 1, "--seed", 2)
+    text = run("trainer_agreement.py", write_yaml(experiment), "--task", "rte", *seeds, "--both", "-o", output)
+    lines = [line.split(",") for line in output.read_text().splitlines()]
+    assert [(line[0], line[5]) for line in lines[1:]] == [
+        ("Trainer", "1"),
+        ("glue-bench", "1"),
+        ("Trainer", "2"),
+        ("glue-bench", "2"),
+    ]
+    assert "2 seeds" in text
