@@ -1,6 +1,6 @@
 """How long the statistics of a full experiment take: every official dev set of the nine columns, simulated predictions.
 
-    python benchmarks/statistics.py [--arms 7] [--seeds 5] [--resamples 10000] [--threads 1]
+    python benchmarks/resampling.py [--arms 7] [--seeds 5] [--resamples 10000] [--threads 1]
 
 Resamples of all columns, intervals, permutation tests, Holm's correction and ranks. Prints seconds, the peak of memory
 and a digest of the numbers, which has to be the same on every machine and with any number of threads.
