@@ -12,6 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
+from glue_bench.model.attention import attend
+from glue_bench.model.dropout import Dropout
+
 Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 
@@ -27,21 +30,57 @@ class Attention(nn.Module):
         self.out = nn.Linear(hidden_size, hidden_size)
 
     def forward(
-        self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None, terms: Terms | None = None
-    ) -> Float[Tensor, "b l d"]:
-        query, key, value = rearrange(self.qkv(hidden), "b l (qkv h k) -> qkv b h l k", qkv=3, h=self.num_heads)
+        self,
+        hidden: Float[Tensor, "b l d"],
+        bias: Float[Tensor, "#b #h #l l"] | None,
+        terms: Terms | None = None,
+        rows: int | None = None,
+    ) -> Float[Tensor, "b q d"]:
+        """What the first `rows` positions attend to; without `rows` all do."""
+        packed, query = self._project(hidden, None if terms else rows)
         if terms is not None:
-            query, key, extra = terms(query, key)
+            queries, keys, extra = terms(*rearrange(packed[:, :, :2], "b l n h k -> n b h l k"))
             bias = extra if bias is None else bias if extra is None else bias + extra
+            query = rearrange(queries[:, :, :rows], "b h q k -> b q h k")
+            packed = torch.stack([rearrange(keys, "b h l k -> b l h k"), packed[:, :, 2]], dim=2)
+        if bias is not None:
+            bias = bias[:, :, :rows].to(packed.dtype)
+        return self.out(rearrange(self._attend(packed, query, bias), "b q h k -> b q (h k)"))
+
+    def _project(
+        self, hidden: Float[Tensor, "b l d"], rows: int | None
+    ) -> tuple[Float[Tensor, "b l n h k"], Float[Tensor, "b q h k"] | None]:
+        """Queries, keys and values packed; or keys and values packed, and the queries of the first `rows` positions."""
+        heads = {"h": self.num_heads}
+        if rows is None:
+            return rearrange(self.qkv(hidden), "b l (n h k) -> b l n h k", n=3, **heads), None
+        width = hidden.shape[-1]
+        weight, bias = self.qkv.weight.split([width, 2 * width]), self.qkv.bias.split([width, 2 * width])
+        query = F.linear(hidden[:, :rows], weight[0], bias[0])
+        packed = F.linear(hidden, weight[1], bias[1])
+        query = rearrange(query, "b q (h k) -> b q h k", **heads)
+        return rearrange(packed, "b l (n h k) -> b l n h k", n=2, **heads), query
+
+    def _attend(
+        self,
+        packed: Float[Tensor, "b l n h k"],
+        query: Float[Tensor, "b q h k"] | None,
+        bias: Float[Tensor, "#b #h #q l"] | None,
+    ) -> Float[Tensor, "b q h k"]:
+        dropout = self.dropout if self.training else 0.0
+        learns = dropout or (bias is not None and bias.requires_grad)
+        if learns and packed.device.type == "cpu" and packed.dtype in (torch.float32, torch.float64):
+            return attend(packed, query, bias, scale=self.scale, dropout=dropout)
+        queries = packed[:, :, 0] if query is None else query
         mixed = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=None if bias is None else bias.to(query.dtype),
-            dropout_p=self.dropout if self.training else 0.0,
+            rearrange(queries, "b q h k -> b h q k"),
+            rearrange(packed[:, :, -2], "b l h k -> b h l k"),
+            rearrange(packed[:, :, -1], "b l h k -> b h l k"),
+            attn_mask=bias,
+            dropout_p=dropout,
             scale=self.scale,
         )
-        return self.out(rearrange(mixed, "b h l k -> b l (h k)"))
+        return rearrange(mixed, "b h q k -> b q h k")
 
 
 class Block(nn.Module):
@@ -64,13 +103,18 @@ class Block(nn.Module):
         self.act = ACT2FN[act]
         self.down = nn.Linear(intermediate_size, hidden_size)
         self.norm = nn.LayerNorm(hidden_size, eps=eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
-        self, hidden: Float[Tensor, "b l d"], bias: Float[Tensor, "#b #h #l l"] | None, terms: Terms | None = None
-    ) -> Float[Tensor, "b l d"]:
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, bias, terms)))
-        return self.norm(hidden + self.dropout(self.down(self.act(self.up(hidden)))))
+        self,
+        hidden: Float[Tensor, "b l d"],
+        bias: Float[Tensor, "#b #h #l l"] | None,
+        terms: Terms | None = None,
+        rows: int | None = None,
+    ) -> Float[Tensor, "b q d"]:
+        """The first `rows` positions after this block, computed for no other; without `rows` all of them."""
+        hidden = self.attention_norm(self.dropout.add(hidden[:, :rows], self.attention(hidden, bias, terms, rows)))
+        return self.norm(self.dropout.add(hidden, self.down(self.act(self.up(hidden)))))
 
 
 def add_padding(

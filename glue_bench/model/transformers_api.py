@@ -12,6 +12,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.dropout import Dropout
 from glue_bench.model.encoder import Attention, Block, add_padding
 from glue_bench.model.variants import build_variant, segments_enter
 from glue_bench.model.variants.segments import SegmentScores
@@ -45,7 +46,7 @@ class EncoderModel(EncoderPreTrainedModel):
         in_scores = segments_enter(config) == "scores"
         self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
         score_terms = self.variant.score_terms
@@ -88,6 +89,24 @@ class EncoderModel(EncoderPreTrainedModel):
         token_type_ids: Int[Tensor, "b l"] | None = None,
     ) -> list[Float[Tensor, "b l d"]]:
         """What enters the first block, and the output of each block."""
+        return self._states(input_ids, attention_mask, token_type_ids)
+
+    def pooled(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+    ) -> Float[Tensor, "b d"]:
+        """The pooled output alone: of the last block only [CLS] is computed, the one position that is read."""
+        return self.pooler(self._states(input_ids, attention_mask, token_type_ids, last_rows=1)[-1])
+
+    def _states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        last_rows: int | None = None,
+    ) -> list[Float[Tensor, "b _ d"]]:
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         _check_ids(input_ids, segments, self.config.max_position_embeddings)
         start = self.variant(input_ids, segments)
@@ -97,7 +116,7 @@ class EncoderModel(EncoderPreTrainedModel):
         bias = add_padding(self._score_bias(start.bias, segments), mask, hidden.dtype)
         for index, block in enumerate(self.blocks):
             terms = None if start.terms is None else partial(start.terms, index)
-            states.append(block(states[-1], bias, terms))
+            states.append(block(states[-1], bias, terms, last_rows if index == len(self.blocks) - 1 else None))
         return states
 
     def _score_bias(
@@ -117,7 +136,7 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         self.num_labels = int(config.num_labels or 1)
         self.base = EncoderModel(config)
         rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = nn.Dropout(rate)
+        self.dropout = Dropout(rate)
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
 
@@ -130,7 +149,7 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         **_: Any,
     ) -> SequenceClassifierOutput:
         """Logits (b, num_labels); with labels also the loss: cross-entropy, or squared error for one label."""
-        pooled = self.base(input_ids, attention_mask, token_type_ids).pooler_output
+        pooled = self.base.pooled(input_ids, attention_mask, token_type_ids)
         logits = self.classifier(self.dropout(pooled))
         loss = None if labels is None else classification_loss(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)

@@ -20,6 +20,7 @@ from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.training.batches import Batch, evaluation_batches, training_batches
 from glue_bench.training.loop import ALL_THREADS, predict, train
 from glue_bench.training.tokens import TokenisedTask
+from glue_bench.training.used_rows import used_rows_only
 
 NARROW = 256
 
@@ -44,7 +45,9 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | No
     began = time.perf_counter()
     torch.set_num_threads(threads_for(start.config.hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
-    history, predictions, training_seconds = _train(model, cell, tokens)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    with used_rows_only(model, tokens.splits["train"].ids):
+        history, predictions, training_seconds = _train(model, cell, tokens)
     if keep_in:
         with whole_folder(keep_in) as aside:
             model.base.save_pretrained(aside)
@@ -58,7 +61,7 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | No
         "collapsed": _collapsed(cell.task, predictions),
         "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(training_seconds, 3)},
         "tokens": {"training": int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs},
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": parameters,
     }
     return Outcome(record, predictions)
 

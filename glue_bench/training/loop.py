@@ -17,6 +17,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
+from glue_bench.training.memory import keep_freed
+from glue_bench.training.used_rows import UsedRows
 
 ALL_THREADS = torch.get_num_threads()
 Epochs = Callable[[int], Iterable[Batch]]
@@ -29,6 +31,7 @@ class NonFiniteLossError(RuntimeError):
 @cache
 def accelerator() -> Accelerator:
     """The process's accelerator; accelerate keeps its state per process too."""
+    keep_freed()
     return Accelerator()
 
 
@@ -42,6 +45,9 @@ def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hype
     """
     runtime = accelerator()
     optimizer = make_optimizer(model, settings)
+    for module in model.modules():
+        if isinstance(module, UsedRows):
+            optimizer.register_step_pre_hook(module.decay_others)
     # Evaluation mode: a cell belongs to one process, whatever the launcher started.
     model, optimizer = runtime.prepare_model(model, evaluation_mode=True), runtime.prepare_optimizer(optimizer)
     schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)

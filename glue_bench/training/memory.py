@@ -1,6 +1,7 @@
 """Peak memory of a stretch of work: of the GPU where there is one, else of the process."""
 
 import contextlib
+import ctypes
 from pathlib import Path
 
 import torch
@@ -27,3 +28,18 @@ def peak_bytes() -> int | None:
         return None
     sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
     return sizes[0] if sizes else None
+
+
+def keep_freed() -> None:
+    """Let the C library keep freed memory for the next tensor, as far as it is glibc.
+
+    Else every large tensor is new memory from the system, which clears each page when it is first touched: element-wise
+    operations then wait for that more than for arithmetic. 32 MiB is the largest threshold that glibc accepts.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL("libc.so.6")
+        library.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
+        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h

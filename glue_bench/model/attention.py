@@ -1,0 +1,89 @@
+"""Attention on a CPU in training: queries, keys and values are read where their projection left them.
+
+torch's scaled_dot_product_attention leaves its fast path on a CPU as soon as there is dropout or a bias that learns,
+and then copies queries, keys, values and all their gradients from one layout to another.
+
+Shapes: b batch, q queries, l keys, h heads, k head size.
+"""
+
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from glue_bench.model.dropout import keep_factors
+
+
+def attend(
+    packed: Float[Tensor, "b l n h k"],
+    query: Float[Tensor, "b q h k"] | None = None,
+    bias: Float[Tensor, "#b #h #q l"] | None = None,
+    *,
+    scale: float,
+    dropout: float,
+) -> Float[Tensor, "b q h k"]:
+    """softmax(q k^T * scale + bias) with dropout, times v, in float32 or float64 on a CPU.
+
+    `packed` has keys and values as the last two of dimension 2, and the queries before them unless `query` is given.
+    """
+    return _Attention.apply(packed, query, bias, scale, dropout)
+
+
+class _Attention(torch.autograd.Function):
+    """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, packed: Tensor, query: Tensor | None, bias: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
+        queries = packed[:, :, 0] if query is None else query
+        keys, values = packed[:, :, -2], packed[:, :, -1]
+        batch, rows, heads, size = queries.shape
+        weights = queries.new_empty(heads, batch, rows, keys.shape[1])
+        for h in range(heads):
+            _product(queries[:, :, h], keys[:, :, h].mT, weights[h], scale)
+        if bias is not None:
+            weights += bias.transpose(0, 1)
+        torch.softmax(weights, dim=-1, out=weights)
+        factors = keep_factors(weights.shape, dropout, weights.dtype) if dropout else None
+        dropped = weights if factors is None else weights * factors
+        mixed = queries.new_empty(heads, batch, rows, size)
+        for h in range(heads):
+            _product(dropped[h], values[:, :, h], mixed[h])
+        ctx.save_for_backward(packed, query, bias, weights, factors)
+        ctx.scale = scale
+        return rearrange(mixed, "h b q k -> b q h k").contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        packed, query, bias, weights, factors = ctx.saved_tensors
+        queries = packed[:, :, 0] if query is None else query
+        keys, values = packed[:, :, -2], packed[:, :, -1]
+        heads, batch, rows, length = weights.shape
+        size = packed.shape[-1]
+        dropped = weights if factors is None else weights * factors
+        to_scores = torch.empty_like(weights)
+        to_queries = weights.new_empty(heads, batch, rows, size)
+        to_keys, to_values = weights.new_empty(2, heads, batch, length, size)
+        for h in range(heads):
+            _product(dropped[h].mT, gradient[:, :, h], to_values[h])
+            _product(gradient[:, :, h], values[:, :, h].mT, to_scores[h])
+        if factors is not None:
+            to_scores *= factors
+        torch.ops.aten._softmax_backward_data(to_scores, weights, -1, weights.dtype, grad_input=to_scores)
+        for h in range(heads):
+            _product(to_scores[h], keys[:, :, h], to_queries[h], ctx.scale)
+            _product(to_scores[h].mT, queries[:, :, h], to_keys[h], ctx.scale)
+        to_bias = to_scores.transpose(0, 1).sum_to_size(bias.shape) if ctx.needs_input_grad[2] else None
+        into = torch.empty_like(packed)
+        for place, part in enumerate((to_queries, to_keys, to_values)[-packed.shape[2] :]):
+            into[:, :, place] = rearrange(part, "h b l k -> b l h k")
+        apart = None if query is None else rearrange(to_queries, "h b q k -> b q h k").contiguous()
+        return into, apart, to_bias, None, None
+
+
+def _product(left: Tensor, right: Tensor, out: Tensor, scale: float = 1.0) -> None:
+    """out = left @ right * scale, batched."""
+    torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)

@@ -1,0 +1,93 @@
+"""The token table at the size of what a training set uses: no gradient, state or update for words that never occur.
+
+The table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but decay
+their weights: their gradients and moments are zero in every step. So that is all that is done to them, once an epoch.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glue_bench.model.transformers_api import EncoderForSequenceClassification
+from glue_bench.model.variants import VARIANTS
+
+
+class UsedRows(nn.Module):
+    """A token table of which only the rows `used` (u,), sorted ids, are trained.
+
+    `weight` (u, d) are those rows. In evaluation all rows are there, as AdamW would have left them.
+    """
+
+    lookup: Tensor
+    whole: Tensor
+
+    def __init__(self, table: nn.Embedding, used: Int[Tensor, " u"]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(table.weight.detach()[used])
+        self.used = used
+        self.padding = None if table.padding_idx is None else int(torch.searchsorted(used, table.padding_idx))
+        self.decay = 1.0
+        lookup = torch.zeros(table.num_embeddings, dtype=torch.long)
+        lookup[used] = torch.arange(len(used))
+        self.register_buffer("lookup", lookup, persistent=False)
+        self.register_buffer("whole", table.weight.detach(), persistent=False)
+
+    @property
+    def embedding_dim(self) -> int:
+        """The width of a row."""
+        return self.weight.shape[1]
+
+    def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+        if not self.training:
+            return F.embedding(ids, self.whole)
+        return F.embedding(self.lookup[ids], self.weight, padding_idx=self.padding)
+
+    def train(self, mode: bool = True) -> "UsedRows":
+        """Evaluation begins with bringing the whole table up to date."""
+        if self.training and not mode:
+            self._bring_up_to_date()
+        return super().train(mode)
+
+    def decay_others(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """To be called before each step: the decay that AdamW's step means for rows that are not used.
+
+        p <- p * (1 - lr * weight_decay), equation 12 of Loshchilov & Hutter 2019; the product is kept in double
+        precision and applied once, which differs from AdamW's own rounding by some 1e-7 of a weight.
+        """
+        for group in optimizer.param_groups:
+            if any(parameter is self.weight for parameter in group["params"]):
+                self.decay *= 1 - float(group["lr"]) * group["weight_decay"]
+
+    @torch.no_grad()
+    def _bring_up_to_date(self) -> None:
+        self.whole.mul_(self.decay)
+        self.whole[self.used] = self.weight
+        self.decay = 1.0
+
+
+@contextmanager
+def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> Iterator[None]:
+    """Inside, the model trains only the token rows of `ids`; after it, its table is whole and up to date.
+
+    Variants of the user's own are left alone: they may use their table in other ways than by looking rows up.
+    """
+    variant = model.base.variant
+    table = variant.words
+    if type(variant) not in VARIANTS.values() or type(variant).__module__.split(".")[0] != "glue_bench":
+        yield
+        return
+    padding = [] if table.padding_idx is None else [table.padding_idx]
+    used = torch.from_numpy(np.union1d(ids, padding).astype(np.int64))
+    rows = UsedRows(table, used.to(table.weight.device))
+    variant.words = rows  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        rows.eval()
+        variant.words = table  # whose weight is `rows.whole`

@@ -1,0 +1,83 @@
+"""Training only the rows that occur is AdamW on all of them."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+
+from glue_bench.config import parse_experiment
+from glue_bench.training import finetune as finetuning
+from glue_bench.training.used_rows import UsedRows, used_rows_only
+from glue_bench.training.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+@pytest.fixture
+def cell_of(tiny):
+    """A workspace and its one cell, with a strong weight decay."""
+
+    def make(**changes):
+        settings = {"learning_rates": [1e-2], "epochs": 2, "batch_size": 16, "max_length": 32, "weight_decay": 0.5}
+        workspace = Workspace(parse_experiment(tiny(tasks=["cola"], finetuning=settings, **changes)))
+        return workspace, next(workspace.experiment.cells())
+
+    return make
+
+
+def trained(workspace, cell, monkeypatch, *, rows):
+    """The classifier after fine-tuning, with or without the short table."""
+    made = []
+    build = finetuning.build_classifier
+
+    def watched(*arguments):
+        made.append(build(*arguments).double())
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "build_classifier", watched)
+        if not rows:
+            patch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
+        outcome = finetuning.finetune(cell, workspace.start(cell.arm), workspace.tokens(cell))
+    return made[0], outcome
+
+
+@pytest.mark.parametrize("arm", ["add", "concat", "untied"])
+def test_the_model_is_that_of_adamw_on_the_whole_table(cell_of, monkeypatch, arm):
+    workspace, cell = cell_of(arms=[arm])
+    (short, mine), (whole, theirs) = (trained(workspace, cell, monkeypatch, rows=rows) for rows in (True, False))
+    assert mine.record["parameters"] == theirs.record["parameters"]
+    weights = whole.state_dict()
+    assert set(short.state_dict()) == set(weights)
+    for name, weight in short.state_dict().items():
+        torch.testing.assert_close(weight, weights[name], rtol=1e-9, atol=1e-12, msg=name)
+    for split, logits in mine.predictions.items():
+        np.testing.assert_allclose(logits, theirs.predictions[split], rtol=1e-6)
+
+
+def test_words_that_do_not_occur_are_decayed_and_used_in_evaluation(cell_of):
+    workspace, cell = cell_of(arms=["add"])
+    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    table = model.base.variant.words
+    before = table.weight.detach().clone()
+    with used_rows_only(model, np.array([5, 7])):
+        rows = model.base.variant.words
+        assert isinstance(rows, UsedRows)
+        assert rows.weight.shape[0] == 3  # and the padding row
+        rows.decay = 0.5
+        model.eval()
+        torch.testing.assert_close(rows(torch.tensor([[9, 7]]))[0], torch.stack([before[9] / 2, before[7]]))
+    assert model.base.variant.words is table
+    torch.testing.assert_close(table.weight[9], before[9] / 2)
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in model.state_dict().values())
+
+
+def test_a_variant_of_the_users_own_keeps_its_table(cell_of, write_plugin):
+    from glue_bench.model.plugins import load_plugins
+
+    load_plugins([write_plugin()])
+    workspace, cell = cell_of(arms=["mine"])
+    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    with used_rows_only(model, np.array([5])):
+        assert type(model.base.variant.words) is torch.nn.Embedding
