@@ -72,6 +72,17 @@ class Store:
         """Whether the cell's last attempt failed."""
         return self._path("failures", cell_id).exists()
 
+    def failure_stamp(self, cell_id: str) -> int | None:
+        """When the cell's last attempt failed, in nanoseconds of the disk's clock; None if it did not."""
+        try:
+            return self._path("failures", cell_id).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def read_failure(self, cell_id: str) -> dict[str, Any]:
+        """Why the cell's last attempt failed."""
+        return _load(self._path("failures", cell_id))
+
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Replace the plan: the cells that tables and `status` expect."""
         write_atomically(self.folder / "plan.json", _dump(plan))

@@ -1,6 +1,7 @@
 """Peak memory of a stretch of work: of the GPU where there is one, else of the process."""
 
 import contextlib
+import gc
 from pathlib import Path
 
 import torch
@@ -27,3 +28,10 @@ def peak_bytes() -> int | None:
         return None
     sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
     return sizes[0] if sizes else None
+
+
+def release_memory() -> None:
+    """Give back what an attempt that ran out of memory has left behind."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
