@@ -38,12 +38,14 @@ def run(
     Raises:
         UserError: bad input, before any cell is run.
     """
+    from glue_bench.files import results_written_to
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
 
     summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console, workers, address)
     if summary.is_main and not dry_run:
-        write_tables(summary.folder)
+        with results_written_to(summary.folder):
+            write_tables(summary.folder)
     return summary
 
 

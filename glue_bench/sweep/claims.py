@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
 
 try:
     import fcntl
@@ -62,7 +63,7 @@ class Claims:
         Raises:
             UserError: the folder cannot be written.
         """
-        with _said_of(self.folder):
+        with results_written_to(self.folder):
             if not (self._create(name) or self._take_over(name)):
                 return False
         self._held.add(name)
@@ -78,7 +79,7 @@ class Claims:
     def release(self, name: str) -> None:
         """Give it up, whether or not the work is done."""
         self._held.discard(name)
-        with _said_of(self.folder), _locked(self.folder / name) as file:
+        with results_written_to(self.folder), _locked(self.folder / name) as file:
             if file and _parse(file.read()) == self.own:
                 (self.folder / name).unlink()
 
@@ -196,14 +197,3 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
         return path.stat().st_ino == os.fstat(file.fileno()).st_ino
     except FileNotFoundError:
         return False
-
-
-@contextlib.contextmanager
-def _said_of(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write to '{folder}': {error.strerror or error}; earlier cells are kept, "
-            "the same command goes on from there"
-        ) from error

@@ -46,15 +46,16 @@ class PlainProgress:
 
     def finished(self, planned: PlannedCell, result: Outcome | Failure) -> None:
         """Called after a cell has been stored."""
-        self.done += 1
-        name = _label(planned)
-        self.console.print(f"[{self.done}/{self.total}] {name}: {describe(result)}", markup=False, soft_wrap=True)
+        self._line(planned, describe(result))
 
     def elsewhere(self, planned: PlannedCell, error: str | None) -> None:
         """Called when a cell has ended in another sweep."""
+        self._line(planned, _ended_elsewhere(error))
+
+    def _line(self, planned: PlannedCell, what: str) -> None:
         self.done += 1
-        line = f"[{self.done}/{self.total}] {_label(planned)}: {_ended_elsewhere(error)}"
-        self.console.print(line, markup=False, soft_wrap=True)
+        line = f"[{self.done}/{self.total}] {_label(planned)}: {what}"
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):

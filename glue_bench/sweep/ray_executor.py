@@ -5,6 +5,7 @@ cell that it was running, which is run again elsewhere.
 """
 
 import gc
+import logging
 import os
 import socket
 import time
@@ -148,6 +149,7 @@ class RayExecutor:
             for reference in done:
                 task = self._under_way.pop(reference)
                 result = self._result(reference, task)
+                self._hand_out(schedule, on_start)  # a worker does not wait until its last result is on the disk
                 if result and task.planned:
                     yield task.planned, result
 
@@ -189,7 +191,7 @@ class RayExecutor:
     def _lost(self, planned: PlannedCell | None, error: RayError) -> Failure | None:
         if planned is None:
             self._lost_at_start += 1
-            if self._lost_at_start >= LOST_AT_START:
+            if getattr(error, "actor_init_failed", False) or self._lost_at_start >= LOST_AT_START:
                 raise UserError(f"workers die before they are ready: {_cause(error)}")
             return None
         self._losses[planned.id] = self._losses.get(planned.id, 0) + 1
@@ -200,6 +202,7 @@ class RayExecutor:
 
 
 def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:
+    logging.getLogger("ray").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         # As many CPUs as the workers ask for, whatever the machine has: so many were asked for.

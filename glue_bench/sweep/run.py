@@ -10,6 +10,7 @@ from rich.console import Console
 
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
 from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
@@ -89,7 +90,8 @@ def sweep(
     if summary.is_main:
         store.prepare()
         plan = plan_document(experiment, workspace, cells)
-        store.write_plan(plan)
+        with results_written_to(store.folder):
+            store.write_plan(plan)
         if workers or address:
             operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
             waiting = longest_first(waiting, Costs(workspace, operations))
@@ -199,16 +201,11 @@ class _Run:
             self.failed[planned.id] = error
 
     def _store(self, planned: PlannedCell, result: Outcome | Failure) -> None:
-        try:
+        with results_written_to(self.store.folder):
             if isinstance(result, Failure):
                 self.store.write_failure(planned.id, failure_document(planned, result))
             elif not self.store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
                 self.store.write_record(record_document(planned, result, self.workspace), result.predictions)
-        except OSError as error:
-            raise UserError(
-                f"cannot write to '{self.store.folder}': {error.strerror}; earlier cells are kept, "
-                "the same command goes on from there"
-            ) from error
 
 
 class Done:
