@@ -202,7 +202,7 @@ class RayExecutor:
 
 
 def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    _silence()
     quiet: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         # As many CPUs as the workers ask for, whatever the machine has: so many were asked for.
@@ -214,6 +214,14 @@ def _connect(experiment: Experiment, workers: int | None, address: str | None) -
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"no Ray cluster at '{address}' ({said}); start one with `ray start --head`") from error
+
+
+def _silence() -> None:
+    """What becomes of workers is said by the sweep; Ray would say it on standard output, between the tables."""
+    from ray._private import worker
+
+    worker._worker_logs_enabled = False
+    logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def _room(experiment: Experiment) -> int:
