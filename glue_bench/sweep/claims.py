@@ -27,6 +27,8 @@ except ImportError:  # Windows; there the moment of taking over is not guarded
 
 BEAT_SECONDS = 20.0
 STALE_SECONDS = 180.0
+_ALIVE: set[str] = set()
+"""Tokens of this process's sweeps that have not ended: one that could not write cannot release its claims either."""
 
 
 class Claims:
@@ -43,6 +45,7 @@ class Claims:
         self._heart = threading.Thread(target=self._beat, daemon=True, name="claims")
 
     def __enter__(self) -> Self:
+        _ALIVE.add(self.own.token)
         self._heart.start()
         return self
 
@@ -56,6 +59,7 @@ class Claims:
                 self.release(name)
             self._drop_stale()
             self.folder.rmdir()
+        _ALIVE.discard(self.own.token)
 
     def take(self, name: str) -> bool:
         """Whether it is ours now; false while another one works on it.
@@ -107,7 +111,8 @@ class Claims:
 
     def _is_stale(self, name: str, owner: "_Owner | None", beat: int) -> bool:
         if owner and owner.machine == self.own.machine and owner.started is not None:
-            return _started(owner.pid) != owner.started
+            ended = owner.pid == self.own.pid and owner.token not in _ALIVE
+            return ended or _started(owner.pid) != owner.started
         # Another machine's clock may be wrong, and so may ours: what counts is how long we have seen no new beat.
         now = time.monotonic()
         last, since = self._beats.get(name, (0, now))

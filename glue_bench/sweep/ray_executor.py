@@ -70,7 +70,16 @@ class Worker:
         gc.freeze()
 
     def run(self, planned: PlannedCell) -> Outcome | Failure:
-        """What comes of a cell."""
+        """What comes of a cell.
+
+        Raises:
+            UserError: on this machine it would be another cell, whatever its name.
+        """
+        if not planned.id.endswith(f"-{self.workspace.digest(planned.cell)}"):
+            raise UserError(
+                f"{socket.gethostname()} sees other data, checkpoint, tokenizer or plugin than this one for cell "
+                f"'{planned.id}'; all machines must see the same files"
+            )
         return self.attempt(planned, self.workspace)
 
 
@@ -107,6 +116,7 @@ class RayExecutor:
         self._lost_at_start = 0
         self._room, self._room_at = 0, 0.0
         self._connected = False
+        self._homeless = False
 
     def __enter__(self) -> Self:
         """Connect.
@@ -143,6 +153,7 @@ class RayExecutor:
             self._hire(schedule)
             waited = list(self._under_way)
             if not waited:
+                self._say_if_homeless(schedule)
                 time.sleep(POLL_SECONDS)
                 continue
             done, _ = ray.wait(waited, num_returns=1, timeout=POLL_SECONDS)
@@ -169,10 +180,17 @@ class RayExecutor:
         """Start workers in place of lost ones, and where a machine has joined; never more than there are cells."""
         now = time.monotonic()
         if now >= self._room_at:
-            self._room, self._room_at = self.workers or _room(self.experiment), now + CAPACITY_SECONDS
+            room = _room(self.experiment)
+            self._room, self._room_at = min(self.workers or room, room), now + CAPACITY_SECONDS
         while len(self._under_way) + len(self._idle) < min(self._room, schedule.left):
             worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
             self._under_way[worker.ready.remote()] = _Task(worker, None)
+
+    def _say_if_homeless(self, schedule: Schedule) -> None:
+        """Once, when the last machine with room for a cell is gone."""
+        if not self._room and not self._homeless:
+            self._homeless = True
+            schedule.say("no machine of the cluster has room for a cell any more; waiting for one")
 
     def _result(self, reference: Any, task: _Task) -> Outcome | Failure | None:
         """What came of a cell; None where it will be run again, or where a worker has just become ready."""

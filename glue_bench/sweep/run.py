@@ -177,9 +177,9 @@ class _Run:
             for planned, result in executor.run(schedule, self.progress.started):
                 if self.claims.holds(planned.id):
                     self._ended(planned, result)
-                else:  # taken over while this process was suspended: the other one's result counts
-                    self._ended_elsewhere(planned)
-                schedule.end(planned)
+                    schedule.end(planned)
+                else:  # taken over while this process was suspended
+                    schedule.lost(planned)
         except KeyboardInterrupt:
             return True
         return schedule.stop.asked

@@ -31,14 +31,15 @@ class Schedule:
         say: Callable[[str], None],
     ) -> None:
         self.store, self.claims, self.stop = store, claims, stop
-        self.is_done, self.ended_elsewhere, self._say = is_done, ended_elsewhere, say
+        self.is_done, self.ended_elsewhere, self.say = is_done, ended_elsewhere, say
         self._said = False
         self.left = len(cells)
         self._failures = {planned.id: store.failure_stamp(planned.id) for planned in cells}
-        ids, places = {planned.id for planned in cells}, list(enumerate(cells))
-        self._ready = [(place, planned) for place, planned in places if planned.mnli not in ids]
+        ids = {planned.id for planned in cells}
+        self._places = {planned.id: place for place, planned in enumerate(cells)}
+        self._ready = [(place, planned) for place, planned in enumerate(cells) if planned.mnli not in ids]
         self._blocked: dict[str, list[tuple[int, PlannedCell]]] = {}
-        for place, planned in places:
+        for place, planned in enumerate(cells):
             if planned.mnli in ids:
                 self._blocked.setdefault(str(planned.mnli), []).append((place, planned))
         self._claimed_elsewhere: list[tuple[int, PlannedCell]] = []
@@ -63,7 +64,7 @@ class Schedule:
                 return planned
         if self._claimed_elsewhere and not self._said:
             self._said = True
-            self._say("other cells are being run by another sweep; waiting for them")
+            self.say("other cells are being run by another sweep; waiting for them")
         return None
 
     def end(self, planned: PlannedCell) -> None:
@@ -72,6 +73,10 @@ class Schedule:
         self.left -= 1
         for waiting in self._blocked.pop(planned.id, ()):
             heapq.heappush(self._ready, waiting)
+
+    def lost(self, planned: PlannedCell) -> None:
+        """The cell has ended, but another sweep has taken its claim over meanwhile: that one's result counts."""
+        self._claimed_elsewhere.append((self._places[planned.id], planned))
 
     def _look_again(self) -> None:
         if self._claimed_elsewhere and time.monotonic() >= self._look_at:

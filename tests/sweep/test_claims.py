@@ -133,6 +133,18 @@ def test_what_killed_sweeps_left_behind_is_cleared_away(folder):
     assert not folder.exists()
 
 
+def test_a_sweep_of_this_process_that_could_not_release_does_not_block_the_next(folder):
+    with Claims(folder) as first:
+        first.take("cell")
+        kept = (folder / "cell").read_bytes()
+        with Claims(folder) as second:
+            assert not second.take("cell")
+    folder.mkdir()
+    (folder / "cell").write_bytes(kept)  # as on a disk that was read-only
+    with Claims(folder) as again:
+        assert again.take("cell")
+
+
 def take_over(folder: Path, barrier, queue) -> None:
     claims = Claims(folder)
     barrier.wait()

@@ -127,6 +127,22 @@ def test_a_cell_that_another_sweep_gave_up_is_run(make, cells):
     assert second.take() == planned
 
 
+def test_a_cell_taken_over_while_suspended_is_the_other_sweeps(make, cells):
+    schedule = make(cells)
+    planned, *_ = iter(schedule.take, None)
+    schedule.claims.release(planned.id)
+    other = make([planned])
+    assert other.take() == planned
+    schedule.lost(planned)
+    blocked = [cell.id for cell in cells if cell.mnli == planned.id]
+    assert blocked
+    assert schedule.take() is None
+    finish(other.store, planned)
+    other.end(planned)
+    assert schedule.take().id in blocked
+    assert schedule.elsewhere == [planned]
+
+
 def test_a_failure_of_an_earlier_day_is_no_reason_not_to_try(make, cells):
     fail(make().store, cells[0])
     schedule = make()
