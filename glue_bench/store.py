@@ -47,6 +47,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._believed: dict[Path, tuple[tuple[int, int, int], dict[str, Any]]] = {}
 
     def prepare(self) -> None:
         """Create the folders and prove that they can be written.
@@ -142,10 +143,21 @@ class Store:
         records, problems = [], []
         for path in sorted((self.folder / "records").glob("*.json")):
             try:
-                records.append(_unedited(_checked(_load(path), path, REQUIRED_KEYS), path))
+                records.append(self._record(path))
             except UserError as error:
                 problems.append(str(error).replace(f"{self.folder}{os.sep}", ""))
         return records, problems
+
+    def _record(self, path: Path) -> dict[str, Any]:
+        """A record that can be believed; read and checked again only if the file is another one than before."""
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise UserError(f"cannot read '{path}': {error.strerror}") from error
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if path not in self._believed or self._believed[path][0] != stamp:
+            self._believed[path] = stamp, _unedited(_checked(_load(path), path, REQUIRED_KEYS), path)
+        return self._believed[path][1]
 
     def read_failures(self) -> list[dict[str, Any]]:
         """Failures of cells that have not been finished since, sorted by cell id."""

@@ -1,11 +1,13 @@
 """Claims: one owner at a time; a dead owner's is taken over, a live one's never."""
 
+import fcntl
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,21 @@ def test_a_sweep_of_this_process_that_could_not_release_does_not_block_the_next(
     (folder / "cell").write_bytes(kept)  # as on a disk that was read-only
     with Claims(folder) as again:
         assert again.take("cell")
+
+
+def test_who_comes_second_to_a_stale_claim_sees_that_it_is_taken(folder):
+    owner(folder, started=1)
+    with Claims(folder) as claims, ThreadPoolExecutor(1) as pool, (folder / "cell").open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another sweep is just taking it over
+        second = pool.submit(claims.take, "cell")
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.2)
+        owner(folder)
+        live = json.loads((folder / "cell").read_text())["token"]
+        module._ALIVE.add(live)
+        fcntl.flock(file, fcntl.LOCK_UN)
+        assert second.result(timeout=5) is False
+        module._ALIVE.discard(live)
 
 
 def take_over(folder: Path, barrier, queue) -> None:

@@ -192,6 +192,7 @@ def damages():
         "fewer segments": ("segments", replaced(lambda values: values[:-1])),
         "fewer rows": ("labels", replaced(lambda values: values[:-1])),
         "offsets beyond": ("offsets", replaced(lambda values: values * 2)),
+        "offsets late": ("offsets", replaced(lambda values: np.maximum(values, 1))),
         "offsets back": ("offsets", replaced(lambda values: values[[0, 2, 1, 3, 4]])),
     }
 
