@@ -281,9 +281,9 @@ def _check_told(error: RayTaskError, *, starting: bool) -> None:
 
 
 def _cause(error: RayError) -> str:
-    """The line of Ray's message that says why."""
+    """The line of Ray's message that says why, without its advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, RayActorError):
         telling = [line for line in lines if "cause" in line.lower() or "died" in line.lower() or "killed" in line]
         lines = telling[-1:] or lines
-    return lines[0] if lines else type(error).__name__
+    return lines[0].partition(" Some common causes")[0] if lines else type(error).__name__
