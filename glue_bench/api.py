@@ -24,23 +24,28 @@ def run(
     dry_run: bool = False,
     plugins: Iterable[str | Path] = (),
     console: "Console | None" = None,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
     place of the experiment's own, as `corpus` does of its text to pretrain on. `only` is a list of KEY=VALUE
     conditions on cells; arms without a chosen cell are not pretrained. `plugins` are Python files with variants,
-    beside those that the experiment names.
+    beside those that the experiment names. `workers` processes of this machine share the cells, or those of the Ray
+    cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another.
 
     Raises:
         UserError: bad input, before any cell is run.
     """
+    from glue_bench.files import results_written_to
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
 
-    summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console)
+    summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console, workers, address)
     if summary.is_main and not dry_run:
-        write_tables(summary.folder)
+        with results_written_to(summary.folder):
+            write_tables(summary.folder)
     return summary
 
 

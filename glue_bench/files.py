@@ -4,16 +4,35 @@ import contextlib
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from platformdirs import user_cache_path
+
+from glue_bench.errors import UserError
 
 
 def cache_folder() -> Path:
     """Where tokenised text and trained tokenizers are kept: $GLUE_BENCH_CACHE, or the user's cache folder."""
     chosen = os.environ.get("GLUE_BENCH_CACHE")
     return Path(chosen) if chosen else user_cache_path("glue-bench")
+
+
+@contextlib.contextmanager
+def results_written_to(folder: Path) -> Iterator[None]:
+    """A full or read-only disk is one line, and no reason to lose what is there.
+
+    Raises:
+        UserError: in place of any OSError in the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write to '{folder}': {error.strerror or error}; earlier cells are kept, "
+            "the same command goes on from there"
+        ) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -50,6 +69,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _sync_folder(path.parent)
+
+
+def set_aside(folder: Path) -> None:
+    """Take away a damaged folder. What another process has open of it stays readable until that one ends."""
+    aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _sync_folder(folder: Path) -> None:

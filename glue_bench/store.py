@@ -48,6 +48,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._believed: dict[Path, tuple[tuple[int, int, int], dict[str, Any]]] = {}
 
     def prepare(self) -> None:
         """Create the folders and prove that they can be written.
@@ -72,6 +73,17 @@ class Store:
     def has_failure(self, cell_id: str) -> bool:
         """Whether the cell's last attempt failed."""
         return self._path("failures", cell_id).exists()
+
+    def failure_stamp(self, cell_id: str) -> int | None:
+        """When the cell's last attempt failed, in nanoseconds of the disk's clock; None if it did not."""
+        try:
+            return self._path("failures", cell_id).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def read_failure(self, cell_id: str) -> dict[str, Any]:
+        """Why the cell's last attempt failed."""
+        return _load(self._path("failures", cell_id))
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Replace the plan: the cells that tables and `status` expect."""
@@ -132,10 +144,21 @@ class Store:
         records, problems = [], []
         for path in sorted((self.folder / "records").glob("*.json")):
             try:
-                records.append(_unedited(_checked(_load(path), path, REQUIRED_KEYS), path))
+                records.append(self._record(path))
             except UserError as error:
                 problems.append(str(error).replace(f"{self.folder}{os.sep}", ""))
         return records, problems
+
+    def _record(self, path: Path) -> dict[str, Any]:
+        """A record that can be believed; read and checked again only if the file is another one than before."""
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise UserError(f"cannot read '{path}': {error.strerror}") from error
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if path not in self._believed or self._believed[path][0] != stamp:
+            self._believed[path] = stamp, _unedited(_checked(_load(path), path, REQUIRED_KEYS), path)
+        return self._believed[path][1]
 
     def read_failures(self) -> list[dict[str, Any]]:
         """Failures of cells that have not been finished since, sorted by cell id."""

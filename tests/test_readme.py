@@ -15,6 +15,7 @@ from glue_bench.config import (
     Finetuning,
     Pretraining,
     Protocol,
+    Resources,
     ScratchEncoder,
     TaskSettings,
     load_experiment,
@@ -41,7 +42,7 @@ def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
     experiment = load_experiment(path)
     assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch"]
     explained = "".join(blocks("yaml"))
-    for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings, Protocol):
+    for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings, Protocol, Resources):
         for name, field in section.model_fields.items():
             assert re.search(rf"^ *(- )?{field.alias or name}:|\b{name}\b", explained, re.M), f"{name} is not explained"
 
@@ -57,6 +58,7 @@ def test_the_annotated_pretraining_is_valid_and_shows_the_defaults():
 def test_the_annotated_defaults_are_the_defaults():
     shown = yaml.safe_load(block("yaml"))
     assert ScratchEncoder(**shown["scratch"]) == ScratchEncoder()
+    assert Resources(**shown["resources"]) == Resources()
     finetuning = {key: value for key, value in shown["finetuning"].items() if key not in ("tasks", "learning_rates")}
     finetuning["adam_epsilon"] = float(finetuning["adam_epsilon"])
     assert Finetuning(**finetuning) == Finetuning()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glue_bench import store as module
 from glue_bench.errors import UserError
 from glue_bench.store import REQUIRED_KEYS, SCHEMA_VERSION, Store, open_store, record_digest, write_atomically
 
@@ -253,3 +254,16 @@ def test_opening_needs_records(tmp_path, store):
         open_store(tmp_path / "runs")
     with pytest.raises(UserError, match=r"no experiment in .*give DIR/<experiment>"):
         open_store(tmp_path / "none")
+
+
+def test_a_record_is_read_again_only_if_its_file_is_another(store, monkeypatch):
+    store.write_record(record(), {"validation": np.zeros((1, 2))})
+    first = store.read_records()
+    loads, load = [], module._load
+    monkeypatch.setattr(module, "_load", lambda path: loads.append(path) or load(path))
+    assert store.read_records() == first
+    assert loads == []
+    path = store.folder / "records" / f"{record()['cell_id']}.json"
+    path.write_bytes(path.read_bytes().replace(b'"collapsed"', b'"Collapsed"'))
+    assert len(store.scan_records()[1]) == 1
+    assert loads == [path]

@@ -32,6 +32,13 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")
     ] = False,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Run cells in N processes of this machine (needs Ray).")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Run cells on a Ray cluster; `auto` is the one of this machine."),
+    ] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -50,6 +57,8 @@ def run(
         dry_run=dry_run,
         plugins=plugin or (),
         console=console,
+        workers=workers,
+        address=address,
     )
     if not summary.is_main:
         return
@@ -104,9 +113,11 @@ def _print_budget(folder: Path) -> None:
 
 
 def _print_summary(summary: "Summary") -> None:
-    left = len(summary.waiting) - summary.finished - len(summary.failed)
+    left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
+    elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
     typer.echo(
-        f"\n{summary.finished} cells run, {summary.skipped} were done before, {len(summary.failed)} failed, {left} left"
+        f"\n{summary.finished} cells run, {elsewhere}{summary.skipped} were done before, "
+        f"{len(summary.failed)} failed, {left} left"
     )
     for cell_id, error in summary.failed.items():
         typer.secho(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)

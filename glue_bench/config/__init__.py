@@ -4,7 +4,7 @@ from glue_bench.config.experiment import Cell, Experiment, Hyperparameters
 from glue_bench.config.parse import load_experiment, parse_experiment, with_sources
 from glue_bench.config.pretraining import Pretraining
 from glue_bench.config.protocol import HELD_OUT, Protocol, changed_protocol
-from glue_bench.config.sections import SCRATCH, Arm, Finetuning, ScratchEncoder, Section, TaskSettings
+from glue_bench.config.sections import SCRATCH, Arm, Finetuning, Resources, ScratchEncoder, Section, TaskSettings
 
 __all__ = [
     "HELD_OUT",
@@ -16,6 +16,7 @@ __all__ = [
     "Hyperparameters",
     "Pretraining",
     "Protocol",
+    "Resources",
     "ScratchEncoder",
     "Section",
     "TaskSettings",

@@ -18,6 +18,7 @@ from glue_bench.config.sections import (
     Arm,
     Finetuning,
     Name,
+    Resources,
     ScratchEncoder,
     Section,
     Seed,
@@ -80,6 +81,7 @@ class Experiment(Section):
     pretraining: Pretraining | None = None
     finetuning: Finetuning = Finetuning()
     protocol: Protocol = Protocol()
+    resources: Resources = Resources()
 
     @field_validator("tasks")
     @classmethod

@@ -11,7 +11,15 @@ from pydantic import (
 from glue_bench.config.experiment import Experiment
 from glue_bench.config.pretraining import Pretraining
 from glue_bench.config.protocol import Protocol
-from glue_bench.config.sections import SCRATCH, Arm, Finetuning, ScratchEncoder, Section, TaskSettings
+from glue_bench.config.sections import (
+    SCRATCH,
+    Arm,
+    Finetuning,
+    Resources,
+    ScratchEncoder,
+    Section,
+    TaskSettings,
+)
 from glue_bench.errors import UserError, unknown
 from glue_bench.values import read_mapping
 
@@ -84,6 +92,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "pretraining": Pretraining,
     "finetuning": Finetuning,
     "protocol": Protocol,
+    "resources": Resources,
 }
 
 

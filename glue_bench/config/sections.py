@@ -83,6 +83,20 @@ class TaskSettings(Section):
     max_length: int | None = Field(None, ge=4)
 
 
+class Resources(Section):
+    """What one cell takes of a machine where cells run side by side: CPUs, which are its threads, and share of GPUs."""
+
+    cpus: int = Field(1, gt=0)
+    gpus: float = Field(0.0, ge=0)
+
+    @field_validator("gpus")
+    @classmethod
+    def _shared_or_whole(cls, gpus: float) -> float:
+        if gpus > 1 and not gpus.is_integer():
+            raise ValueError(f"gpus {gpus:g} is neither a share of one GPU nor a whole number")
+        return gpus
+
+
 FROM_MNLI = ("rte", "mrpc", "stsb")
 """What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
 

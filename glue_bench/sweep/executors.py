@@ -1,45 +1,125 @@
-"""Where cells run. A failing cell ends itself, never the sweep."""
+"""Where cells run. A failing cell ends itself, never the sweep; only a full disk ends both."""
 
+import errno
+import gc
+import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol, Self
 
+from glue_bench.errors import UserError
+from glue_bench.sweep.environment import environment
 from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.finetune import Outcome, finetune
+from glue_bench.training.loop import NonFiniteLossError
+from glue_bench.training.memory import release_memory
+from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.precision import in_float32, is_float32
 from glue_bench.training.workspace import Workspace
+
+POLL_SECONDS = 0.2
+_NO_ROOM = {errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded", errno.EROFS: "Read-only"}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell did not finish."""
+    """Why a cell did not finish, and where."""
 
     error: str
     traceback: str
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+Results = Iterator[tuple[PlannedCell, Outcome | Failure]]
+
+
+class Executor(Protocol):
+    """Runs what a schedule hands out."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def run(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> Results:
+        """Each cell with what came of it. The caller stores it and tells the schedule, then asks for the next."""
 
 
 class InlineExecutor:
     """One cell after another, in this process."""
 
-    def __init__(self, workspace: Workspace, without_start: Mapping[str, Failure] = MappingProxyType({})) -> None:
-        """`without_start` says of arms that could not be pretrained why."""
+    def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.without_start = without_start
 
-    def run(
-        self, cells: Iterable[PlannedCell], on_start: Callable[[PlannedCell], None]
-    ) -> Iterator[tuple[PlannedCell, Outcome | Failure]]:
-        """Each cell with what came of it, in order. Ctrl-C is not caught: the cell that runs is given up."""
-        for planned in cells:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def run(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> Results:
+        """Each cell with what came of it, in the schedule's order."""
+        # Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
+        gc.collect()
+        gc.freeze()
+        while schedule.open:
+            planned = schedule.take()
+            if planned is None:
+                time.sleep(POLL_SECONDS)
+                continue
             on_start(planned)
-            yield planned, self._attempt(planned)
+            yield planned, attempt(planned, self.workspace)
 
-    def _attempt(self, planned: PlannedCell) -> Outcome | Failure:
-        cell = planned.cell
-        if cell.arm.name in self.without_start:
-            return self.without_start[cell.arm.name]
+
+def attempt(planned: PlannedCell, workspace: Workspace) -> Outcome | Failure:
+    """Run a cell, with what can be done about two kinds of failure.
+
+    Where memory is short, batches go through in halves, in quarters, at last row by row. A loss that is no number in
+    a lower precision gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
+
+    Raises:
+        UserError: the disk is full or cannot be written, which the next cell would meet, too.
+    """
+    rows, full_precision = None, False
+    while True:
         try:
-            keep_in = self.workspace.encoder_folder(cell) if planned.is_source else None
-            return finetune(cell, self.workspace.cell_start(cell), self.workspace.tokens(cell), keep_in)
+            with in_float32() if full_precision else nullcontext():
+                outcome = _finetune(planned, workspace, rows)
+            notes = {"environment": environment()} | ({"precision": "float32"} if full_precision else {})
+            return replace(outcome, record=outcome.record | notes)
         except Exception as error:
-            return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+            _check_disk(error)
+            if is_out_of_memory(error) and rows != 1:
+                rows = (rows or planned.cell.hyperparameters.batch_size) // 2 or 1
+            elif isinstance(error, NonFiniteLossError) and not (full_precision or is_float32()):
+                full_precision = True
+            else:
+                return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), environment())
+        release_memory()  # the failed attempt's is free only now that its traceback is gone
+
+
+def _finetune(planned: PlannedCell, workspace: Workspace, rows: int | None) -> Outcome:
+    cell = planned.cell
+    keep_in = workspace.encoder_folder(cell) if planned.is_source else None
+    start, tokens = workspace.cell_start(cell), workspace.tokens(cell)
+    return finetune(cell, start, tokens, keep_in, **({"rows_at_once": rows} if rows else {}))
+
+
+def _check_disk(error: Exception) -> None:
+    said = _NO_ROOM.get(error.errno or 0) if isinstance(error, OSError) else None
+    # safetensors' error of writing has the number of the system's in its text only.
+    if said is None and type(error).__name__ == "SafetensorError":
+        said = next((words for number, words in _NO_ROOM.items() if f"code: {number}," in str(error)), None)
+    if said:
+        where = getattr(error, "filename", None)
+        place = f" '{where}'" if where else ", to the results or the cache folder"
+        raise UserError(
+            f"cannot write{place}: {said}; earlier cells are kept, the same command goes on from there"
+        ) from error

@@ -1,5 +1,6 @@
 """Pretrain the arms that waiting cells start from. A failing arm ends itself, never the sweep."""
 
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,9 @@ from glue_bench.config import Arm, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.order import check_order
 from glue_bench.store import SCHEMA_VERSION, Store
+from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.loop import NonFiniteLossError, accelerator
 from glue_bench.training.pretrain import Report, pretrain
@@ -21,15 +23,15 @@ from glue_bench.training.workspace import Workspace
 
 
 def pretrain_arms(
-    cells: Sequence[PlannedCell], workspace: Workspace, store: Store, console: Console
+    cells: Sequence[PlannedCell], workspace: Workspace, store: Store, console: Console, claims: Claims
 ) -> dict[str, Failure]:
     """Bring every checkpoint that these cells start from into being; returns what failed, by the arm's name.
 
-    An arm whose positions pretraining has left dead has failed, too.
+    An arm whose positions pretraining has left dead has failed, too. One that another sweep pretrains is waited for.
     """
     to_pretrain = {arm.name for arm in arms_to_pretrain(cells, workspace, store)}
     failures = {
-        arm.name: (_attempt(arm, workspace, store, console) if arm.name in to_pretrain else None)
+        arm.name: (_alone(arm, workspace, store, console, claims) if arm.name in to_pretrain else None)
         or _dead_positions(arm, workspace)
         for arm in _arms(cells, workspace)
     }
@@ -50,6 +52,29 @@ def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[Arm]:
 def _is_pretrained(arm: Arm, workspace: Workspace, store: Store) -> bool:
     has_record = store.has_pretraining(workspace.pretraining_id(arm))
     return has_record and not workspace.pretraining_folder(arm).lacks(workspace.pretraining.finetuned_steps)
+
+
+def _alone(arm: Arm, workspace: Workspace, store: Store, console: Console, claims: Claims) -> Failure | None:
+    """Pretrain an arm while no other sweep does."""
+    runtime, name = accelerator(), workspace.pretraining_id(arm)
+    if runtime.is_main_process:
+        _wait_for_claim(name, claims, console)
+    runtime.wait_for_everyone()
+    try:
+        if _is_pretrained(arm, workspace, store):  # by the one that we have waited for
+            return None
+        return _attempt(arm, workspace, store, console)
+    finally:
+        if runtime.is_main_process:
+            claims.release(name)
+
+
+def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
+    if claims.take(name):
+        return
+    console.print(f"pretraining {name}: under way in another sweep; waiting for it", highlight=False, soft_wrap=True)
+    while not claims.take(name):
+        time.sleep(POLL_SECONDS)
 
 
 def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:

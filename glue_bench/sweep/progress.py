@@ -46,9 +46,16 @@ class PlainProgress:
 
     def finished(self, planned: PlannedCell, result: Outcome | Failure) -> None:
         """Called after a cell has been stored."""
+        self._line(planned, describe(result))
+
+    def elsewhere(self, planned: PlannedCell, error: str | None) -> None:
+        """Called when a cell has ended in another sweep."""
+        self._line(planned, _ended_elsewhere(error))
+
+    def _line(self, planned: PlannedCell, what: str) -> None:
         self.done += 1
-        name = _label(planned)
-        self.console.print(f"[{self.done}/{self.total}] {name}: {describe(result)}", markup=False, soft_wrap=True)
+        line = f"[{self.done}/{self.total}] {_label(planned)}: {what}"
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):
@@ -70,7 +77,7 @@ class LiveProgress(PlainProgress):
         self.counts = {arm: {"done": 0, "failed": 0} for arm in arms}
         self.planned = {arm: sum(p.cell.arm.name == arm for p in cells) for arm in arms}
         self.recent: list[Text] = []
-        self.running = ""
+        self.running: dict[str, str] = {}
         self.live = Live(console=console, get_renderable=self._view, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Self:
@@ -83,12 +90,18 @@ class LiveProgress(PlainProgress):
         self.live.stop()
 
     def started(self, planned: PlannedCell) -> None:
-        self.running = _label(planned)
+        self.running[planned.id] = _label(planned)
 
     def finished(self, planned: PlannedCell, result: Outcome | Failure) -> None:
-        failed = isinstance(result, Failure)
+        self._show(planned, describe(result), isinstance(result, Failure))
+
+    def elsewhere(self, planned: PlannedCell, error: str | None) -> None:
+        self._show(planned, _ended_elsewhere(error), error is not None)
+
+    def _show(self, planned: PlannedCell, what: str, failed: bool) -> None:
+        self.running.pop(planned.id, None)
         self.counts[planned.cell.arm.name]["failed" if failed else "done"] += 1
-        line = Text(f"{_label(planned)}: {describe(result)}", style="red" if failed else "")
+        line = Text(f"{_label(planned)}: {what}", style="red" if failed else "")
         self.recent = [*self.recent, line][-RECENT:]
         self.bar.advance(self.overall)
 
@@ -98,7 +111,8 @@ class LiveProgress(PlainProgress):
             queued = self.planned[arm] - counts["done"] - counts["failed"]
             failed = Text(str(counts["failed"]), style="red" if counts["failed"] else "dim")
             table.add_row(arm, str(counts["done"]), failed, str(queued))
-        return Group(*self.recent, Text(f"running {self.running}", style="dim"), table, self.bar)
+        running = [Text(f"running {label}", style="dim") for label in list(self.running.values())[:RECENT]]
+        return Group(*self.recent, *running, table, self.bar)
 
 
 def make_progress(console: Console, cells: list[PlannedCell]) -> PlainProgress:
@@ -118,6 +132,10 @@ def describe(result: Outcome | Failure) -> str:
         shown.append(f"{metric}{where} {100 * value:.2f}")
     note = " (collapsed)" if result.record["collapsed"] else ""
     return f"{', '.join(shown)}{note}, {result.record['seconds']['total']:.1f} s"
+
+
+def _ended_elsewhere(error: str | None) -> str:
+    return "finished by another sweep" if error is None else f"FAILED in another sweep: {error}"
 
 
 def _label(planned: PlannedCell) -> str:

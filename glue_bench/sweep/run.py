@@ -1,25 +1,28 @@
 """Plan the cells, skip those with a record, run the rest, store each as soon as it is finished."""
 
-import gc
 import shutil
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from glue_bench.benchmark.schema import known_labels
-from glue_bench.config import Arm, Experiment
+from glue_bench.config import Experiment
 from glue_bench.errors import UserError
-from glue_bench.model.plugins import plugin_digest
-from glue_bench.store import SCHEMA_VERSION, Store
+from glue_bench.files import results_written_to
+from glue_bench.store import Store
+from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.executors import Failure, InlineExecutor
+from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
+from glue_bench.sweep.order import Costs, longest_first
 from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.progress import make_progress
-from glue_bench.training.budget import budget
+from glue_bench.sweep.records import failure_document, plan_document, record_document
+from glue_bench.sweep.schedule import Schedule
+from glue_bench.sweep.stop import Stop
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.loop import accelerator
 from glue_bench.training.quiet import quiet_libraries
@@ -30,14 +33,16 @@ from glue_bench.training.workspace import Workspace
 class Summary:
     """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
 
-    `waiting` are cells and `pretraining` arms that were not finished when it began. `is_main` is false in the
-    processes that only help the main one to pretrain.
+    `waiting` are cells and `pretraining` arms that were not finished when it began. Cells that a sweep beside it
+    finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
+    pretrain.
     """
 
     folder: Path
     planned: int
     skipped: int
     finished: int = 0
+    elsewhere: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     pretraining: tuple[str, ...] = ()
@@ -51,13 +56,18 @@ def sweep(
     only: Iterable[str] = (),
     dry_run: bool = False,
     console: Console | None = None,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
-    Under `accelerate launch` all processes pretrain; the main one alone writes and runs cells.
+    Under `accelerate launch` all processes pretrain; the main one alone writes and runs cells. Cells run one after
+    another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
+    cluster.
 
     Raises:
-        UserError: bad input, before any cell is run and before anything is written.
+        UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
+            written, or workers that cannot start.
     """
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
@@ -77,45 +87,144 @@ def sweep(
     )
     if dry_run:
         return summary
+    executor = make_executor(workspace, workers, address)
     if summary.is_main:
         store.prepare()
-        store.write_plan(_plan(experiment, workspace, cells))
-        _write_labels(workspace, store)
+        plan = plan_document(experiment, workspace, cells)
+        with results_written_to(store.folder):
+            store.write_plan(plan)
+            _write_labels(workspace, store)
+        if workers or address:
+            operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
+            waiting = longest_first(waiting, Costs(workspace, operations))
     console = console or Console(stderr=True)
-    try:
-        failed = pretrain_arms(waiting, workspace, store, console)
-    except KeyboardInterrupt:
-        return replace(summary, interrupted=True)
-    return summary if not summary.is_main else _run(summary, waiting, cells, failed, workspace, store, console)
-
-
-def _run(
-    summary: Summary,
-    cells: list[PlannedCell],
-    all_cells: list[PlannedCell],
-    without_start: dict[str, Failure],
-    workspace: Workspace,
-    store: Store,
-    console: Console,
-) -> Summary:
-    # Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
-    gc.collect()
-    gc.freeze()
-    finished, failed, interrupted = 0, {}, False
-    executor = InlineExecutor(workspace, without_start)
-    with make_progress(console, cells) as progress:
+    # Connected before any pretraining: what is wrong with a cluster shows within seconds.
+    with Claims(store.folder / "claims") as claims, executor if waiting else nullcontext():
         try:
-            for planned, result in executor.run(cells, progress.started):
-                _store(planned, result, workspace, store)
-                progress.finished(planned, result)
-                if isinstance(result, Failure):
-                    failed[planned.id] = result.error
-                else:
-                    finished += 1
+            failed = pretrain_arms(waiting, workspace, store, console, claims)
         except KeyboardInterrupt:
-            interrupted = True
-    _drop_encoders(all_cells, workspace, store)
-    return replace(summary, finished=finished, failed=failed, interrupted=interrupted)
+            return replace(summary, interrupted=True)
+        if not summary.is_main:
+            return summary
+        run = _Run(summary, workspace, store, claims, console)
+        return run.to_the_end(executor, waiting, cells, failed)
+
+
+def make_executor(workspace: Workspace, workers: int | None, address: str | None) -> Executor:
+    """What runs the cells: this process, or workers.
+
+    Raises:
+        UserError: Ray is not installed, or would be started by each of several processes.
+    """
+    if workers is None and address is None:
+        return InlineExecutor(workspace)
+    if accelerator().num_processes > 1:
+        raise UserError(
+            "--workers and --address do not go together with `accelerate launch`; pretrain with the one, "
+            "then run the same experiment with the other"
+        )
+    try:
+        from glue_bench.sweep.ray_executor import RayExecutor
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise UserError("--workers and --address need Ray; install it: pip install 'glue-bench[ray]'") from error
+    assert workspace.folder is not None, "a sweep has a folder"
+    return RayExecutor(workspace.experiment, workspace.folder, workers=workers, address=address)
+
+
+class _Run:
+    """The cells of one sweep under way: each is stored as it ends."""
+
+    def __init__(self, summary: Summary, workspace: Workspace, store: Store, claims: Claims, console: Console) -> None:
+        self.summary, self.workspace, self.store = summary, workspace, store
+        self.claims, self.console = claims, console
+        self.finished, self.elsewhere = 0, 0
+        self.failed: dict[str, str] = {}
+
+    def to_the_end(
+        self,
+        executor: Executor,
+        cells: list[PlannedCell],
+        all_cells: list[PlannedCell],
+        without_start: dict[str, Failure],
+    ) -> Summary:
+        """Run the cells; of `all_cells` those that wait decide which encoders are kept."""
+        with make_progress(self.console, cells) as self.progress, Stop(self.console) as stop:
+            for planned in cells:
+                if planned.cell.arm.name in without_start:
+                    self._ended(planned, without_start[planned.cell.arm.name])
+            schedule = Schedule(
+                [planned for planned in cells if planned.cell.arm.name not in without_start],
+                store=self.store,
+                claims=self.claims,
+                stop=stop,
+                is_done=Done(cells, self.workspace, self.store),
+                ended_elsewhere=self._ended_elsewhere,
+                say=lambda line: self.console.print(line, highlight=False),
+            )
+            interrupted = self._cells(executor, schedule)
+        _drop_encoders(all_cells, self.workspace, self.store)
+        return replace(
+            self.summary,
+            finished=self.finished,
+            elsewhere=self.elsewhere,
+            failed=self.failed,
+            interrupted=interrupted,
+        )
+
+    def _cells(self, executor: Executor, schedule: Schedule) -> bool:
+        """Run what the schedule hands out; whether Ctrl-C ended it."""
+        try:
+            for planned, result in executor.run(schedule, self.progress.started):
+                if self.claims.holds(planned.id):
+                    self._ended(planned, result)
+                    schedule.end(planned)
+                else:  # taken over while this process was suspended
+                    schedule.lost(planned)
+        except KeyboardInterrupt:
+            return True
+        return schedule.stop.asked
+
+    def _ended(self, planned: PlannedCell, result: Outcome | Failure) -> None:
+        self._store(planned, result)
+        self.progress.finished(planned, result)
+        if isinstance(result, Failure):
+            self.failed[planned.id] = result.error
+        else:
+            self.finished += 1
+
+    def _ended_elsewhere(self, planned: PlannedCell) -> None:
+        error = None if self.store.has_record(planned.id) else self.store.read_failure(planned.id)["error"]
+        self.progress.elsewhere(planned, error)
+        if error is None:
+            self.elsewhere += 1
+        else:
+            self.failed[planned.id] = error
+
+    def _store(self, planned: PlannedCell, result: Outcome | Failure) -> None:
+        with results_written_to(self.store.folder):
+            if isinstance(result, Failure):
+                self.store.write_failure(planned.id, failure_document(planned, result))
+            elif not self.store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
+                self.store.write_record(record_document(planned, result, self.workspace), result.predictions)
+
+
+class Done:
+    """Whether nothing of a cell is left to do: it has a record, and its encoder while others wait for it."""
+
+    def __init__(self, cells: list[PlannedCell], workspace: Workspace, store: Store) -> None:
+        self.workspace, self.store = workspace, store
+        self._starting_from: dict[str, list[str]] = {}
+        for planned in cells:
+            if planned.mnli:
+                self._starting_from.setdefault(planned.mnli, []).append(planned.id)
+
+    def __call__(self, planned: PlannedCell) -> bool:
+        if not self.store.has_record(planned.id):
+            return False
+        waiting = any(not self.store.has_record(name) for name in self._starting_from.get(planned.id, ()))
+        return not waiting or self.workspace.encoder_folder(planned.cell).is_dir()
 
 
 def _drop_encoders(cells: list[PlannedCell], workspace: Workspace, store: Store) -> None:
@@ -126,18 +235,6 @@ def _drop_encoders(cells: list[PlannedCell], workspace: Workspace, store: Store)
             shutil.rmtree(workspace.encoder_folder(planned.cell), ignore_errors=True)
 
 
-def _plan(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "experiment": experiment.name,
-        "data_source": workspace.source.kind,
-        # Where a person keeps data and text is no one's business; their digests tell what they are.
-        "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
-        "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
-        "cells": [planned.summary for planned in cells],
-    }
-
-
 def _write_labels(workspace: Workspace, store: Store) -> None:
     """Without gold labels beside the predictions, no statistic can be recomputed from the folder alone."""
     for task in workspace.experiment.tasks:
@@ -145,56 +242,3 @@ def _write_labels(workspace: Workspace, store: Store) -> None:
         labels = known_labels(data)
         if labels:
             store.write_labels(task, data.digest, labels)
-
-
-def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
-    pretraining = experiment.pretraining
-    length = pretraining.length if pretraining else experiment.finetuning.max_length
-    return {
-        "variant": arm.variant,
-        "options": arm.options,
-        "origin": workspace.origin(arm),
-        "pretraining": workspace.pretraining_id(arm) if pretraining else None,
-        **budget(workspace.initial(arm).config, length),
-    }
-
-
-def _store(planned: PlannedCell, result: Outcome | Failure, workspace: Workspace, store: Store) -> None:
-    try:
-        if isinstance(result, Failure):
-            failure = {"error": result.error, "traceback": result.traceback, "environment": environment()}
-            store.write_failure(planned.id, planned.summary | failure)
-        elif not store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
-            store.write_record(_record(planned, result, workspace), result.predictions)
-    except OSError as error:
-        raise UserError(
-            f"cannot write to '{store.folder}': {error.strerror}; earlier cells are kept, "
-            "the same command goes on from there"
-        ) from error
-
-
-def _record(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
-    cell, data, start = planned.cell, workspace.data(planned.cell.task), workspace.initial(planned.cell.arm)
-    diagnostic = workspace.diagnostic(cell.task)
-    checkpoint = {
-        "name": cell.arm.checkpoint,
-        "revision": cell.arm.revision,
-        "digest": workspace.start_digest(cell.arm, cell.steps),
-    }
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "cell_id": planned.id,
-        "experiment": workspace.experiment.name,
-        "cell": cell.key,
-        "options": cell.arm.options,
-        "plugin": plugin_digest(cell.arm.variant),
-        "checkpoint": checkpoint,
-        "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
-        **({"from_mnli": planned.mnli} if planned.mnli else {}),
-        **outcome.record,
-        "graft_is_exact": start.exact if start.origin == "grafted" else None,
-        **({"variance_kept": dict(start.variance_kept)} if start.variance_kept else {}),
-        "data": {"source": data.source, "digest": data.digest, "partial": data.partial},
-        **({"diagnostic": {"digest": diagnostic.digest}} if diagnostic else {}),
-        "environment": environment(),
-    }

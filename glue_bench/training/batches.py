@@ -12,6 +12,7 @@ from glue_bench.training.tokens import TokenisedSplit
 # Batches are cut from sorted runs of this many batches: enough to hold similar lengths together, few enough
 # that epochs differ (transformers' group_by_length uses the same figure).
 RUN = 50
+EVALUATION_TOKENS = 8_192
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int = 16_384) -> Iterator[Batch]:
+def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS) -> Iterator[Batch]:
     """Every row once, longest first, in batches of about `tokens` tokens with padding."""
     lengths = split.lengths
     order = np.argsort(-lengths, kind="stable")

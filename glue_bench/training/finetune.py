@@ -17,7 +17,7 @@ from glue_bench.files import whole_folder
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.training.batches import Batch, evaluation_batches, training_batches
+from glue_bench.training.batches import EVALUATION_TOKENS, Batch, evaluation_batches, training_batches
 from glue_bench.training.loop import ALL_THREADS, predict, train
 from glue_bench.training.tokens import TokenisedTask
 from glue_bench.training.used_rows import used_rows_only
@@ -33,11 +33,14 @@ class Outcome:
     predictions: dict[str, np.ndarray]
 
 
-def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | None = None) -> Outcome:
+def finetune(
+    cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | None = None, rows_at_once: int | None = None
+) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
-    them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it.
+    them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it. Where memory is short,
+    batches go through in parts of `rows_at_once` rows; updates stay those of whole batches.
 
     Raises:
         NonFiniteLossError: training diverged.
@@ -47,13 +50,13 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | No
     model = build_classifier(start, cell.task, cell.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     with used_rows_only(model, tokens.splits["train"].ids):
-        history, predictions, training_seconds = _train(model, cell, tokens)
+        history, predictions, training_seconds = _train(model, cell, tokens, rows_at_once)
     if keep_in:
         with whole_folder(keep_in) as aside:
             model.base.save_pretrained(aside)
     for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
-            predictions[name] = _predict(model, tokens, name)
+            predictions[name] = _predict(model, tokens, name, _share(cell, rows_at_once))
     record = {
         "origin": start.origin,
         "scores": {name: scores for name, scores in history[-1]["scores"].items() if name != HELD_OUT},
@@ -62,6 +65,7 @@ def finetune(cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | No
         "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(training_seconds, 3)},
         "tokens": {"training": int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs},
         "parameters": parameters,
+        **({"micro_batch_size": rows_at_once} if rows_at_once else {}),
     }
     return Outcome(record, predictions)
 
@@ -98,7 +102,7 @@ def _for_task(config: EncoderConfig, task: str) -> EncoderConfig:
 
 
 def _train(
-    model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask
+    model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask, rows_at_once: int | None
 ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], float]:
     """History, the last epoch's logits of all scored splits, and seconds spent training."""
     settings, split = cell.hyperparameters, tokens.splits["train"]
@@ -109,17 +113,24 @@ def _train(
         return training_batches(split, settings.batch_size, tokens.padding_id, cell.seed, epoch)
 
     history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
-    for epoch, loss in enumerate(train(model, epochs, steps, settings), start=1):
+    for epoch, loss in enumerate(train(model, epochs, steps, settings, rows_at_once), start=1):
         seconds += time.perf_counter() - began
-        predictions = {name: _predict(model, tokens, name) for name in scored}
+        predictions = {name: _predict(model, tokens, name, _share(cell, rows_at_once)) for name in scored}
         history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)})
         began = time.perf_counter()
     return history, predictions, seconds
 
 
-def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, name: str) -> np.ndarray:
+def _share(cell: Cell, rows_at_once: int | None) -> float:
+    """The part of a batch that goes through at once."""
+    return (rows_at_once or cell.hyperparameters.batch_size) / cell.hyperparameters.batch_size
+
+
+def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, name: str, share: float) -> np.ndarray:
+    """Logits of a split, in batches of a `share` of the usual size."""
     split = tokens.splits[name]
-    return predict(model, evaluation_batches(split, tokens.padding_id), len(split))
+    batches = evaluation_batches(split, tokens.padding_id, int(EVALUATION_TOKENS * share))
+    return predict(model, batches, len(split))
 
 
 def _scores(task: str, tokens: TokenisedTask, predictions: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:

@@ -15,9 +15,9 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from glue_bench.config import Hyperparameters, Pretraining
-from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
 from glue_bench.training.memory import keep_freed
+from glue_bench.training.micro import backward
 from glue_bench.training.used_rows import UsedRows
 
 ALL_THREADS = torch.get_num_threads()
@@ -35,9 +35,12 @@ def accelerator() -> Accelerator:
     return Accelerator()
 
 
-def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters) -> Iterator[float]:
+def train(
+    model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hyperparameters, rows_at_once: int | None = None
+) -> Iterator[float]:
     """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches.
 
+    A batch goes through in parts of `rows_at_once` rows, if given; the update is that of the whole.
     AdamW (0.9, 0.999), linear warm-up and linear decay to zero, gradients clipped to a total norm (TUPE, table 2).
 
     Raises:
@@ -54,7 +57,9 @@ def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hype
     try:
         for epoch in range(1, settings.epochs + 1):
             model.train()
-            losses = [_step(model, batch, optimizer, schedule, settings.clip_norm) for batch in epochs(epoch)]
+            losses = [
+                _step(model, batch, optimizer, schedule, settings.clip_norm, rows_at_once) for batch in epochs(epoch)
+            ]
             loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
             if not math.isfinite(loss):
                 raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
@@ -64,18 +69,20 @@ def train(model: nn.Module, epochs: Epochs, steps_per_epoch: int, settings: Hype
 
 
 def _step(
-    model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer, schedule: LambdaLR, clip_norm: float
+    model: nn.Module,
+    batch: Batch,
+    optimizer: torch.optim.Optimizer,
+    schedule: LambdaLR,
+    clip_norm: float,
+    rows_at_once: int | None,
 ) -> torch.Tensor:
     runtime = accelerator()
-    batch = batch.to(runtime.device)
-    logits = model(batch.ids, batch.mask, batch.segments).logits
-    loss = classification_loss(logits, batch.labels)
-    runtime.backward(loss)
+    loss = backward(model, batch, rows_at_once, runtime)
     runtime.clip_grad_norm_(model.parameters(), clip_norm)
     optimizer.step()
     schedule.step()
     optimizer.zero_grad()
-    return loss.detach()
+    return loss
 
 
 def make_optimizer(model: nn.Module, settings: Hyperparameters | Pretraining) -> torch.optim.AdamW:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 from pathlib import Path
 
 import torch
@@ -43,3 +44,10 @@ def keep_freed() -> None:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+
+def release_memory() -> None:
+    """Give back what an attempt that ran out of memory has left behind."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

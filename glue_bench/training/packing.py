@@ -12,7 +12,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import cache_folder
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.tokenizers import tokenizer_digest
-from glue_bench.training.tokens import keep_arrays
+from glue_bench.training.tokens import keep_arrays, kept_or_made
 
 LAYOUT_VERSION = 2
 SENTENCES_AT_ONCE = 2_000
@@ -49,9 +49,11 @@ def pack(
     _check_tokenizer(tokenizer)
     parts = (f"v{LAYOUT_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
     folder = cache_folder() / "corpora" / "-".join(map(str, parts))
-    if not folder.is_dir():
-        _write(folder, corpus, tokenizer, length, validation_share)
-    packed = {split: _load(folder, split) for split in _SPLITS}
+    packed = kept_or_made(
+        folder,
+        read=lambda: {split: _load(folder, split) for split in _SPLITS},
+        make=lambda: _write(folder, corpus, tokenizer, length, validation_share),
+    )
     _check_packed(packed, corpus, tokenizer)
     return packed
 
@@ -133,7 +135,10 @@ def _encode(sentences: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterato
 
 def _load(folder: Path, split: str) -> PackedText:
     ids, offsets = (np.load(folder / f"{split}.{name}.npy", mmap_mode="r") for name in ("ids", "offsets"))
-    return PackedText(ids, offsets)
+    text = PackedText(ids, offsets)
+    if offsets[0] != 0 or offsets[-1] != len(ids) or (text.lengths < 1).any():
+        raise ValueError(f"offsets of '{folder}/{split}' do not lead through its tokens")
+    return text
 
 
 def _check_packed(packed: dict[str, PackedText], corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:

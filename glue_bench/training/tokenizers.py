@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
-from glue_bench.files import cache_folder, whole_folder
+from glue_bench.files import cache_folder, set_aside, whole_folder
 from glue_bench.model.locate import locate
 
 TRAINER_VERSION = 1
@@ -61,11 +61,18 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
-    """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size."""
+    """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size.
+
+    What is damaged in the cache is made anew.
+    """
     folder = cache_folder() / "tokenizers" / f"v{TRAINER_VERSION}-{key}"
-    if not folder.is_dir():
-        with whole_folder(folder) as aside:
-            train_tokenizer(texts, vocab_size).save_pretrained(aside)
+    if folder.is_dir():
+        try:
+            return load_tokenizer(str(folder))
+        except Exception:  # what a damaged file raises is anything
+            set_aside(folder)
+    with whole_folder(folder) as aside:
+        train_tokenizer(texts, vocab_size).save_pretrained(aside)
     return load_tokenizer(str(folder))
 
 

@@ -1,19 +1,21 @@
 """Tokenise a task once, keep it in memory-mapped arrays, share it between cells and processes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.schema import TaskData
-from glue_bench.files import cache_folder, whole_folder
+from glue_bench.files import cache_folder, set_aside, whole_folder
 from glue_bench.training.tokenizers import tokenizer_digest
 
 LAYOUT_VERSION = 1
+Kept = TypeVar("Kept")
 _ARRAYS = ("ids", "segments", "offsets", "labels")
 
 
@@ -51,13 +53,16 @@ class TokenisedTask:
 def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTask:
     """The task as token ids, read from the cache where an equal one has been made before.
 
-    Pairs longer than `max_length` lose tokens of the longer text first, as in transformers' run_glue.
+    Pairs longer than `max_length` lose tokens of the longer text first, as in transformers' run_glue. What is damaged
+    in the cache is made anew.
     """
     key = f"v{LAYOUT_VERSION}-{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
     folder = cache_folder() / "tokens" / key
-    if not folder.is_dir():
-        _write(folder, data, tokenizer, max_length)
-    splits = {name: _read_split(folder, name) for name in data.splits}
+    splits = kept_or_made(
+        folder,
+        read=lambda: {name: _read_split(folder, name, len(frame)) for name, frame in data.splits.items()},
+        make=lambda: _write(folder, data, tokenizer, max_length),
+    )
     return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id))
 
 
@@ -75,6 +80,20 @@ def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
             np.save(aside / f"{name}.npy", values)
 
 
+def kept_or_made(folder: Path, *, read: Callable[[], Kept], make: Callable[[], None]) -> Kept:
+    """What the cache has in `folder`, made first if it is not there, and anew if it cannot be read.
+
+    `read` raises ValueError, EOFError or OSError of arrays that are cut short, or that do not fit together.
+    """
+    if folder.is_dir():
+        try:
+            return read()
+        except (ValueError, EOFError, OSError):
+            set_aside(folder)
+    make()
+    return read()
+
+
 def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, np.ndarray]:
     pairs = frame["text_b"].tolist() if "text_b" in frame else None
     encoded = tokenizer(
@@ -90,6 +109,11 @@ def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length:
     }
 
 
-def _read_split(folder: Path, name: str) -> TokenisedSplit:
-    arrays = {array: np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in _ARRAYS}
-    return TokenisedSplit(**arrays)
+def _read_split(folder: Path, name: str, rows: int) -> TokenisedSplit:
+    split = TokenisedSplit(**{array: np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in _ARRAYS})
+    tokens, offsets = len(split.ids), split.offsets
+    if not (len(split.segments) == tokens and len(split.labels) == rows and len(offsets) == rows + 1):
+        raise ValueError(f"arrays of '{folder}/{name}' have lengths that do not fit together")
+    if offsets[0] != 0 or offsets[-1] != tokens or (split.lengths < 1).any():
+        raise ValueError(f"offsets of '{folder}/{name}' do not lead through its tokens")
+    return split

@@ -81,6 +81,10 @@ class Workspace:
             return self._once(("tokenizer", SCRATCH), self._scratch_tokenizer)
         return self._load_tokenizer(name, None if arm.tokenizer else arm.revision)
 
+    def tokenizer_digest(self, arm: Arm) -> str:
+        """What decides how the arm's tokenizer splits text; a large vocabulary takes 0.1 s to hash."""
+        return self._once(("tokenizer digest", arm.name), lambda: tokenizer_digest(self.tokenizer(arm)))
+
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
         return self._once(("initial", arm.name), lambda: self._make_initial(arm))
@@ -119,7 +123,7 @@ class Workspace:
     def pretraining_task(self, arm: Arm) -> Task:
         """The text that the arm learns from. Equal for all arms with the same tokenizer."""
         settings, tokenizer = self.pretraining, self.tokenizer(arm)
-        key = ("packed", tokenizer_digest(tokenizer))
+        key = ("packed", self.tokenizer_digest(arm))
         text = self._once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
         return Task(text=text, tokenizer=tokenizer, settings=settings)
 
@@ -139,7 +143,7 @@ class Workspace:
             "variant": arm.variant,
             "options": arm.options,
             "start": self._initial_digest(arm),
-            "tokenizer": tokenizer_digest(self.tokenizer(arm)),
+            "tokenizer": self.tokenizer_digest(arm),
             "corpus": self.corpus.digest,
             "packing": PACKING_VERSION,
             "settings": self.pretraining.model_dump(exclude=left_out),
@@ -155,7 +159,7 @@ class Workspace:
         length, share = cell.hyperparameters.max_length, cell.hyperparameters.held_out_share
         tokens = self._tokens(cell.arm, cell.task, length)
         if share:
-            key = ("held out", tokenizer_digest(self.tokenizer(cell.arm)), cell.task, length, share)
+            key = ("held out", self.tokenizer_digest(cell.arm), cell.task, length, share)
             tokens = self._once(key, lambda: hold_out(tokens, share))
         if self.diagnostic(cell.task) is None:
             return tokens
@@ -164,7 +168,7 @@ class Workspace:
 
     def _tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
         tokenizer = self.tokenizer(arm)
-        key = ("tokens", tokenizer_digest(tokenizer), task, max_length)
+        key = ("tokens", self.tokenizer_digest(arm), task, max_length)
         return self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
 
     def identity(self, cell: Cell) -> dict[str, Any]:
@@ -175,7 +179,7 @@ class Workspace:
             "variant": cell.arm.variant,
             "options": cell.arm.options,
             "start": self.start_digest(cell.arm, cell.steps),
-            "tokenizer": tokenizer_digest(self.tokenizer(cell.arm)),
+            "tokenizer": self.tokenizer_digest(cell.arm),
             "task": cell.task,
             "data": self.data(cell.task).digest,
             "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
@@ -298,7 +302,7 @@ def check_pretraining(experiment: Experiment, workspace: Workspace) -> None:
 
 
 def _check_one_tokenizer(experiment: Experiment, workspace: Workspace) -> None:
-    digests = {arm.name: tokenizer_digest(workspace.tokenizer(arm)) for arm in experiment.arms}
+    digests = {arm.name: workspace.tokenizer_digest(arm) for arm in experiment.arms}
     first, *others = digests
     for name in others:
         if digests[name] != digests[first]:

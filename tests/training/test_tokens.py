@@ -171,3 +171,43 @@ def test_the_cache_is_where_the_user_wants_it(cache, monkeypatch):
     assert cache_folder() == cache
     monkeypatch.delenv("GLUE_BENCH_CACHE")
     assert cache_folder().name == "glue-bench"
+
+
+def damages():
+    """What can befall the cached train split, by name."""
+
+    def cut(path):
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size - 4)
+
+    def replaced(change):
+        return lambda path: np.save(path, change(np.load(path)))
+
+    return {
+        "ids cut": ("ids", cut),
+        "offsets cut": ("offsets", cut),
+        "labels empty": ("labels", lambda path: path.write_bytes(b"")),
+        "labels gone": ("labels", Path.unlink),
+        "not an array": ("segments", lambda path: path.write_bytes(b"x" * 200)),
+        "fewer segments": ("segments", replaced(lambda values: values[:-1])),
+        "fewer rows": ("labels", replaced(lambda values: values[:-1])),
+        "offsets beyond": ("offsets", replaced(lambda values: values * 2)),
+        "offsets late": ("offsets", replaced(lambda values: np.maximum(values, 1))),
+        "offsets back": ("offsets", replaced(lambda values: values[[0, 2, 1, 3, 4]])),
+    }
+
+
+@pytest.mark.parametrize("damage", damages())
+def test_what_is_damaged_in_the_cache_is_made_anew(tokenizer, cache, damage):
+    whole = {name: np.array(split.ids) for name, split in tokenise(pairs(), tokenizer, 32).splits.items()}
+    array, harm = damages()[damage]
+    (folder,) = (cache / "tokens").iterdir()
+    harm(folder / f"train.{array}.npy")
+    counting = Counting(tokenizer)
+    again = tokenise(pairs(), counting, 32)
+    assert counting.calls == 3
+    for name, ids in whole.items():
+        np.testing.assert_array_equal(again.splits[name].ids, ids)
+    assert list((cache / "tokens").iterdir()) == [folder]
+    assert tokenise(pairs(), counting, 32)
+    assert counting.calls == 3

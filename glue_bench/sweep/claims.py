@@ -1,0 +1,204 @@
+"""One file a claim, so that sweeps that share a results folder never work on the same thing.
+
+`<folder>/<name>` says who works on it. A claim ends with its owner's release, or is taken over once it is stale: its
+owner, a process of this machine, is gone; or, where that cannot be asked, its heartbeat has stopped.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
+
+try:
+    import fcntl
+except ImportError:  # Windows; there the moment of taking over is not guarded
+    fcntl = None  # type: ignore[assignment]
+
+BEAT_SECONDS = 20.0
+STALE_SECONDS = 180.0
+_ALIVE: set[str] = set()
+"""Tokens of this process's sweeps that have not ended: one that could not write cannot release its claims either."""
+
+
+class Claims:
+    """The claims of one sweep; a context in which they stay alive, and at whose end all are released."""
+
+    def __init__(self, folder: Path, beat_seconds: float = BEAT_SECONDS, stale_seconds: float = STALE_SECONDS) -> None:
+        self.folder = folder
+        self.beat_seconds = beat_seconds
+        self.stale_seconds = stale_seconds
+        self.own = _Owner(machine=_machine(), pid=os.getpid(), started=_started(os.getpid()), token=uuid.uuid4().hex)
+        self._held: set[str] = set()
+        self._beats: dict[str, tuple[int, float]] = {}
+        self._end = threading.Event()
+        self._heart = threading.Thread(target=self._beat, daemon=True, name="claims")
+
+    def __enter__(self) -> Self:
+        _ALIVE.add(self.own.token)
+        self._heart.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._heart.join()
+        with contextlib.suppress(OSError, UserError):  # a folder that cannot be written has been told of by now
+            for name in list(self._held):
+                self.release(name)
+            self._drop_stale()
+            self.folder.rmdir()
+        _ALIVE.discard(self.own.token)
+
+    def take(self, name: str) -> bool:
+        """Whether it is ours now; false while another one works on it.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        with results_written_to(self.folder):
+            if not (self._create(name) or self._take_over(name)):
+                return False
+        self._held.add(name)
+        return True
+
+    def holds(self, name: str) -> bool:
+        """Whether it is still ours: another one may have taken it over while this process was suspended."""
+        try:
+            return _read(self.folder / name) == self.own
+        except OSError:
+            return False
+
+    def release(self, name: str) -> None:
+        """Give it up, whether or not the work is done."""
+        self._held.discard(name)
+        with results_written_to(self.folder), _locked(self.folder / name) as file:
+            if file and _parse(file.read()) == self.own:
+                (self.folder / name).unlink()
+
+    def _create(self, name: str) -> bool:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(self.folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:  # another sweep ended in between, and took the empty folder with it
+            return self._create(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(self.own.dump())
+        return True
+
+    def _take_over(self, name: str) -> bool:
+        """Under the lock of the claim's own file, so that of several who find it stale one gets it."""
+        with _locked(self.folder / name) as file:
+            if file is None or not self._is_stale(name, _parse(file.read()), os.fstat(file.fileno()).st_mtime_ns):
+                return False
+            file.seek(0)
+            file.truncate()
+            file.write(self.own.dump())
+            return True
+
+    def _is_stale(self, name: str, owner: "_Owner | None", beat: int) -> bool:
+        if owner and owner.machine == self.own.machine and owner.started is not None:
+            ended = owner.pid == self.own.pid and owner.token not in _ALIVE
+            return ended or _started(owner.pid) != owner.started
+        # Another machine's clock may be wrong, and so may ours: what counts is how long we have seen no new beat.
+        now = time.monotonic()
+        last, since = self._beats.get(name, (0, now))
+        if last != beat:
+            self._beats[name] = (beat, now)
+            return False
+        return now - since > self.stale_seconds
+
+    def _drop_stale(self) -> None:
+        """What killed sweeps have left behind."""
+        for path in self.folder.iterdir():
+            if self._take_over(path.name):
+                self.release(path.name)
+
+    def _beat(self) -> None:
+        while not self._end.wait(self.beat_seconds):
+            for name in list(self._held):
+                with contextlib.suppress(OSError):
+                    os.utime(self.folder / name)
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """A process. `started` is None where the system does not tell; then only the heartbeat counts."""
+
+    machine: str
+    pid: int
+    started: int | None
+    token: str
+
+    def dump(self) -> bytes:
+        return json.dumps(self.__dict__).encode()
+
+
+def _machine() -> str:
+    """This machine since it was started, and its table of processes: containers of one host have their own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        table = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return socket.gethostname()
+    return f"{socket.gethostname()} {boot} {table}"
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in the kernel's ticks since the machine did; None if there is none, or no /proc.
+
+    With the pid it names a process: pids come again. A clock that is set changes neither.
+    """
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *fields = line.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else int(fields[18])  # proc(5): field 22
+
+
+def _read(path: Path) -> _Owner | None:
+    return _parse(path.read_bytes())
+
+
+def _parse(content: bytes) -> _Owner | None:
+    """The owner; None of a claim that is just being written."""
+    try:
+        values: dict[str, Any] = json.loads(content)
+        return _Owner(**values)
+    except (ValueError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[IO[bytes] | None]:
+    """A claim's file, locked; None if there is none, or it is released in between."""
+    try:
+        file = path.open("r+b", buffering=0)
+    except FileNotFoundError:
+        yield None
+        return
+    with file:
+        if fcntl:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file if _is_at(file, path) else None
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,289 @@
+"""Cells on many workers: processes of this machine, or of all machines of a Ray cluster.
+
+This process alone decides what runs and stores what comes of it. A worker computes; when it is lost, so is only the
+cell that it was running, which is run again elsewhere.
+"""
+
+import gc
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Zero GPUs are none, not all of them.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from glue_bench.config import Experiment
+from glue_bench.errors import UserError
+from glue_bench.model.plugins import load_plugins
+from glue_bench.sweep.environment import environment
+from glue_bench.sweep.executors import Failure, Results, attempt
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.schedule import Schedule
+from glue_bench.training.finetune import Outcome
+from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.workspace import Workspace
+
+Attempt = Callable[[PlannedCell, Workspace], Outcome | Failure]
+
+RETRIES = 2
+"""How often a cell is run again after the worker that ran it was lost."""
+LOST_AT_START = 20
+"""So many workers lost one after another before any was ready: something is wrong with all of them."""
+POLL_SECONDS = 1.0
+CAPACITY_SECONDS = 5.0
+STORE_BYTES = 256 * 2**20  # holds predictions on their way to this process; Ray would take a third of the memory
+# Where text and checkpoints are kept, and how to train, is the same on all machines.
+PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
+
+
+class Worker:
+    """A process that keeps what its cells share: imports, data, checkpoints, tokens."""
+
+    def __init__(self, experiment: Experiment, folder: Path, current: Path, attempt: Attempt) -> None:
+        self.experiment, self.folder, self.current, self.attempt = experiment, folder, current, attempt
+
+    def ready(self) -> None:
+        """Get ready for the first cell; what is wrong with this machine shows here.
+
+        Raises:
+            UserError: the folder in which the sweep was started is not there, or a plugin cannot be loaded.
+        """
+        try:
+            os.chdir(self.current)
+        except OSError as error:
+            raise UserError(f"{socket.gethostname()} has no folder '{self.current}' ({error.strerror})") from error
+        quiet_libraries()
+        load_plugins(self.experiment.plugins)
+        environment()
+        self.workspace = Workspace(self.experiment, self.folder)
+        gc.collect()
+        gc.freeze()
+
+    def run(self, planned: PlannedCell) -> Outcome | Failure:
+        """What comes of a cell.
+
+        Raises:
+            UserError: on this machine it would be another cell, whatever its name.
+        """
+        if not planned.id.endswith(f"-{self.workspace.digest(planned.cell)}"):
+            raise UserError(
+                f"{socket.gethostname()} sees other data, checkpoint, tokenizer or plugin than this one for cell "
+                f"'{planned.id}'; all machines must see the same files"
+            )
+        return self.attempt(planned, self.workspace)
+
+
+@dataclass
+class _Task:
+    """What a worker is doing: a cell, or getting ready."""
+
+    worker: Any
+    planned: PlannedCell | None
+
+
+class RayExecutor:
+    """Workers on this machine, or on a cluster; a context that ends with them."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+        attempt: Attempt = attempt,
+    ) -> None:
+        """`workers` processes on this machine, or at `address` ("auto" or HOST:PORT) as many as there is room for.
+
+        `folder` is the workspace's, which all machines see.
+        """
+        self.experiment, self.folder = experiment, folder
+        self.workers, self.address, self.attempt = workers, address, attempt
+        self._under_way: dict[Any, _Task] = {}
+        self._idle: list[Any] = []
+        self._again: list[PlannedCell] = []
+        self._losses: dict[str, int] = {}
+        self._lost_at_start = 0
+        self._room, self._room_at = 0, 0.0
+        self._connected = False
+        self._homeless = False
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            UserError: there is no such cluster, or no machine of it has room for a cell.
+        """
+        if not ray.is_initialized():
+            _connect(self.experiment, self.workers, self.address)
+            self._connected = True
+        _check_room(self.experiment)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in [*self._idle, *(task.worker for task in self._under_way.values())]:
+            ray.kill(worker)
+        if self._connected:
+            ray.shutdown()
+
+    def run(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> Results:
+        """Each cell with what came of it, as they end.
+
+        Raises:
+            UserError: workers cannot start, or the disk is full.
+        """
+        while True:
+            self._hand_out(schedule, on_start)
+            if not (schedule.open or self._again or self._runs_cells()):
+                return
+            if schedule.stop.asked and not self._runs_cells():
+                return
+            self._hire(schedule)
+            waited = list(self._under_way)
+            if not waited:
+                self._say_if_homeless(schedule)
+                time.sleep(POLL_SECONDS)
+                continue
+            done, _ = ray.wait(waited, num_returns=1, timeout=POLL_SECONDS)
+            for reference in done:
+                task = self._under_way.pop(reference)
+                result = self._result(reference, task)
+                self._hand_out(schedule, on_start)  # a worker does not wait until its last result is on the disk
+                if result and task.planned:
+                    yield task.planned, result
+
+    def _runs_cells(self) -> bool:
+        return any(task.planned for task in self._under_way.values())
+
+    def _hand_out(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> None:
+        while self._idle and not schedule.stop.asked:
+            planned = self._again.pop() if self._again else schedule.take()
+            if planned is None:
+                return
+            on_start(planned)
+            worker = self._idle.pop()
+            self._under_way[worker.run.remote(planned)] = _Task(worker, planned)
+
+    def _hire(self, schedule: Schedule) -> None:
+        """Start workers in place of lost ones, and where a machine has joined; never more than there are cells."""
+        now = time.monotonic()
+        if now >= self._room_at:
+            room = _room(self.experiment)
+            self._room, self._room_at = min(self.workers or room, room), now + CAPACITY_SECONDS
+        while len(self._under_way) + len(self._idle) < min(self._room, schedule.left):
+            worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
+            self._under_way[worker.ready.remote()] = _Task(worker, None)
+
+    def _say_if_homeless(self, schedule: Schedule) -> None:
+        """Once, when the last machine with room for a cell is gone."""
+        if not self._room and not self._homeless:
+            self._homeless = True
+            schedule.say("no machine of the cluster has room for a cell any more; waiting for one")
+
+    def _result(self, reference: Any, task: _Task) -> Outcome | Failure | None:
+        """What came of a cell; None where it will be run again, or where a worker has just become ready."""
+        try:
+            result = ray.get(reference)
+        except RayTaskError as error:
+            _check_told(error, starting=task.planned is None)
+            result = Failure(f"{type(error.cause).__name__}: {error.cause}", str(error), environment())
+        except RayError as error:
+            ray.kill(task.worker)  # of a worker that only cannot be reached
+            return self._lost(task.planned, error)
+        self._idle.append(task.worker)
+        self._lost_at_start = 0
+        return result
+
+    def _lost(self, planned: PlannedCell | None, error: RayError) -> Failure | None:
+        if planned is None:
+            self._lost_at_start += 1
+            if getattr(error, "actor_init_failed", False) or self._lost_at_start >= LOST_AT_START:
+                raise UserError(f"workers die before they are ready: {_cause(error)}")
+            return None
+        self._losses[planned.id] = self._losses.get(planned.id, 0) + 1
+        if self._losses[planned.id] <= RETRIES:
+            self._again.append(planned)
+            return None
+        return Failure(f"its worker was lost {RETRIES + 1} times: {_cause(error)}", str(error), environment())
+
+
+def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:
+    _silence()
+    quiet: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        # As many CPUs as the workers ask for, whatever the machine has: so many were asked for.
+        cpus = (workers or 1) * experiment.resources.cpus
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
+        return
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"no Ray cluster at '{address}' ({said}); start one with `ray start --head`") from error
+
+
+def _silence() -> None:
+    """What becomes of workers is said by the sweep; Ray would say it on standard output, between the tables."""
+    from ray._private import worker
+
+    worker._worker_logs_enabled = False
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def _room(experiment: Experiment) -> int:
+    """How many workers fit onto the machines that are alive."""
+    needs = experiment.resources
+    fits = [
+        min(int(has.get("CPU", 0) // needs.cpus), int(has.get("GPU", 0) / needs.gpus) if needs.gpus else 10**9)
+        for has in (node["Resources"] for node in ray.nodes() if node["Alive"])
+    ]
+    return sum(fits)
+
+
+def _check_room(experiment: Experiment) -> None:
+    if _room(experiment) == 0:
+        needs = experiment.resources
+        has = ray.cluster_resources()
+        raise UserError(
+            f"no machine has room for a cell, which takes {needs.cpus} CPUs and {needs.gpus:g} GPUs (resources); "
+            f"in all there are {has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs"
+        )
+
+
+def _remote(experiment: Experiment) -> Any:
+    needs = experiment.resources
+    variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    # Two workers of one thread each do more than one of two: a thread waits for the other at every operation.
+    variables["OMP_NUM_THREADS"] = str(needs.cpus)
+    return ray.remote(Worker).options(
+        num_cpus=needs.cpus, num_gpus=needs.gpus, max_restarts=0, runtime_env={"env_vars": variables}
+    )
+
+
+def _check_told(error: RayTaskError, *, starting: bool) -> None:
+    """What ends the sweep: a mistake of the user's, and anything that keeps a worker from getting ready."""
+    if isinstance(error.cause, UserError):
+        raise UserError(str(error.cause)) from error
+    if starting:
+        raise UserError(f"a worker cannot start: {type(error.cause).__name__}: {error.cause}") from error
+
+
+def _cause(error: RayError) -> str:
+    """The line of Ray's message that says why, without its advice."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, RayActorError):
+        telling = [line for line in lines if "cause" in line.lower() or "died" in line.lower() or "killed" in line]
+        lines = telling[-1:] or lines
+    return lines[0].partition(" Some common causes")[0] if lines else type(error).__name__

@@ -1,0 +1,71 @@
+"""What a sweep writes: the plan, and the records of cells and of their failures."""
+
+from typing import Any
+
+from glue_bench.config import Arm, Experiment
+from glue_bench.model.plugins import plugin_digest
+from glue_bench.store import SCHEMA_VERSION
+from glue_bench.sweep.environment import environment
+from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.training.budget import budget
+from glue_bench.training.finetune import Outcome
+from glue_bench.training.workspace import Workspace
+
+
+def plan_document(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
+    """plan.json: the cells that an experiment asks for, and what its arms cost."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "experiment": experiment.name,
+        "data_source": workspace.source.kind,
+        # Where a person keeps data and text is no one's business; their digests tell what they are.
+        "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
+        "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
+        "cells": [planned.summary for planned in cells],
+    }
+
+
+def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
+    pretraining = experiment.pretraining
+    length = pretraining.length if pretraining else experiment.finetuning.max_length
+    return {
+        "variant": arm.variant,
+        "options": arm.options,
+        "origin": workspace.origin(arm),
+        "pretraining": workspace.pretraining_id(arm) if pretraining else None,
+        **budget(workspace.initial(arm).config, length),
+    }
+
+
+def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
+    """The record of a finished cell."""
+    cell, data, start = planned.cell, workspace.data(planned.cell.task), workspace.initial(planned.cell.arm)
+    diagnostic = workspace.diagnostic(cell.task)
+    checkpoint = {
+        "name": cell.arm.checkpoint,
+        "revision": cell.arm.revision,
+        "digest": workspace.start_digest(cell.arm, cell.steps),
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "cell_id": planned.id,
+        "experiment": workspace.experiment.name,
+        "cell": cell.key,
+        "options": cell.arm.options,
+        "plugin": plugin_digest(cell.arm.variant),
+        "checkpoint": checkpoint,
+        "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
+        **({"from_mnli": planned.mnli} if planned.mnli else {}),
+        **outcome.record,  # with the environment of the process that ran it
+        "graft_is_exact": start.exact if start.origin == "grafted" else None,
+        **({"variance_kept": dict(start.variance_kept)} if start.variance_kept else {}),
+        "data": {"source": data.source, "digest": data.digest, "partial": data.partial},
+        **({"diagnostic": {"digest": diagnostic.digest}} if diagnostic else {}),
+    }
+
+
+def failure_document(planned: PlannedCell, failure: Failure) -> dict[str, Any]:
+    """Why a cell failed."""
+    found = {"error": failure.error, "traceback": failure.traceback}
+    return planned.summary | found | {"environment": failure.environment or environment()}

@@ -1,0 +1,34 @@
+"""The benchmarks of kills and of scheduling, in short."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")]
+
+
+def benchmark(name: str, *options: str) -> dict:
+    command = [sys.executable, str(ROOT / "benchmarks" / name), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_killed_workers_and_drivers_cost_nothing():
+    found = benchmark("kills.py", "--workers-killed", "4", "--drivers-killed", "2")
+    assert (found["workers_killed"], found["drivers_killed"]) == (4, 2)
+    assert (found["corrupt"], found["lost"], found["repeated"], found["same_tables"]) == (0, 0, 0, True)
+
+
+def test_a_thousand_cells_are_planned_run_and_shown_within_seconds():
+    found = benchmark("scheduling.py", "--cells", "1000", "--inline")
+    assert found["cells"] == 1000
+    assert found["planning_s"] < 10
+    assert found["ms_a_cell"] < 50
+    assert found["leaderboard_s"] < 10

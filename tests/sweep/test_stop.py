@@ -1,0 +1,66 @@
+"""Ctrl-C: once lets the running cell end, twice does not."""
+
+import io
+import signal
+import threading
+
+import pytest
+from rich.console import Console
+
+from glue_bench.api import run
+from glue_bench.store import Store
+from glue_bench.sweep import executors
+from glue_bench.sweep.stop import Stop
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+@pytest.fixture
+def sweep(tiny, tmp_path, monkeypatch):
+    """The tiny sweep in which each cell meets Ctrl-C so many times."""
+    finetune = executors.finetune
+
+    def run_it(times: int):
+        def interrupted(*arguments):
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            return finetune(*arguments)
+
+        monkeypatch.setattr(executors, "finetune", interrupted)
+        console = Console(file=io.StringIO())
+        summary = run(tiny(), results=tmp_path / "runs", console=console)
+        return summary, console.file.getvalue()
+
+    return run_it
+
+
+def test_once_lets_the_running_cell_end_and_starts_no_other(sweep):
+    before = signal.getsignal(signal.SIGINT)
+    summary, said = sweep(1)
+    assert (summary.interrupted, summary.finished, summary.failed) == (True, 1, {})
+    assert said.startswith("stopping: no cell is started any more; Ctrl-C again gives up those that run")
+    assert len(Store(summary.folder).read_records()) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+    summary, _ = sweep(0)
+    assert (summary.interrupted, summary.skipped, summary.finished) == (False, 1, 3)
+
+
+def test_twice_gives_the_running_cell_up(sweep):
+    summary, _ = sweep(2)
+    assert (summary.interrupted, summary.finished, summary.failed) == (True, 0, {})
+    assert Store(summary.folder).read_records() == []
+    assert not (summary.folder / "claims").exists()
+    assert sweep(0)[0].finished == 4
+
+
+def test_outside_the_main_thread_signals_stay_as_they_are():
+    seen = []
+
+    def enter():
+        with Stop(Console(file=io.StringIO())):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
