@@ -12,10 +12,12 @@ from rich.text import Text
 
 from glue_bench.leaderboard import averages, page
 from glue_bench.leaderboard.frame import ORIGINS
-from glue_bench.leaderboard.leaders import Leaders, highest
+from glue_bench.leaderboard.leaders import HIGHEST, Leaders, highest
 from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.leaderboard.protocol import AVERAGES
+from glue_bench.leaderboard.statistics import TESTED, leaders_of, statistics_of
 from glue_bench.leaderboard.table import Board, open_board
+from glue_bench.store import open_store
 
 COLUMN = 9  # "MNLI-mm", "100.00 ‡" and one space fit
 _SHORT = {"average_official": "avg\nofficial", "average_nine_columns": "avg 9\ncolumns"}
@@ -28,6 +30,8 @@ def show(path: str | Path | Sequence[str | Path], console: Console, protocol: It
         UserError: as `open_board`.
     """
     board = open_board(path, protocol)
+    tested = leaders_of(statistics_of(open_store(path), board)) if isinstance(path, str | Path) else {}
+    leaders = highest(board.table, [*board.columns, *board.averages]) | dict(tested)
     console.print(Text(f"Leaderboard: {board.results.experiment}", style="bold"))
     if page.is_demo(board):
         console.print(Text(page.BANNER, style="yellow"))
@@ -35,33 +39,32 @@ def show(path: str | Path | Sequence[str | Path], console: Console, protocol: It
         block = board.table[board.table["origin"] == origin]
         if len(block):
             console.print(f"\n[bold]{origin}[/bold]: {page.ORIGIN_MEANS[origin]}", highlight=False)
-            for table in _tables(board, block, console.width):
+            for table in _tables(board, block, leaders, console.width):
                 console.print(table)
     frame = averages.averages_frame(board)
     if len(frame):
         console.print(f"\n[bold]averages[/bold]: {averages.MEANING}", highlight=False)
         console.print(_averages(board, frame))
-    for note in page.make_notes(board):
+    for note in page.make_notes(board, TESTED if tested else HIGHEST):
         console.print(Padding(Text(f"- {note}", style="dim"), (0, 0, 0, 1)))
 
 
-def _tables(board: Board, block: pd.DataFrame, width: int) -> Iterator[Table]:
+def _tables(board: Board, block: pd.DataFrame, leaders: Leaders, width: int) -> Iterator[Table]:
     """The block in as many tables, one under the other, as it takes to fit the window."""
     keys, values = page.arm_columns(block), [*board.columns, *board.averages]
     left = sum(max(map(len, [key, *block[key]])) + 1 for key in keys)
     fit = max(1, (width - left) // COLUMN)
     for start in range(0, len(values), fit):
-        yield _table(board, block, keys, values[start : start + fit])
+        yield _table(board, block, leaders, keys, values[start : start + fit])
 
 
-def _table(board: Board, block: pd.DataFrame, keys: list[str], values: list[str]) -> Table:
+def _table(board: Board, block: pd.DataFrame, leaders: Leaders, keys: list[str], values: list[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for key in keys:
         table.add_column(key, no_wrap=True)
     for name in values:
         header = _SHORT.get(name) or page.short_header(board, name)
         table.add_column(header, justify="right", no_wrap=True, min_width=COLUMN - 1)
-    leaders = highest(block, values)
     for row in block.to_dict("records"):
         table.add_row(*(row[key] for key in keys), *(_cell(board, row, name, leaders) for name in values))
     return table
