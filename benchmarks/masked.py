@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from datasets import Dataset
 from transformers import (
     BertConfig,
@@ -23,7 +22,7 @@ from glue_bench.training.pretrain import pretrain
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
-from peer import Clock
+from peer import Clock, plain_arguments
 from workers import Round
 
 if TYPE_CHECKING:
@@ -103,21 +102,7 @@ def sample(text: PackedText, sequences: int) -> Dataset:
 
 
 def arguments(settings: Pretraining, folder: str, *, bf16: bool) -> TrainingArguments:
-    """The pretraining's settings in Trainer's names; the optimiser is Trainer's own default."""
-    return TrainingArguments(
-        output_dir=folder,
-        learning_rate=settings.learning_rate,
-        num_train_epochs=1,
-        per_device_train_batch_size=settings.rows,
-        warmup_steps=settings.warmup_ratio,  # below 1 it is a share of all steps
-        lr_scheduler_type="linear",
-        weight_decay=settings.weight_decay,
-        adam_epsilon=settings.adam_epsilon,
-        max_grad_norm=settings.clip_norm,
-        bf16=bf16,
-        seed=settings.seed,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
+    """The pretraining's settings in Trainer's names."""
+    rows = settings.rows
+    more = {"num_train_epochs": 1, "per_device_train_batch_size": rows, "bf16": bf16, "seed": settings.seed}
+    return plain_arguments(settings, folder, **more)

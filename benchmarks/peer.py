@@ -25,7 +25,7 @@ from transformers import (
 from cells import Settings
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.config import Cell
+from glue_bench.config import Cell, Hyperparameters, Pretraining
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
 from workers import Round
@@ -111,26 +111,35 @@ def train_and_score(
 
 
 def arguments(cell: Cell, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False) -> TrainingArguments:
-    """The cell's hyperparameters in Trainer's names; the optimiser is Trainer's own default."""
+    """The cell's hyperparameters in Trainer's names."""
     settings = cell.hyperparameters
-    return TrainingArguments(
-        output_dir=str(folder),
-        learning_rate=settings.learning_rate,
+    return plain_arguments(
+        settings,
+        folder,
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=EVALUATION_ROWS,
         train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
+        bf16=bf16,
+        seed=cell.seed,
+    )
+
+
+def plain_arguments(settings: Hyperparameters | Pretraining, folder: str | Path, **more: Any) -> TrainingArguments:
+    """The optimiser's settings in Trainer's names, its own default optimiser, and nothing saved or reported."""
+    return TrainingArguments(
+        output_dir=str(folder),
+        learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_ratio,  # below 1 it is a share of all steps
         lr_scheduler_type="linear",
         weight_decay=settings.weight_decay,
         adam_epsilon=settings.adam_epsilon,
         max_grad_norm=settings.clip_norm,
-        bf16=bf16,
-        seed=cell.seed,
         dataloader_pin_memory=torch.cuda.is_available(),
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
+        **more,
     )
 
 

@@ -65,7 +65,7 @@ def scores_frame(store: Store) -> pd.DataFrame:
     """Tidy scores of an experiment's finished cells: SCORE_COLUMNS, values 0 to 100.
 
     Raises:
-        UserError: a record cannot be read, or names an unknown task or origin.
+        UserError: a record names an unknown task or origin.
     """
     return read_results(store).scores
 
@@ -77,7 +77,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     protocol is the experiment's own unless another one is given.
 
     Raises:
-        UserError: a record cannot be read, or names an unknown task or origin, or there is no plan
+        UserError: a record names an unknown task or origin, or there is no plan
             and two records are of the same cell.
     """
     read, problems = store.scan_records()

@@ -70,11 +70,7 @@ class Outcomes:
 
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
-    """The outcomes of every column, origin by origin, in the board's order. Predictions are read as they are asked for.
-
-    Raises:
-        UserError: a record cannot be read.
-    """
+    """The outcomes of every column, origin by origin, in the board's order; predictions are read as they are needed."""
     digests = {record["cell_id"]: record["data"]["digest"] for record in store.scan_records()[0]}
     scores = main_scores(at_rates(board.results.scores, board.rates))
     for origin in dict.fromkeys(board.table["origin"]):

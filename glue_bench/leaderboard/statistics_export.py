@@ -19,7 +19,7 @@ def render_statistics(path: str | Path, format: str = "markdown") -> str:
     """Pairs and ranks of the experiment in the folder `path`; CSV has the pairs alone.
 
     Raises:
-        UserError: the format is unknown, there is no experiment in `path`, or a record cannot be read.
+        UserError: the format is unknown, there is no experiment in `path`.
     """
     chosen_format(format)
     statistics = statistics_of(open_store(path))

@@ -42,11 +42,7 @@ LAST_EPOCH = (
 
 
 def statistics_page(store: Store, resamples: int = RESAMPLES) -> Page:
-    """Ranks, the pairs on the average, and the pairs told apart on single columns, origin by origin.
-
-    Raises:
-        UserError: a record cannot be read.
-    """
+    """Ranks, the pairs on the average, and the pairs told apart on single columns, origin by origin."""
     return page_of(statistics_of(store, resamples=resamples))
 
 

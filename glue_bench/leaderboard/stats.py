@@ -13,7 +13,7 @@ from glue_bench.leaderboard.differences import estimate
 from glue_bench.leaderboard.measures import AVERAGE, NOT_AVERAGED, Assessed, average_measure, column_measure
 from glue_bench.leaderboard.outcomes import Outcomes, read_outcomes
 from glue_bench.leaderboard.resampling import RESAMPLES, Pair, Swapped, bootstrap_covariance, swapped
-from glue_bench.leaderboard.table import Board, make_board
+from glue_bench.leaderboard.table import Board
 from glue_bench.store import Store
 
 ALPHA = 0.05
@@ -43,16 +43,8 @@ def statistics_frame(board: Board, store: Store, resamples: int = RESAMPLES) -> 
     its 95% interval over seeds and examples. `p_holm` is the largest of the three p-values, corrected by Holm's method
     for all pairs and columns of the origin. `verdict` is "a" or "b" for the arm told better (p_holm < 0.05),
     "tied", or "" where `why` says what is missing, and then interval and p-values are NaN.
-
-    Raises:
-        UserError: a record cannot be read.
     """
     return compare(assess(read_outcomes(store, board), resamples))
-
-
-def experiment_statistics(store: Store, resamples: int = RESAMPLES) -> pd.DataFrame:
-    """`statistics_frame` of a store's own leaderboard."""
-    return statistics_frame(make_board(store), store, resamples)
 
 
 def assess(outcomes: Iterable[Outcomes], resamples: int = RESAMPLES) -> list[Block]:

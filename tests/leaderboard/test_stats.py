@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.leaderboard.outcomes import NO_LABELS, read_outcomes
-from glue_bench.leaderboard.stats import COLUMNS_OF_STATISTICS, NUMBERS, assess, compare, experiment_statistics, holm
+from glue_bench.leaderboard.statistics import statistics_of
+from glue_bench.leaderboard.stats import COLUMNS_OF_STATISTICS, NUMBERS, assess, compare, holm
 from glue_bench.leaderboard.table import make_board
 from glue_bench.leaderboard.ties import RANK_COLUMNS, ranks_frame, tied_best
 
@@ -161,7 +162,7 @@ def test_columns_of_mnli_share_their_runs():
 
 def test_an_experiment_on_disk(bench):
     store = fill(bench, columns=("sst2", "rte"))
-    pairs = experiment_statistics(store, FEW)
+    pairs = statistics_of(store, resamples=FEW).pairs
     expected, _ = found(simulated(columns=["sst2", "rte"], seeds=2))
     assert set(pairs["verdict"]) <= {"a", "b", "tied"}
     low = pairs[
@@ -173,7 +174,7 @@ def test_an_experiment_on_disk(bench):
 
 
 def test_missing_labels_are_said_with_what_to_do(bench):
-    pairs = experiment_statistics(fill(bench, labels=False), FEW)
+    pairs = statistics_of(fill(bench, labels=False), resamples=FEW).pairs
     assert pairs["difference"].notna().all()
     assert pairs["why"].str.startswith(NO_LABELS).all()
     assert set(pairs["verdict"]) == {""}
@@ -183,7 +184,7 @@ def test_runs_on_different_data_are_not_paired(bench):
     store = fill(bench)
     path = next((store.folder / "records").glob("*.json"))
     path.write_text(path.read_text().replace('"digest": "d"', '"digest": "e"'))
-    assert experiment_statistics(store, FEW)["why"].str.startswith("its runs were made on different data").all()
+    assert statistics_of(store, resamples=FEW).pairs["why"].str.startswith("its runs were made on different data").all()
 
 
 def test_missing_and_diverged_predictions_are_said(bench):
@@ -191,9 +192,9 @@ def test_missing_and_diverged_predictions_are_said(bench):
     path = next((store.folder / "predictions").glob("*.safetensors"))
     logits = store.read_predictions(path.stem)["validation"]
     bench.predict(path.stem, {"validation": np.full_like(logits, np.nan)})
-    assert experiment_statistics(store, FEW)["why"].str.startswith("a run has diverged").all()
+    assert statistics_of(store, resamples=FEW).pairs["why"].str.startswith("a run has diverged").all()
     path.unlink()
-    assert experiment_statistics(store, FEW)["why"].str.startswith("the predictions of a run are missing").all()
+    assert statistics_of(store, resamples=FEW).pairs["why"].str.startswith("the predictions of a run are missing").all()
 
 
 def test_only_runs_at_the_chosen_rate_count(bench):
@@ -208,4 +209,4 @@ def test_only_runs_at_the_chosen_rate_count(bench):
 
 def test_the_same_numbers_again(bench):
     store = fill(bench, columns=("sst2", "cola"))
-    assert experiment_statistics(store, FEW).equals(experiment_statistics(store, FEW))
+    assert statistics_of(store, resamples=FEW).pairs.equals(statistics_of(store, resamples=FEW).pairs)

@@ -52,11 +52,7 @@ class Comparison:
 
 
 def compare(published: Published, store: Store | None = None) -> Comparison:
-    """The table beside the experiment in a store; without one, the table alone.
-
-    Raises:
-        UserError: a record cannot be read.
-    """
+    """The table beside the experiment in a store; without one, the table alone."""
     if store is None:
         alone = [cell for row in published.rows for cell in _without_arm(row, "")]
         return Comparison(published=published, cells=_frame(alone))

@@ -23,7 +23,7 @@ def compare_named(name: str, path: str | Path | None = None) -> Comparison:
     """The published table `name` beside the experiment in the folder `path`, or alone.
 
     Raises:
-        UserError: there is no such table or experiment, or a record cannot be read.
+        UserError: there is no such table or experiment.
     """
     if name not in TABLES:
         raise unknown("table", name, TABLES)

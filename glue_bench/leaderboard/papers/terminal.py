@@ -32,7 +32,7 @@ def show(name: str, path: str | Path | None, console: Console) -> None:
     """Print the published table `name` beside the experiment in `path`, what is not alike, and the notes.
 
     Raises:
-        UserError: there is no such table or experiment, or a record cannot be read.
+        UserError: there is no such table or experiment.
     """
     comparison = compare_named(name, path)
     console.print(Text(comparison.published.title, style="bold"))
