@@ -21,8 +21,8 @@ import typer
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Experiment, load_experiment
 from glue_bench.training.finetune import finetune
-from glue_bench.training.loop import accelerator
 from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.workspace import Workspace
 from measure import OURS, machine, row_table
 from peer import as_dataset, train_and_score

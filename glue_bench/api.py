@@ -26,6 +26,8 @@ def run(
     console: "Console | None" = None,
     workers: int | None = None,
     address: str | None = None,
+    device: str = "auto",
+    precision: str = "auto",
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
@@ -33,7 +35,8 @@ def run(
     place of the experiment's own, as `corpus` does of its text to pretrain on. `only` is a list of KEY=VALUE
     conditions on cells; arms without a chosen cell are not pretrained. `plugins` are Python files with variants,
     beside those that the experiment names. `workers` processes of this machine share the cells, or those of the Ray
-    cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another.
+    cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another. `device` is auto, cpu,
+    cuda or mps, `precision` auto (bf16 on a GPU that computes in it), float32 or bf16.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -41,8 +44,11 @@ def run(
     from glue_bench.files import results_written_to
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
+    from glue_bench.training.runtime import computing
 
-    summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console, workers, address)
+    parsed = _experiment(experiment, data, corpus, plugins)
+    with computing(device, precision):
+        summary = sweep(parsed, results, only, dry_run, console, workers, address)
     if summary.is_main and not dry_run:
         with results_written_to(summary.folder):
             write_tables(summary.folder)

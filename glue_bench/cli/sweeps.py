@@ -39,6 +39,12 @@ def run(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Run cells on a Ray cluster; `auto` is the one of this machine."),
     ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
+    ] = "auto",
+    precision: Annotated[
+        str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 on a GPU that computes in it.")
+    ] = "auto",
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -59,6 +65,8 @@ def run(
         console=console,
         workers=workers,
         address=address,
+        device=device,
+        precision=precision,
     )
     if not summary.is_main:
         return

@@ -1,6 +1,7 @@
 """Records and the plan of one experiment -> tidy DataFrames: a row a score, and a row an expected cell."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,7 @@ class Results:
     competes under the `protocol`. `partial_tasks` were run on a part of their official rows; `from_mnli` start from
     the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
     `problems` has a line about each record that cannot be believed; its cell counts as missing. `differences`
-    are what several experiments shown together are not alike in; by task, `digests` has that of the data and
+    are what runs or experiments shown together are not alike in; by task, `digests` has that of the data and
     `settings` the hyperparameters but for the rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
@@ -100,12 +101,23 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
         held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
         problems=tuple(problems),
+        differences=_precisions_that_differ(finished.values()),
         digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
         settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,
     )
+
+
+def _precisions_that_differ(records: Iterable[Record]) -> tuple[str, ...]:
+    """A line where runs were trained in more than one precision, as far as their records say."""
+    said = (record.get("precision") or record["environment"].get("precision") for record in records)
+    counts = Counter(precision for precision in said if precision)
+    if len(counts) < 2:
+        return ()
+    shown = ", ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
+    return (f"Runs were trained in more than one precision: {shown}.",)
 
 
 def _settings(record: Record) -> str:

@@ -40,6 +40,7 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         differences=(
             *(f"{TASKS[task].title} is left out: its data differ ({who})." for task, who in others.items()),
             *_settings_that_differ(several),
+            *(f"{results.experiment}: {line}" for results in several for line in results.differences),
             *_protocols_that_differ(first.protocol, declared),
         ),
         left_out=sum(results.left_out for results in several),

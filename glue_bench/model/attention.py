@@ -13,22 +13,29 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.model.dropout import keep_factors
+from glue_bench.model.dropout import draws_cheaply, keep_factors
+
+
+def reads_in_place(tensor: Tensor) -> bool:
+    """Whether training attends as here: on a CPU, in the precisions that its products take any layout in."""
+    return draws_cheaply(tensor) and tensor.dtype in (torch.float32, torch.float64)
 
 
 def attend(
     packed: Float[Tensor, "b l n h k"],
     query: Float[Tensor, "b q h k"] | None = None,
     bias: Float[Tensor, "#b #h #q l"] | None = None,
+    padding: Float[Tensor, "b 1 1 l"] | None = None,
     *,
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "b q h k"]:
-    """softmax(q k^T * scale + bias) with dropout, times v, in float32 or float64 on a CPU.
+    """softmax(q k^T * scale + bias + padding) with dropout, times v, in float32 or float64 on a CPU.
 
-    `packed` has keys and values as the last two of dimension 2, and the queries before them unless `query` is given.
+    A bias that all examples share stays one: it is never added to their padding, which is a constant. `packed` has keys
+    and values as the last two of dimension 2, and the queries before them unless `query` is given.
     """
-    return _Attention.apply(packed, query, bias, scale, dropout)
+    return _Attention.apply(packed, query, bias, padding, scale, dropout)
 
 
 class _Attention(torch.autograd.Function):
@@ -36,7 +43,13 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, packed: Tensor, query: Tensor | None, bias: Tensor | None, scale: float, dropout: float
+        ctx: Any,
+        packed: Tensor,
+        query: Tensor | None,
+        bias: Tensor | None,
+        padding: Tensor | None,
+        scale: float,
+        dropout: float,
     ) -> Tensor:
         queries = packed[:, :, 0] if query is None else query
         keys, values = packed[:, :, -2], packed[:, :, -1]
@@ -44,8 +57,9 @@ class _Attention(torch.autograd.Function):
         weights = queries.new_empty(heads, batch, rows, keys.shape[1])
         for h in range(heads):
             _product(queries[:, :, h], keys[:, :, h].mT, weights[h], scale)
-        if bias is not None:
-            weights += bias.transpose(0, 1)
+        for scores in (bias, padding):
+            if scores is not None:
+                weights += scores.transpose(0, 1)
         torch.softmax(weights, dim=-1, out=weights)
         factors = keep_factors(weights.shape, dropout, weights.dtype) if dropout else None
         dropped = weights if factors is None else weights * factors
@@ -81,7 +95,7 @@ class _Attention(torch.autograd.Function):
         for place, part in enumerate((to_queries, to_keys, to_values)[-packed.shape[2] :]):
             into[:, :, place] = rearrange(part, "h b l k -> b l h k")
         apart = None if query is None else rearrange(to_queries, "h b q k -> b q h k").contiguous()
-        return into, apart, to_bias, None, None
+        return into, apart, to_bias, None, None, None
 
 
 def _product(left: Tensor, right: Tensor, out: Tensor, scale: float = 1.0) -> None:

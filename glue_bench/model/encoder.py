@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from glue_bench.model.attention import attend
+from glue_bench.model.attention import attend, reads_in_place
 from glue_bench.model.dropout import Dropout
 
 Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
@@ -33,10 +33,11 @@ class Attention(nn.Module):
         self,
         hidden: Float[Tensor, "b l d"],
         bias: Float[Tensor, "#b #h #l l"] | None,
+        padding: Float[Tensor, "b 1 1 l"] | None = None,
         terms: Terms | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
-        """What the first `rows` positions attend to; without `rows` all do."""
+        """What the first `rows` positions attend to; without `rows` all do. `padding` is added to the scores, too."""
         packed, query = self._project(hidden, None if terms else rows)
         if terms is not None:
             queries, keys, extra = terms(*rearrange(packed[:, :, :2], "b l n h k -> n b h l k"))
@@ -45,7 +46,7 @@ class Attention(nn.Module):
             packed = torch.stack([rearrange(keys, "b h l k -> b l h k"), packed[:, :, 2]], dim=2)
         if bias is not None:
             bias = bias[:, :, :rows].to(packed.dtype)
-        return self.out(rearrange(self._attend(packed, query, bias), "b q h k -> b q (h k)"))
+        return self.out(rearrange(self._attend(packed, query, bias, padding), "b q h k -> b q (h k)"))
 
     def _project(
         self, hidden: Float[Tensor, "b l d"], rows: int | None
@@ -66,17 +67,18 @@ class Attention(nn.Module):
         packed: Float[Tensor, "b l n h k"],
         query: Float[Tensor, "b q h k"] | None,
         bias: Float[Tensor, "#b #h #q l"] | None,
+        padding: Float[Tensor, "b 1 1 l"] | None,
     ) -> Float[Tensor, "b q h k"]:
         dropout = self.dropout if self.training else 0.0
         learns = dropout or (bias is not None and bias.requires_grad)
-        if learns and packed.device.type == "cpu" and packed.dtype in (torch.float32, torch.float64):
-            return attend(packed, query, bias, scale=self.scale, dropout=dropout)
+        if learns and reads_in_place(packed):
+            return attend(packed, query, bias, padding, scale=self.scale, dropout=dropout)
         queries = packed[:, :, 0] if query is None else query
         mixed = F.scaled_dot_product_attention(
             rearrange(queries, "b q h k -> b h q k"),
             rearrange(packed[:, :, -2], "b l h k -> b h l k"),
             rearrange(packed[:, :, -1], "b l h k -> b h l k"),
-            attn_mask=bias,
+            attn_mask=together(bias, padding, packed.dtype),
             dropout_p=dropout,
             scale=self.scale,
         )
@@ -109,20 +111,28 @@ class Block(nn.Module):
         self,
         hidden: Float[Tensor, "b l d"],
         bias: Float[Tensor, "#b #h #l l"] | None,
+        padding: Float[Tensor, "b 1 1 l"] | None = None,
         terms: Terms | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """The first `rows` positions after this block, computed for no other; without `rows` all of them."""
-        hidden = self.attention_norm(self.dropout.add(hidden[:, :rows], self.attention(hidden, bias, terms, rows)))
+        hidden = self.attention_norm(
+            self.dropout.add(hidden[:, :rows], self.attention(hidden, bias, padding, terms, rows))
+        )
         return self.norm(self.dropout.add(hidden, self.down(self.act(self.up(hidden)))))
 
 
-def add_padding(
-    bias: Float[Tensor, "#b h l l"] | None, mask: Bool[Tensor, "b l"] | None, dtype: torch.dtype
-) -> Float[Tensor, "#b #h #l l"] | None:
-    """The score bias with padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
+def padding_scores(mask: Bool[Tensor, "b l"] | None, dtype: torch.dtype) -> Float[Tensor, "b 1 1 l"] | None:
+    """Padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
     if mask is None:
-        return bias
-    padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
-    padding = rearrange(padding, "b l -> b 1 1 l")
-    return padding if bias is None else bias + padding
+        return None
+    scores = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+    return rearrange(scores, "b l -> b 1 1 l")
+
+
+def together(
+    bias: Float[Tensor, "#b #h #q l"] | None, padding: Float[Tensor, "b 1 1 l"] | None, dtype: torch.dtype
+) -> Float[Tensor, "#b #h #q l"] | None:
+    """The one mask that torch's attention takes."""
+    parts = [part.to(dtype) for part in (bias, padding) if part is not None]
+    return sum(parts[1:], parts[0]) if parts else None

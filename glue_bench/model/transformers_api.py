@@ -11,9 +11,10 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 
+from glue_bench.model.attention import reads_in_place
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.dropout import Dropout
-from glue_bench.model.encoder import Attention, Block, add_padding
+from glue_bench.model.encoder import Attention, Block, padding_scores, together
 from glue_bench.model.variants import build_variant, segments_enter
 from glue_bench.model.variants.segments import SegmentScores
 
@@ -112,12 +113,23 @@ class EncoderModel(EncoderPreTrainedModel):
         start = self.variant(input_ids, segments)
         hidden = self.dropout(self.norm(start.hidden))
         states = [hidden if self.project is None else self.project(hidden)]
-        mask = None if attention_mask is None else attention_mask.bool()
-        bias = add_padding(self._score_bias(start.bias, segments), mask, hidden.dtype)
+        bias, padding = self._score_masks(self._score_bias(start.bias, segments), attention_mask, hidden)
         for index, block in enumerate(self.blocks):
             terms = None if start.terms is None else partial(start.terms, index)
-            states.append(block(states[-1], bias, terms, last_rows if index == len(self.blocks) - 1 else None))
+            rows = last_rows if index == len(self.blocks) - 1 else None
+            states.append(block(states[-1], bias, padding, terms, rows))
         return states
+
+    def _score_masks(
+        self, bias: Float[Tensor, "#b h l l"] | None, attention_mask: Tensor | None, hidden: Float[Tensor, "b l d"]
+    ) -> tuple[Float[Tensor, "#b #h #l l"] | None, Float[Tensor, "b 1 1 l"] | None]:
+        """Bias and padding as blocks want them, made once for all: apart where attention is ours, else as one mask."""
+        padding = padding_scores(None if attention_mask is None else attention_mask.bool(), hidden.dtype)
+        if self.training and reads_in_place(hidden):
+            return bias, padding
+        kind = hidden.device.type
+        autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        return together(bias, padding, torch.get_autocast_dtype(kind) if autocast else hidden.dtype), None
 
     def _score_bias(
         self, positions: Float[Tensor, "#b h l l"] | None, segment_ids: Int[Tensor, "b l"]

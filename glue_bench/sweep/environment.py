@@ -20,19 +20,17 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine, device, git commit of this process, and the threads it now uses."""
+    """Versions, machine, git commit of this process, and the device, precision and threads that it now uses."""
     import torch
 
-    return {**_process(), "threads": torch.get_num_threads()}
+    from glue_bench.training.runtime import device_name, precision_name
+
+    where = {"device": device_name(), "precision": precision_name()}
+    return {**_process(), **where, "threads": torch.get_num_threads()}
 
 
 @cache
 def _process() -> dict[str, Any]:
-    import torch
-
-    from glue_bench.training.loop import accelerator
-
-    device = accelerator().device
     return {
         "glue_bench": version("glue-bench"),
         "git_commit": _git_commit(Path(__file__).parent.parent),
@@ -40,7 +38,6 @@ def _process() -> dict[str, Any]:
         "packages": {name: version(name) for name in _PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
 
 

@@ -18,7 +18,7 @@ from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import release_memory
 from glue_bench.training.micro import is_out_of_memory
-from glue_bench.training.precision import in_float32, is_float32
+from glue_bench.training.runtime import in_float32, is_float32
 from glue_bench.training.workspace import Workspace
 
 POLL_SECONDS = 0.2

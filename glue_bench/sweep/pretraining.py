@@ -17,8 +17,9 @@ from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
-from glue_bench.training.loop import NonFiniteLossError, accelerator
+from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.pretrain import Report, pretrain
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.workspace import Workspace
 
 

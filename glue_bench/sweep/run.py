@@ -24,8 +24,8 @@ from glue_bench.sweep.records import failure_document, plan_document, record_doc
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.loop import accelerator
 from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.runtime import accelerator, describe
 from glue_bench.training.workspace import Workspace
 
 
@@ -85,6 +85,9 @@ def sweep(
         pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
         is_main=accelerator().is_main_process,
     )
+    console = console or Console(stderr=True)
+    if summary.is_main:
+        console.print(f"computing on {describe()}", highlight=False)
     if dry_run:
         return summary
     executor = make_executor(workspace, workers, address)
@@ -97,7 +100,6 @@ def sweep(
         if workers or address:
             operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
             waiting = longest_first(waiting, Costs(workspace, operations))
-    console = console or Console(stderr=True)
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with Claims(store.folder / "claims") as claims, executor if waiting else nullcontext():
         try:

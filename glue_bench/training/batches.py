@@ -53,12 +53,17 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
 
 def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS) -> Iterator[Batch]:
     """Every row once, longest first, in batches of about `tokens` tokens with padding."""
-    lengths = split.lengths
+    for rows in evaluation_rows(split.lengths, tokens):
+        yield collate(split, rows, padding_id)
+
+
+def evaluation_rows(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+    """The rows of each of these batches."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
         stop = start + max(1, tokens // int(lengths[order[start]]))
-        yield collate(split, order[start:stop], padding_id)
+        yield order[start:stop]
         start = stop
 
 

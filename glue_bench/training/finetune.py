@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,10 +17,11 @@ from glue_bench.files import whole_folder
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.training.batches import EVALUATION_TOKENS, Batch, evaluation_batches, training_batches
-from glue_bench.training.loop import ALL_THREADS, predict, train
+from glue_bench.training.host import HostTraining
+from glue_bench.training.loop import ALL_THREADS
+from glue_bench.training.resident import ResidentTraining
+from glue_bench.training.runtime import records_steps
 from glue_bench.training.tokens import TokenisedTask
-from glue_bench.training.used_rows import used_rows_only
 
 NARROW = 256
 
@@ -49,14 +50,14 @@ def finetune(
     torch.set_num_threads(threads_for(start.config.hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    with used_rows_only(model, tokens.splits["train"].ids):
-        history, predictions, training_seconds = _train(model, cell, tokens, rows_at_once)
+    training = training_of(model, cell, tokens, rows_at_once)
+    history, predictions, training_seconds = _train(training, cell, tokens)
     if keep_in:
         with whole_folder(keep_in) as aside:
-            model.base.save_pretrained(aside)
+            training.model.base.save_pretrained(aside)
     for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
-            predictions[name] = _predict(model, tokens, name, _share(cell, rows_at_once))
+            predictions[name] = training.predict(name)
     record = {
         "origin": start.origin,
         "scores": {name: scores for name, scores in history[-1]["scores"].items() if name != HELD_OUT},
@@ -101,36 +102,37 @@ def _for_task(config: EncoderConfig, task: str) -> EncoderConfig:
     return EncoderConfig.from_dict(config.to_dict() | labels | {"num_labels": row.num_labels})
 
 
-def _train(
+class Training(Protocol):
+    """A cell's training under way: `model` as it is now, the mean loss of each epoch, and logits of a split."""
+
+    @property
+    def model(self) -> EncoderForSequenceClassification: ...
+
+    def epochs(self) -> Iterator[float]: ...
+
+    def predict(self, name: str) -> np.ndarray: ...
+
+
+def training_of(
     model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask, rows_at_once: int | None
+) -> Training:
+    """The way to train that this process's device asks for."""
+    kind = ResidentTraining if records_steps() else HostTraining
+    return kind(model, cell, tokens, rows_at_once)
+
+
+def _train(
+    training: Training, cell: Cell, tokens: TokenisedTask
 ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], float]:
     """History, the last epoch's logits of all scored splits, and seconds spent training."""
-    settings, split = cell.hyperparameters, tokens.splits["train"]
-    steps = -(-len(split) // settings.batch_size)
     scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
-
-    def epochs(epoch: int) -> Iterator[Batch]:
-        return training_batches(split, settings.batch_size, tokens.padding_id, cell.seed, epoch)
-
     history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
-    for epoch, loss in enumerate(train(model, epochs, steps, settings, rows_at_once), start=1):
+    for epoch, loss in enumerate(training.epochs(), start=1):
         seconds += time.perf_counter() - began
-        predictions = {name: _predict(model, tokens, name, _share(cell, rows_at_once)) for name in scored}
+        predictions = {name: training.predict(name) for name in scored}
         history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)})
         began = time.perf_counter()
     return history, predictions, seconds
-
-
-def _share(cell: Cell, rows_at_once: int | None) -> float:
-    """The part of a batch that goes through at once."""
-    return (rows_at_once or cell.hyperparameters.batch_size) / cell.hyperparameters.batch_size
-
-
-def _predict(model: EncoderForSequenceClassification, tokens: TokenisedTask, name: str, share: float) -> np.ndarray:
-    """Logits of a split, in batches of a `share` of the usual size."""
-    split = tokens.splits[name]
-    batches = evaluation_batches(split, tokens.padding_id, int(EVALUATION_TOKENS * share))
-    return predict(model, batches, len(split))
 
 
 def _scores(task: str, tokens: TokenisedTask, predictions: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:

@@ -6,18 +6,16 @@ end with the same bits whatever the process ran before.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.training.batches import Batch
-from glue_bench.training.memory import keep_freed
 from glue_bench.training.micro import backward
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.used_rows import UsedRows
 
 ALL_THREADS = torch.get_num_threads()
@@ -26,13 +24,6 @@ Epochs = Callable[[int], Iterable[Batch]]
 
 class NonFiniteLossError(RuntimeError):
     """Training left the numbers: the loss became NaN or infinite."""
-
-
-@cache
-def accelerator() -> Accelerator:
-    """The process's accelerator; accelerate keeps its state per process too."""
-    keep_freed()
-    return Accelerator()
 
 
 def train(
@@ -85,8 +76,13 @@ def _step(
     return loss
 
 
-def make_optimizer(model: nn.Module, settings: Hyperparameters | Pretraining) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
+def make_optimizer(
+    model: nn.Module, settings: Hyperparameters | Pretraining, rate: torch.Tensor | None = None
+) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors.
+
+    With `rate`, a tensor on the device, the learning rate is whatever it holds at a step, which can then be recorded.
+    """
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in learning if parameter.ndim >= 2]
     vectors = [parameter for parameter in learning if parameter.ndim < 2]
@@ -96,7 +92,12 @@ def make_optimizer(model: nn.Module, settings: Hyperparameters | Pretraining) ->
     ]
     # Fused: one kernel a parameter group; its arithmetic is that of the plain implementation.
     return torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=(0.9, 0.999), eps=settings.adam_epsilon, fused=True
+        groups,
+        lr=settings.learning_rate if rate is None else rate,
+        betas=(0.9, 0.999),
+        eps=settings.adam_epsilon,
+        fused=True,
+        capturable=rate is not None and rate.device.type == "cuda",
     )
 
 

@@ -16,11 +16,12 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.training.loop import ALL_THREADS, NonFiniteLossError, accelerator, linear_factor, make_optimizer
+from glue_bench.training.loop import ALL_THREADS, NonFiniteLossError, linear_factor, make_optimizer
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.seeding import initialise, seed_step
 
 LOSSES = 100  # points of a training-loss curve

@@ -19,12 +19,12 @@ Kept = TypeVar("Kept")
 _ARRAYS = ("ids", "segments", "offsets", "labels")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenisedSplit:
     """All examples of a split, end to end.
 
     `ids` int32 and `segments` uint8 of shape (tokens,); example i is [offsets[i], offsets[i + 1]);
-    `labels` of shape (rows,), int64 classes or float32 scores, -1 where unknown.
+    `labels` of shape (rows,), int64 classes or float32 scores, -1 where unknown. A split equals itself alone.
     """
 
     ids: np.ndarray

@@ -22,11 +22,11 @@ from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.held_out import hold_out
-from glue_bench.training.loop import accelerator
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import Task, trained_origin
 from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.tokenizers import cached_tokenizer, load_tokenizer, tokenizer_digest, train_tokenizer
 from glue_bench.training.tokens import TokenisedTask, tokenise
 

@@ -16,7 +16,7 @@ def _own_accelerator() -> Iterator[None]:
     yield
     from accelerate.state import AcceleratorState
 
-    from glue_bench.training.loop import accelerator
+    from glue_bench.training.runtime import accelerator
 
     accelerator.cache_clear()
     AcceleratorState._reset_state(True)

@@ -46,7 +46,7 @@ class Bench:
         """A cell with its record; `value` as in `scores_of`."""
         self.record(self.expect(task, seed, **where), value, collapsed, source, partial)
 
-    def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, seconds=1.0) -> None:
+    def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, seconds=1.0, **more) -> None:
         record = {
             "schema_version": SCHEMA_VERSION,
             "cell_id": cell["cell_id"],
@@ -62,7 +62,7 @@ class Bench:
             "data": {"source": source, "digest": "d", "partial": partial},
             "environment": {},
         }
-        text = json.dumps(record)
+        text = json.dumps(record | more)
         (self.path / "records" / f"{cell['cell_id']}.json").write_text(text)
 
     def predict(self, cell_id: str, logits: dict[str, np.ndarray]) -> None:

@@ -15,8 +15,9 @@ from glue_bench.store import Store
 from glue_bench.sweep import executors
 from glue_bench.sweep.executors import Failure, attempt
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.training import precision
-from glue_bench.training.loop import NonFiniteLossError, accelerator
+from glue_bench.training import runtime
+from glue_bench.training.loop import NonFiniteLossError
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -83,7 +84,7 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     whole = attempt(planned, workspace)
     assert "micro_batch_size" not in whole.record
     calls = finetune(lambda *_: None)
-    monkeypatch.setattr("glue_bench.training.finetune.EVALUATION_TOKENS", 96)
+    monkeypatch.setattr("glue_bench.training.host.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4)
     parted = attempt(planned, workspace)
     assert calls == [None, 8, 4]
@@ -142,7 +143,7 @@ def test_a_loss_that_is_no_number_is_tried_once_in_float32(planned, finetune, mo
 
 
 def test_a_process_without_a_setting_trains_in_float32():
-    assert precision.is_float32()
+    assert runtime.is_float32()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])

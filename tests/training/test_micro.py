@@ -7,8 +7,9 @@ from torch import nn
 from glue_bench.config import Hyperparameters
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
-from glue_bench.training.loop import accelerator, train
+from glue_bench.training.loop import train
 from glue_bench.training.micro import backward, is_out_of_memory, parts
+from glue_bench.training.runtime import accelerator
 
 
 class Logits:

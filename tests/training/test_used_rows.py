@@ -8,6 +8,7 @@ import torch
 
 from glue_bench.config import parse_experiment
 from glue_bench.training import finetune as finetuning
+from glue_bench.training import host
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 from glue_bench.training.workspace import Workspace
 
@@ -38,7 +39,7 @@ def trained(workspace, cell, monkeypatch, *, rows):
     with monkeypatch.context() as patch:
         patch.setattr(finetuning, "build_classifier", watched)
         if not rows:
-            patch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
+            patch.setattr(host, "used_rows_only", lambda *_: nullcontext())
         outcome = finetuning.finetune(cell, workspace.start(cell.arm), workspace.tokens(cell))
     return made[0], outcome
 

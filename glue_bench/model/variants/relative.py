@@ -62,7 +62,8 @@ class Alibi(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        slopes = torch.tensor(alibi_slopes(self.dims.num_heads), dtype=hidden.dtype, device=hidden.device)
+        # Filled in place: a list would be copied from the host, which waits for a GPU.
+        slopes = torch.cat([hidden.new_full((1,), slope) for slope in alibi_slopes(self.dims.num_heads)])
         away = distances(token_ids.shape[1], hidden).abs()
         return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * away)
 

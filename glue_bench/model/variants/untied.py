@@ -112,7 +112,7 @@ class UntiedRelative(Untied):
         return super().score_bias(length) + self._reset_relative(self.relative(length))
 
     def _reset_relative(self, bias: Float[Tensor, "1 h l l"]) -> Float[Tensor, "1 h l l"]:
-        to_others, to_cls = self.relative.table.weight[[self.buckets // 2, self.buckets]]
+        to_others, to_cls = self.relative.table.weight[self.buckets // 2], self.relative.table.weight[self.buckets]
         row = to_others[None, :, None, None].expand(-1, -1, 1, bias.shape[-1])
         column = to_cls[None, :, None, None].expand(-1, -1, bias.shape[-1] - 1, 1)
         return torch.cat([row, torch.cat([column, bias[:, :, 1:, 1:]], dim=3)], dim=2)

@@ -1,0 +1,117 @@
+"""Where this process computes, and in which precision: settled once, before anything is prepared."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import parse_flag_from_env
+
+from glue_bench.errors import UserError
+from glue_bench.training.memory import keep_freed
+
+AUTO = "auto"
+DEVICES = (AUTO, "cpu", "cuda", "mps")
+PRECISIONS = {"float32": "no", "bf16": "bf16"}
+"""Ours -> accelerate's. bf16 is mixed: weights, moments and losses stay float32."""
+# accelerate's own, which `accelerate launch` sets and worker processes inherit.
+PRECISION_VARIABLE, CPU_VARIABLE = "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU"
+
+
+@cache
+def accelerator() -> Accelerator:
+    """The process's accelerator; accelerate keeps its state per process too."""
+    keep_freed()
+    return Accelerator(mixed_precision=os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()])
+
+
+def best_precision() -> str:
+    """bf16 where a GPU computes in it, else float32: most CPUs are slower in bf16."""
+    if parse_flag_from_env(CPU_VARIABLE) or not torch.cuda.is_available():
+        return "float32"
+    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+
+
+@contextmanager
+def computing(device: str = AUTO, precision: str = AUTO) -> Iterator[None]:
+    """In this block, this process and those that it starts compute there.
+
+    `auto` leaves the choice to what is there, and to accelerate's settings.
+
+    Raises:
+        UserError: no such device, no such precision, or a device that is not there.
+    """
+    variables = _variables(device, precision)
+    kept = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(kept)
+
+
+def describe() -> str:
+    """The device and precision of this process, in words."""
+    return f"{device_name()} in {precision_name()}"
+
+
+def device_name() -> str:
+    """What computes: the GPU's own name, or the kind of device."""
+    device = accelerator().device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def precision_name() -> str:
+    """float32, or the format of mixed precision."""
+    return {"no": "float32"}.get(accelerator().mixed_precision, accelerator().mixed_precision)
+
+
+def records_steps() -> bool:
+    """Whether cells are trained by recorded steps: on a GPU, in float32 or bf16 (fp16 needs a loss scale)."""
+    runtime = accelerator()
+    return runtime.device.type == "cuda" and runtime.mixed_precision in PRECISIONS.values()
+
+
+def is_float32() -> bool:
+    """Whether this process trains in float32 throughout."""
+    return accelerator().mixed_precision == "no"
+
+
+@contextmanager
+def in_float32() -> Iterator[None]:
+    """What is prepared in this block trains without autocasting and without a loss scale."""
+    runtime = accelerator()
+    kept = runtime.native_amp, runtime.scaler
+    runtime.native_amp, runtime.scaler = False, None
+    try:
+        yield
+    finally:
+        runtime.native_amp, runtime.scaler = kept
+
+
+def _variables(device: str, precision: str) -> dict[str, str | None]:
+    if device not in DEVICES:
+        raise UserError(f"device '{device}' is none of {', '.join(DEVICES)}")
+    if precision not in (AUTO, *PRECISIONS):
+        raise UserError(f"precision '{precision}' is none of {', '.join((AUTO, *PRECISIONS))}")
+    there: dict[str, Callable[[], bool]] = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if device in there and not there[device]():
+        raise UserError(f"device '{device}' is not there: PyTorch {torch.__version__} sees none; leave --device out")
+    chosen: dict[str, str | None] = {} if precision == AUTO else {PRECISION_VARIABLE: PRECISIONS[precision]}
+    return chosen if device == AUTO else chosen | {CPU_VARIABLE: "true" if device == "cpu" else None}
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    """Set or remove environment variables; where one changes, the process's accelerator is settled anew."""
+    if all(os.environ.get(name) == value for name, value in variables.items()):
+        return
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator.cache_clear()

@@ -1,0 +1,78 @@
+"""Which device and precision are chosen, and what a choice leaves behind."""
+
+import os
+
+import pytest
+import torch
+
+from glue_bench.errors import UserError
+from glue_bench.training import runtime
+from glue_bench.training.runtime import accelerator, best_precision, computing, describe, is_float32, records_steps
+
+VARIABLES = ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_here_cells_are_trained_on_the_cpu_in_float32():
+    assert describe() == "cpu in float32"
+    assert is_float32()
+    assert not records_steps()
+
+
+@pytest.mark.parametrize(("there", "able", "expected"), [(True, True, "bf16"), (True, False, "float32")])
+def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, there, able, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: able and not including_emulation)
+    assert best_precision() == expected
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    assert best_precision() == "float32"
+
+
+def test_a_choice_holds_inside_its_block_only():
+    before = accelerator()
+    with computing("cpu", "bf16"):
+        assert describe() == "cpu in bf16"
+        assert accelerator().native_amp
+        assert [os.environ[name] for name in VARIABLES] == ["bf16", "true"]  # for the processes that are started
+    assert describe() == "cpu in float32"
+    assert accelerator() is not before
+    assert not set(VARIABLES) & set(os.environ)
+
+
+def test_no_choice_changes_nothing():
+    before = accelerator()
+    with computing():
+        assert accelerator() is before
+
+
+def test_settings_of_accelerate_are_kept_unless_there_is_a_choice():
+    with computing("cpu", "bf16"), computing():
+        assert describe() == "cpu in bf16"
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "said"),
+    [
+        ("gpu", "auto", "device 'gpu' is none of auto, cpu, cuda, mps"),
+        ("auto", "fp32", "precision 'fp32' is none of auto, float32, bf16"),
+        ("mps", "auto", "device 'mps' is not there"),
+    ],
+)
+def test_what_cannot_be_is_said(device, precision, said):
+    with pytest.raises(UserError, match=said), computing(device, precision):
+        pass
+
+
+@pytest.mark.parametrize(("device", "precision", "recorded"), [("cuda", "bf16", True), ("cuda", "fp16", False)])
+def test_steps_are_recorded_on_a_gpu(monkeypatch, device, precision, recorded):
+    class Acting:
+        pass
+
+    Acting.device, Acting.mixed_precision = torch.device(device), precision
+    monkeypatch.setattr(runtime, "accelerator", Acting)
+    assert records_steps() is recorded
