@@ -5,10 +5,11 @@
 Contenders: run_glue's default (every example padded to 128), its `--pad_to_max_length False` (to the longest of the
 batch), the same with `--train_sampling_strategy group_by_length`, and ours. All train the same weights on the same
 random rows of train, with equal batch size, dropout, optimiser settings and precision. Each is a process of its own
-that waits while another works. An untimed round of WARM_UP steps comes first; tokenising is not timed. Of the threads
+that waits while another works. An untimed round comes first; tokenising is not timed. Of the threads
 given ours takes as many as in a sweep: one for an encoder as narrow as scratch-tiny.
 
 - tokens/s: tokens that are not padding, by the seconds of the training loop
+- of peak: operations that the model needs for these tokens, padding not counted, by those of a large matrix product
 - cell: seconds from the checkpoint's folder to the validation scores
 - memory: peak beyond the imports, of the process, or as PyTorch allocated it on a GPU
 """
@@ -17,10 +18,12 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
 from cells import SCRATCH_SIZES, Settings, checkpoint_folder
 from measure import OURS, Rounds, column, command, in_turns, machine, over_peers, report, table, with_quartiles
+from utilisation import flops_per_token, peak_flops
 from workers import Worker, set_environment
 
 WARM_UP = 3
@@ -51,13 +54,14 @@ def main(
     with tempfile.TemporaryDirectory() as aside:
         folder = checkpoint_folder(checkpoint, data, task, Path(aside))
         settings = Settings(data, task, folder, batch_size=batch_size, bf16=precision == "bf16")
-        measured = measure(settings, rounds, steps)
+        measured = measure(settings, rounds, warm_up(device, steps), steps)
+        used = model_flops(settings, measured, steps) / peak_flops(device, precision, threads)
     what = (
         f"{task}, {checkpoint}, batches of {batch_size}, {rounds} rounds of {steps} steps; medians and quartiles; "
         "ratios are of one round each, above 1 where ours is faster or smaller"
     )
     where = machine(device=device, precision=precision, threads=threads)
-    report([what, to_table(measured), where, command()], measured, json)
+    report([what, to_table(measured, used), where, command()], measured, json)
 
 
 def settle(device: str, precision: str) -> tuple[str, str]:
@@ -73,15 +77,20 @@ def settle(device: str, precision: str) -> tuple[str, str]:
     return device, precision
 
 
-def measure(settings: Settings, rounds: int, steps: int) -> Rounds:
-    """All rounds of all contenders, after an untimed one."""
+def warm_up(device: str, steps: int) -> int:
+    """Steps of the untimed round: on a GPU as many as are timed, so that every length has been met and compiled."""
+    return max(WARM_UP, steps) if device == "cuda" else WARM_UP
+
+
+def measure(settings: Settings, rounds: int, warm_up: int, steps: int) -> Rounds:
+    """All rounds of all contenders, after an untimed one of `warm_up` steps."""
     from ours import make_ours
     from peer import make_peer
 
     workers = {name: Worker(make_peer, settings, padding) for name, padding in PEERS.items()}
     workers[OURS] = Worker(make_ours, settings)
     try:
-        in_turns({name: bound(worker, WARM_UP) for name, worker in workers.items()}, 1)
+        in_turns({name: bound(worker, warm_up) for name, worker in workers.items()}, 1)
         return in_turns({name: bound(worker, steps) for name, worker in workers.items()}, rounds)
     finally:
         for worker in workers.values():
@@ -98,8 +107,14 @@ def bound(worker: Worker, steps: int) -> Any:
     return run
 
 
-def to_table(rounds: Rounds) -> str:
-    """A row a contender."""
+def model_flops(settings: Settings, rounds: Rounds, steps: int) -> pd.Series:
+    """FLOPs a second that the model needs for what each contender trained on: the median over rounds."""
+    length = rounds[0][OURS]["tokens"] / (steps * settings.batch_size)
+    return column(rounds, "tokens_per_second").median() * flops_per_token(settings, length)
+
+
+def to_table(rounds: Rounds, used: pd.Series) -> str:
+    """A row a contender; `used` is its share of the machine's arithmetic."""
     speed, seconds = column(rounds, "tokens_per_second"), column(rounds, "total_seconds")
     memory = column(rounds, "peak_bytes").tail(1) / 2**20
     times_faster, times_sooner = over_peers(speed), over_peers(seconds, inverse=True)
@@ -107,6 +122,7 @@ def to_table(rounds: Rounds) -> str:
         {
             "tokens/s": with_quartiles(speed, 0),
             "ours / peer": with_quartiles(times_faster, 2),
+            "of peak": {name: f"{share:.0%}" for name, share in used.items()},
             "cell (s)": with_quartiles(seconds, 2),
             "peer / ours, cell": with_quartiles(times_sooner, 2),
             "peak memory (MiB)": {name: f"{memory[name].iloc[0]:,.0f}" for name in memory},

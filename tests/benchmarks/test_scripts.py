@@ -40,6 +40,12 @@ def test_finetune_compares_three_peers_with_ours(tmp_path):
             assert result["scores"]["validation"]["accuracy"] >= 0
 
 
+def test_every_variant_is_compared_with_add():
+    text = run("finetune_variants.py", "--variant", "untied", "--rounds", 1, "--steps", 2)
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert rows == ["variant", "-------", "add", "untied"]
+
+
 def test_pretrain_compares_trainer_with_ours(tmp_path):
     run("pretrain.py", "--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8, "--json", tmp_path / "all.json")
     (turn,) = json.loads((tmp_path / "all.json").read_text())["rounds"]
