@@ -101,12 +101,12 @@ def _pretraining(made: Identity, known: Known) -> Iterator[tuple[str, Any]]:
 def _mnli(digest: str | None, known: Known) -> Facts:
     """What the MNLI run was made with from which the cell starts."""
     if digest is None:
-        return {_FROM_MNLI: False}
+        return {_FROM_MNLI: "no"}
     named = next((name for name in [*known.planned, *known.records] if name.endswith(f"-{digest}")), None)
     identity = known.identity(named) if named else None
     if identity is None:
         return {_FROM_MNLI: digest}
-    return {_FROM_MNLI: True, **{f"{MNLI}{name}": value for name, value in facts_of(identity, known).items()}}
+    return {_FROM_MNLI: "yes", **{f"{MNLI}{name}": value for name, value in facts_of(identity, known).items()}}
 
 
 def _short(value: Any) -> Any:

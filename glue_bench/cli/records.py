@@ -1,12 +1,13 @@
 """Verbs about what is stored: why a cell runs again, bundles for others, and whether all of it is true."""
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glue_bench.cli.app import Plugins, app
-from glue_bench.cli.printing import new_table, print_table, say
+from glue_bench.cli.app import FAILED, Plugins, app
+from glue_bench.cli.printing import check_output, new_table, print_table, say
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,3 +95,67 @@ def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:
         typer.echo(f"not stored by the version that wrote it, so not compared: {', '.join(candidate.unknown)}")
     elif not candidate.differences:
         typer.echo("every stored fact is equal: the versions of glue-bench make ids of other things")
+
+
+@app.command()
+def export(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results, or a folder of them."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.zip", help="The bundle.")],
+) -> None:
+    """Bundle records, predictions, tables, plan and environments of experiments into one file for others."""
+    from glue_bench.audit.bundle import write_bundle
+    from glue_bench.store import experiments_in
+
+    check_output(output, ".zip", "a bundle")
+    manifest = write_bundle([store for folder in folders for store in experiments_in(folder)], output)
+    table = new_table("experiment", "cells", "records", "failures")
+    for name, told in manifest["experiments"].items():
+        table.add_row(name, *(str(told[key]) for key in ("planned", "records", "failures")))
+    print_table(table)
+    with output.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    size = f"{len(manifest['files'])} files, {output.stat().st_size / 1e6:.1f} MB"
+    typer.echo(f"\nwritten to {output} ({size}, SHA-256 {digest})")
+    _warn(output)
+
+
+def _warn(output: Path) -> None:
+    """Say what others will find wrong in a bundle that was just written."""
+    from glue_bench.audit.verify import verify
+
+    faults = [fault for verified in verify(output) for fault in verified.faults]
+    if not faults:
+        return
+    typer.secho(f"warning: glue-bench verify {output} will find:", fg="yellow", err=True)
+    for fault in faults:
+        typer.echo(fault, err=True)
+    raise typer.Exit(FAILED)
+
+
+@app.command()
+def verify(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment's results.")
+    ],
+) -> None:
+    """Check digests, ids, that predictions give the scores and records the tables; exit status 1 where they do not."""
+    from glue_bench.audit.verify import verify as verify_results
+
+    found = verify_results(path)
+    for verified in found:
+        typer.echo(f"{verified.name}\n")
+        table = new_table("check", "result", "what was found")
+        for check in verified.checks:
+            table.add_row(check.name, "FAULT" if check.faults else "good", check.found)
+        print_table(table)
+        typer.echo()
+    faults = [fault for verified in found for fault in verified.faults]
+    for fault in faults:
+        typer.echo(f"fault: {fault}")
+    count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
+    typer.echo(f"{path}: {count if faults else 'good'}")
+    if faults:
+        raise typer.Exit(FAILED)
