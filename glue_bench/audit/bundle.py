@@ -117,12 +117,14 @@ def is_place(name: str) -> bool:
 
 
 def _named(stores: Iterable[Store]) -> dict[str, Store]:
-    several = sorted((store.folder.resolve().name, store) for store in stores)
-    by_name = dict(several)
-    if len(by_name) < len(several):
-        names = ", ".join(name for name, _ in several)
-        raise UserError(f"two of the folders have one name ({names}); give each experiment once")
-    return by_name
+    several = sorted(((store.folder.resolve().name, store) for store in stores), key=lambda named: named[0])
+    names = [name for name, _ in several]
+    if len(set(names)) < len(names):
+        raise UserError(f"two of the folders have one name ({', '.join(names)}); give each experiment once")
+    for name in names:
+        if not is_place(f"{name}/plan.json"):
+            raise UserError(f"'{name}' cannot be the name of a folder on every system; rename it")
+    return dict(several)
 
 
 def _contents(stores: Mapping[str, Store]) -> Iterator[tuple[str, bytes]]:

@@ -93,7 +93,7 @@ def find(name: str, cells: Known, store: Store) -> str:
 def _near(name: str, ids: Sequence[str]) -> str:
     """Ids that begin nearly as `name`, or the first few of all."""
     beginnings = {cell_id[: len(name)]: cell_id for cell_id in reversed(ids)}
-    near = [beginnings[found] for found in get_close_matches(name, beginnings, n=SHOWN, cutoff=0.6)]
+    near = [beginnings[found] for found in get_close_matches(name, beginnings, n=SHOWN, cutoff=0.7)]
     return f"did you mean {' or '.join(near)}?" if near else f"its cells: {_listed(list(dict.fromkeys(ids))) or 'none'}"
 
 

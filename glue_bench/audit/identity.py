@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from glue_bench.config import cell_id
@@ -21,7 +22,7 @@ class Known:
     records: Mapping[str, Mapping[str, Any]]
     pretrainings: Mapping[str, Identity]
 
-    @property
+    @cached_property
     def planned(self) -> dict[str, Mapping[str, Any]]:
         """The cells that the plan asks for, by id."""
         return {cell["cell_id"]: cell for cell in self.plan.get("cells", ())}

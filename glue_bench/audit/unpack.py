@@ -71,13 +71,14 @@ def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[s
 
     `read` gives a file's content, or raises a UserError or what damaged zips raise.
     """
-    for name, count in Counter(names).items():
+    counts = Counter(names)
+    for name, count in counts.items():
         if count > 1:
             yield f"{name}: {count} times in the bundle; {DAMAGED}"
         if name not in manifest["files"]:
             yield f"{name}: not in the manifest; take it away"
     for name, expected in manifest["files"].items():
-        if name not in names:
+        if name not in counts:
             yield f"{name}: missing; {DAMAGED}"
             continue
         try:
