@@ -111,7 +111,7 @@ class Store:
         return "failed" if self.has_failure(cell_id) else "missing"
 
     def write_record(self, record: Mapping[str, Any], predictions: Mapping[str, np.ndarray]) -> None:
-        """Store a finished cell: predictions first, so that a record never lacks them."""
+        """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
         from safetensors.numpy import save
 
         cell_id = record["cell_id"]
