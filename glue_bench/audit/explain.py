@@ -79,7 +79,7 @@ def find(name: str, cells: Known, store: Store) -> str:
     Raises:
         UserError: none or several.
     """
-    stored = [*cells.records, *(failure["cell_id"] for failure in store.read_failures())]
+    stored = [*cells.records, *(failure["cell_id"] for failure in store.read_failures() if "cell_id" in failure)]
     for ids in (list(cells.planned), sorted({*stored} - cells.planned.keys())):
         for fits in (str.__eq__, str.startswith, str.__contains__):
             found = [cell_id for cell_id in ids if fits(cell_id, name)]

@@ -84,11 +84,13 @@ def _print_explanation(found: "Explanation") -> None:
 
 
 def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:
+    from rich.markup import escape
+
     kind = {"no longer asked for": "asked for now", "done": "an earlier record"}.get(found.state, "nearest record")
     typer.echo(f"{kind}: {candidate.cell_id}\n{candidate.made}")
     table = new_table("what differs", "before", "now")
     for difference in candidate.differences:
-        table.add_row(difference.what, difference.before, difference.after)
+        table.add_row(*map(escape, (difference.what, difference.before, difference.after)))
     if candidate.differences:
         print_table(table)
     if candidate.unknown:

@@ -46,6 +46,11 @@ CHANGES = {
         "untied-stsb",
         {"options.segments": ("scores", "input")},
     ),
+    "list": (
+        lambda plan: plan["arms"]["untied"].update(options={"segments": ["input"]}),
+        "untied-stsb",
+        {"options.segments": ("scores", '["input"]')},
+    ),
     "option gone": (
         lambda plan: plan["arms"]["untied"].update(options={}),
         "untied-stsb",
@@ -216,6 +221,11 @@ def test_an_unknown_or_ambiguous_cell_is_one_line(finished, name, message):
 # The verb
 
 
+def test_values_are_printed_as_they_are(glue_bench, finished, edit):
+    edit(finished / "plan.json", lambda plan: plan.update(plan_with(finished, CHANGES["list"][0])))
+    assert 'options.segments  scores  ["input"]' in glue_bench("explain", "untied-stsb", finished).out
+
+
 def test_the_verb_looks_through_runs(glue_bench, refused, finished, experiment, write_yaml, monkeypatch):
     monkeypatch.chdir(finished.parents[1])
     name = next(cell["cell_id"] for cell in json.loads((finished / "plan.json").read_text())["cells"])
@@ -224,6 +234,8 @@ def test_the_verb_looks_through_runs(glue_bench, refused, finished, experiment, 
     assert "no cell 'x-y' in 'runs/small'" in refused("explain", "x-y")
     assert "go with an experiment file" in refused("explain", name, finished, "--data", "demo")
     experiment["finetuning"]["epochs"] = 3
+    experiment["arms"][1]["options"] = {"segments": "input"}
+    assert "scores  input" in glue_bench("explain", "untied-stsb", write_yaml(experiment)).out
     out = glue_bench("explain", "add-stsb", write_yaml(experiment)).out
     assert "missing; no record has this id, so the cell is to be run" in out
     assert [line.split() for line in out.splitlines()[-2:]] == [
