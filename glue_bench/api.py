@@ -1,4 +1,4 @@
-"""What the verbs do, as plain functions: the library's `run`."""
+"""What the verbs do, as plain functions: the library's `run` and `explain`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from glue_bench.config import Experiment, load_experiment, parse_experiment, wit
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from glue_bench.audit.explain import Explanation
     from glue_bench.sweep.run import Summary
 
 DEFAULT_RESULTS = "runs"
@@ -53,6 +54,32 @@ def run(
         with results_written_to(summary.folder):
             write_tables(summary.folder)
     return summary
+
+
+def explain(
+    cell: str,
+    experiment: str | Path | Mapping[str, Any] | Experiment,
+    *,
+    data: str | None = None,
+    corpus: Sequence[str] = (),
+    results: str | Path = DEFAULT_RESULTS,
+    plugins: Iterable[str | Path] = (),
+) -> "Explanation":
+    """Why a cell of the experiment would run, or why not, by what is stored in `results/<experiment>`.
+
+    `cell` is its id, or as much of it as no other has; the rest is as for `run`.
+
+    Raises:
+        UserError: bad input, or no cell or several have such an id.
+    """
+    from glue_bench.audit.explain import explain as explain_cell
+    from glue_bench.store import Store
+    from glue_bench.sweep.environment import versions
+    from glue_bench.sweep.records import plan_of
+
+    parsed = _experiment(experiment, data, corpus, plugins)
+    folder = Path(results) / parsed.name
+    return explain_cell(Store(folder), plan_of(parsed, folder), cell, versions())
 
 
 def _experiment(

@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from platformdirs import user_cache_path
 
@@ -37,11 +38,18 @@ def results_written_to(folder: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write aside, flush to disk, rename: `path` is either absent, the old content or the whole new one."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes its name when the block ends, flushed to disk; not if it ends with an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(aside).chmod(0o644)  # mkstemp makes files private

@@ -111,13 +111,15 @@ class Store:
         return "failed" if self.has_failure(cell_id) else "missing"
 
     def write_record(self, record: Mapping[str, Any], predictions: Mapping[str, np.ndarray]) -> None:
-        """Store a finished cell: predictions first, so that a record never lacks them."""
+        """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
         from safetensors.numpy import save
 
         cell_id = record["cell_id"]
         arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
-        write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
-        write_atomically(self._path("records", cell_id), _dump({**record, "digest": record_digest(record)}))
+        stored = save(arrays)
+        whole = {**record, "predictions_sha256": hashlib.sha256(stored).hexdigest()}
+        write_atomically(self._path("predictions", cell_id, ".safetensors"), stored)
+        write_atomically(self._path("records", cell_id), _dump({**whole, "digest": record_digest(whole)}))
         self._path("failures", cell_id).unlink(missing_ok=True)
 
     def write_failure(self, cell_id: str, failure: Mapping[str, Any]) -> None:
@@ -235,9 +237,24 @@ def open_store(folder: str | Path) -> Store:
     path = Path(folder)
     if (path / "records").is_dir():
         return Store(path)
-    inside = sorted(child.name for child in path.glob("*") if (child / "records").is_dir()) if path.is_dir() else []
-    hint = f"; it holds experiments: {', '.join(inside)}" if inside else "; give DIR/<experiment> of a finished run"
+    inside = ", ".join(child.name for child in _experiments(path))
+    hint = f"; it holds experiments: {inside}" if inside else "; give DIR/<experiment> of a finished run"
     raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
+
+
+def experiments_in(folder: str | Path) -> list[Store]:
+    """The store in a folder, or those of all experiments in it, by name.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = Path(folder)
+    inside = [] if (path / "records").is_dir() else _experiments(path)
+    return [Store(child) for child in inside] or [open_store(path)]
+
+
+def _experiments(path: Path) -> list[Path]:
+    return sorted(child for child in path.glob("*") if (child / "records").is_dir()) if path.is_dir() else []
 
 
 def record_digest(record: Mapping[str, Any]) -> str:

@@ -1,14 +1,20 @@
-"""YAML as people mean it: experiment files, and options on the command line."""
+"""Plain values: YAML as people mean it, options on the command line, and the hash that names a set of values."""
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from glue_bench.errors import UserError
+
+
+def identity_digest(identity: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of everything that can change an outcome: how ids end."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def parse_options(given: Iterable[str]) -> dict[str, Any]:

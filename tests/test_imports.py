@@ -38,6 +38,13 @@ def test_tables_are_made_without_torch():
     assert python(code) == "False"
 
 
+@pytest.mark.parametrize("words", [["explain", "add-rte"], ["verify"], ["export", "-o", "minilm.zip"]])
+def test_what_is_stored_is_looked_at_without_torch(words, tmp_path):
+    words = [*(str(tmp_path / word) if word.endswith(".zip") else word for word in words), "results/minilm"]
+    code = f"import sys; from glue_bench.cli import app; app({words!r}, standalone_mode=False)"
+    assert python(f"{code}; print('torch' in sys.modules)").splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize(
     "first",
     ["", "import glue_bench.leaderboard", "import glue_bench.leaderboard.table", "glue_bench.leaderboard"],

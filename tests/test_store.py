@@ -1,5 +1,6 @@
 """Records on disk: whole or absent, checked when read."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -36,7 +37,9 @@ def files(store: Store) -> list[str]:
 
 def test_a_finished_cell_round_trips(store):
     store.write_record(record(), LOGITS)
-    assert store.read_records() == [record(digest=record_digest(record()))]
+    logits = (store.folder / "predictions" / "a-cola-lr2e-05-s1-0.safetensors").read_bytes()
+    whole = record(predictions_sha256=hashlib.sha256(logits).hexdigest())
+    assert store.read_records() == [{**whole, "digest": record_digest(whole)}]
     stored = store.read_predictions("a-cola-lr2e-05-s1-0")
     assert set(stored) == {"validation", "test"}
     for name, logits in LOGITS.items():

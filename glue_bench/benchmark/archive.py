@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from glue_bench.errors import UserError
 
 ENCRYPTED = 0x1
+SAMPLE_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
+READABLE = 0o100644 << 16  # a plain file, rw-r--r--
+UNIX = 3
 UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -36,6 +39,16 @@ class Entry:
     content: bytes = b""
     problem: str = ""
     expected: str = ""
+
+
+def plain_entry(name: str) -> zipfile.ZipInfo:
+    """The head of a readable plain file without a date: the same content gives the same archive, whenever it is made.
+
+    Entries are not compressed, because compressors differ between builds of zlib.
+    """
+    entry = zipfile.ZipInfo(name, SAMPLE_DATE)
+    entry.external_attr, entry.create_system = READABLE, UNIX
+    return entry
 
 
 def read_entries(content: bytes, where: str) -> list[Entry]:

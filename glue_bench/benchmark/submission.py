@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from glue_bench.benchmark.archive import plain_entry
 from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.benchmark.tsv import SCORES
 
 HEADER = "index\tprediction"
-SAMPLE_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
-READABLE = 0o100644 << 16  # a plain file, rw-r--r--
-UNIX = 3
 
 MAJORITY: dict[str, str] = {
     "cola": "1",
@@ -104,7 +102,5 @@ def make_zip(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
-            entry = zipfile.ZipInfo(name, SAMPLE_DATE)
-            entry.external_attr, entry.create_system = READABLE, UNIX
-            archive.writestr(entry, files[name])
+            archive.writestr(plain_entry(name), files[name])
     return buffer.getvalue()

@@ -4,7 +4,14 @@ import sys
 
 import typer
 
-from glue_bench.cli import benchmark, models, submission, sweeps, tables  # noqa: F401 (importing them registers verbs)
+from glue_bench.cli import (  # noqa: F401 (importing them registers verbs)
+    benchmark,
+    models,
+    records,
+    submission,
+    sweeps,
+    tables,
+)
 from glue_bench.cli.app import BAD_INPUT, app
 from glue_bench.errors import UserError
 

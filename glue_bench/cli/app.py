@@ -7,8 +7,9 @@ import typer
 from typer.core import TyperGroup
 
 ORDER = (
-    *("run", "status"),
+    *("run", "status", "explain"),
     *("leaderboard", "statistics", "power", "table", "submit", "diagnostics"),
+    *("export", "verify"),
     *("data", "tasks", "variants", "convert"),
 )
 

@@ -24,6 +24,20 @@ def emit(text: str, output: Path | None) -> None:
         raise UserError(f"cannot write '{output}': {error.strerror}") from error
 
 
+def check_output(output: Path, suffix: str, what: str) -> None:
+    """Refuse, before any work, a file that cannot be written.
+
+    Raises:
+        UserError: another suffix, a folder, or a file in no folder.
+    """
+    if output.suffix != suffix:
+        raise UserError(f"-o {output}: the name of {what} ends in {suffix}")
+    if output.is_dir():
+        raise UserError(f"-o {output} is a folder; give the name of a file")
+    if not output.parent.is_dir():
+        raise UserError(f"-o {output}: there is no folder '{output.parent}'")
+
+
 def new_table(*columns: str, wrap: str = "") -> "Table":
     """A plain table in which only the column `wrap` gives way to a narrow window."""
     from rich.table import Table

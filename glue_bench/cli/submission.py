@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Folder, Format, Output, app
-from glue_bench.cli.printing import emit, new_table, print_table
+from glue_bench.cli.printing import check_output, emit, new_table, print_table
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def submit(
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
-    _check_output(output)
+    check_output(output, ".zip", "a submission")
     _write(_gather(folder, arm, fill), output)
     if _warn(output):
         raise typer.Exit(FAILED)
@@ -79,15 +79,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
-
-
-def _check_output(output: Path) -> None:
-    if output.suffix != ".zip":
-        raise UserError(f"-o {output}: the name of a submission ends in .zip")
-    if output.is_dir():
-        raise UserError(f"-o {output} is a folder; give the name of a file")
-    if not output.parent.is_dir():
-        raise UserError(f"-o {output}: there is no folder '{output.parent}'")
 
 
 def _gather(folder: Path, arm: str | None, with_fill: bool) -> "Submission":

@@ -18,7 +18,13 @@ from glue_bench.leaderboard.statistics import TESTED, Statistics, leaders_of, st
 from glue_bench.leaderboard.statistics_export import P_DECIMALS
 from glue_bench.leaderboard.statistics_page import page_of
 from glue_bench.leaderboard.table import Board, make_board, open_board, steps_frame
-from glue_bench.store import open_store
+from glue_bench.store import Store, open_store
+
+TABLES = (
+    *("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv"),
+    *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv"),
+)
+"""Every file that `write_tables` may write."""
 
 
 def render(path: str | Path | Sequence[str | Path], format: str = "markdown", protocol: Iterable[str] = ()) -> str:
@@ -47,7 +53,20 @@ def _page(board: Board, statistics: Statistics, steps: pd.DataFrame) -> Page:
 
 
 def write_tables(path: str | Path) -> list[Path]:
-    """Write leaderboard.md, leaderboard.csv and scores.csv into the experiment's folder; the paths written.
+    """Write `tables` into the experiment's folder; the paths written.
+
+    Raises:
+        UserError: as `open_board`.
+    """
+    folder = open_store(path).folder
+    contents = tables(path)
+    for name, text in contents.items():
+        write_atomically(folder / name, text.encode())
+    return [folder / name for name in contents]
+
+
+def tables(path: str | Path) -> dict[str, str]:
+    """The files of TABLES that an experiment has, by name: leaderboard.md, leaderboard.csv and scores.csv always.
 
     The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
@@ -71,16 +90,18 @@ def write_tables(path: str | Path) -> list[Path]:
     if len(statistics.pairs):
         contents["statistics.md"] = render_page(page_of(statistics))
         contents["statistics.csv"] = frame_csv(statistics.pairs, P_DECIMALS)
+    return contents | _budgets(store, board.results.experiment)
+
+
+def _budgets(store: Store, experiment: str) -> dict[str, str]:
     budgets = budget.budget_frame(store)
-    if budgets["stream"].notna().any():
-        contents |= {
-            "budget.md": render_page(budget.budget_page(budgets, board.results.experiment)),
-            "budget.csv": budget.to_csv(budgets),
-            "losses.csv": budget.losses_csv(budget.losses_frame(store)),
-        }
-    for name, text in contents.items():
-        write_atomically(store.folder / name, text.encode())
-    return [store.folder / name for name in contents]
+    if budgets["stream"].isna().all():
+        return {}
+    return {
+        "budget.md": render_page(budget.budget_page(budgets, experiment)),
+        "budget.csv": budget.to_csv(budgets),
+        "losses.csv": budget.losses_csv(budget.losses_frame(store)),
+    }
 
 
 def scores_csv(scores: pd.DataFrame) -> str:

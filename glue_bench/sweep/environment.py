@@ -32,12 +32,19 @@ def environment() -> dict[str, Any]:
 @cache
 def _process() -> dict[str, Any]:
     return {
+        **versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+    }
+
+
+def versions() -> dict[str, Any]:
+    """Those of glue-bench, its git commit, Python and the packages it computes with; none of them is imported."""
+    return {
         "glue_bench": version("glue-bench"),
         "git_commit": _git_commit(Path(__file__).parent.parent),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
-        "platform": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from glue_bench.config import Cell, Experiment
+from glue_bench.config import Cell, Experiment, cell_id
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.order import check_order
 from glue_bench.model.plugins import check_plugin, load_plugins
@@ -71,9 +71,7 @@ def _planned(cell: Cell, workspace: Workspace) -> PlannedCell:
 
 
 def _cell_id(cell: Cell, workspace: Workspace) -> str:
-    rate = f"{cell.hyperparameters.learning_rate:g}"
-    steps = "" if cell.steps is None else f"-step{cell.steps}"
-    return f"{cell.arm.name}-{cell.task}-lr{rate}-s{cell.seed}{steps}-{workspace.digest(cell)}"
+    return cell_id(cell.key, workspace.digest(cell))
 
 
 def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], workspace: Workspace) -> list[PlannedCell]:

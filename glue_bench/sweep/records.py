@@ -1,5 +1,6 @@
 """What a sweep writes: the plan, and the records of cells and of their failures."""
 
+from pathlib import Path
 from typing import Any
 
 from glue_bench.config import Arm, Experiment
@@ -7,10 +8,22 @@ from glue_bench.model.plugins import plugin_digest
 from glue_bench.store import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.plan import PlannedCell, plan_cells
 from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
+
+
+def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """plan.json as a sweep of the experiment into `folder` would write it now; nothing is written.
+
+    Raises:
+        UserError: as `plan_cells`.
+    """
+    quiet_libraries()
+    workspace = Workspace(experiment, folder / "checkpoints")
+    return plan_document(experiment, workspace, plan_cells(experiment, workspace))
 
 
 def plan_document(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
@@ -22,8 +35,15 @@ def plan_document(experiment: Experiment, workspace: Workspace, cells: list[Plan
         # Where a person keeps data and text is no one's business; their digests tell what they are.
         "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
         "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
+        "tasks": {planned.cell.task: _task_facts(planned, workspace) for planned in cells},
         "cells": [planned.summary for planned in cells],
     }
+
+
+def _task_facts(planned: PlannedCell, workspace: Workspace) -> dict[str, Any]:
+    """What decides the outcome of all cells of a task, but for the learning rate."""
+    settings = planned.cell.hyperparameters.model_dump(exclude_none=True, exclude={"learning_rate"})
+    return {"data": workspace.data(planned.cell.task).digest, "hyperparameters": settings}
 
 
 def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
@@ -33,7 +53,11 @@ def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[s
         "variant": arm.variant,
         "options": arm.options,
         "origin": workspace.origin(arm),
+        "start": workspace.start_digest(arm),
+        "tokenizer": workspace.tokenizer_digest(arm),
+        "plugin": plugin_digest(arm.variant),
         "pretraining": workspace.pretraining_id(arm) if pretraining else None,
+        **({"pretraining_identity": workspace.pretraining_identity(arm)} if pretraining else {}),
         **budget(workspace.initial(arm).config, length),
     }
 
@@ -55,6 +79,7 @@ def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace
         "options": cell.arm.options,
         "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
+        "tokenizer": workspace.tokenizer_digest(cell.arm),
         "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
         **({"from_mnli": planned.mnli} if planned.mnli else {}),
         **outcome.record,  # with the environment of the process that ran it

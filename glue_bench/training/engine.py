@@ -21,6 +21,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.training.device_split import DeviceBatch
 from glue_bench.training.loop import make_optimizer
+from glue_bench.training.memory import release_memory
 from glue_bench.training.replay import Step, replayed
 
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -159,7 +160,7 @@ class Engines:
         if shape not in self._made:
             while self._made and not self._has_room(shape.device):
                 self._made.popitem(last=False)
-                torch.cuda.empty_cache()
+                release_memory()  # an engine and its steps know each other: only the collector frees them
             self._made[shape] = Engine(config, shape, settings)
         self._made.move_to_end(shape)
         return self._made[shape]

@@ -1,7 +1,5 @@
 """What cells share, made once a process: data, tokenizers, starting weights, token arrays."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -29,6 +27,7 @@ from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.runtime import accelerator
 from glue_bench.training.tokenizers import cached_tokenizer, load_tokenizer, tokenizer_digest, train_tokenizer
 from glue_bench.training.tokens import TokenisedTask, tokenise
+from glue_bench.values import identity_digest
 
 
 class Workspace:
@@ -134,7 +133,7 @@ class Workspace:
 
     def pretraining_id(self, arm: Arm) -> str:
         """The arm's name and a hash of everything that decides its pretrained weights."""
-        return f"{arm.name}-{self._digest(self.pretraining_identity(arm))}"
+        return f"{arm.name}-{identity_digest(self.pretraining_identity(arm))}"
 
     def pretraining_identity(self, arm: Arm) -> dict[str, Any]:
         """Everything that decides the arm's pretrained weights."""
@@ -190,23 +189,19 @@ class Workspace:
 
     def digest(self, cell: Cell) -> str:
         """A hash of the cell's identity."""
-        return self._digest(self.identity(cell))
+        return identity_digest(self.identity(cell))
 
     def start_digest(self, arm: Arm, steps: int | None = None) -> str:
         """What the arm starts from: its pretraining, the checkpoint's files, or the shape of fresh weights."""
         if steps is None:
             return self._initial_digest(arm)
-        return f"pretraining {self._digest(self.pretraining_identity(arm))} step {steps}"
+        return f"pretraining {identity_digest(self.pretraining_identity(arm))} step {steps}"
 
     @property
     def pretraining(self) -> Pretraining:
         """How the experiment's arms are pretrained."""
         assert self.experiment.pretraining is not None, "the experiment has no pretraining"
         return self.experiment.pretraining
-
-    @staticmethod
-    def _digest(identity: dict[str, Any]) -> str:
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
     def _initial_digest(self, arm: Arm) -> str:
         if arm.checkpoint == SCRATCH:

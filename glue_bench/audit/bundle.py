@@ -1,0 +1,138 @@
+"""An experiment's files in one archive for others, and the manifest that says what belongs into it.
+
+Records, predictions, gold labels, failures, pretrainings, the plan (with the experiment's configuration) and tables.
+Checkpoints, claims and what is half-written stay behind. The same content gives the same bytes.
+"""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from glue_bench.benchmark.archive import plain_entry
+from glue_bench.errors import UserError
+from glue_bench.files import whole_file
+from glue_bench.store import SCHEMA_VERSION, Store, record_digest
+
+FORMAT = "glue-bench bundle"
+MANIFEST = "manifest.json"
+KINDS = {
+    "records": ".json",
+    "failures": ".json",
+    "pretraining": ".json",
+    "predictions": ".safetensors",
+    "labels": ".safetensors",
+}
+"""Folders of an experiment that belong into a bundle, and the suffix of their files."""
+TEXTS = (".md", ".csv")
+
+
+def write_bundle(stores: Iterable[Store], path: Path) -> dict[str, Any]:
+    """Write the experiments' files and their manifest; the manifest. `path` is either whole or as it was.
+
+    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
+
+    Raises:
+        UserError: two experiments have one name, or a file cannot be read or written.
+    """
+    by_name = _named(stores)
+    sums: dict[str, dict[str, Any]] = {}
+    try:
+        with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in _contents(by_name):
+                sums[name] = summed(content)
+                archive.writestr(plain_entry(name), content)
+            manifest = make_manifest(by_name, sums, version("glue-bench"))
+            archive.writestr(plain_entry(MANIFEST), dump(manifest))
+    except OSError as error:
+        raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
+    return manifest
+
+
+def make_manifest(stores: Mapping[str, Store], sums: Mapping[str, Any], made_by: str) -> dict[str, Any]:
+    """What is in a bundle: each file's size and SHA-256, and in short what the experiments hold."""
+    manifest = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "glue_bench": made_by,
+        "experiments": {name: describe(store) for name, store in stores.items()},
+        "files": dict(sums),
+    }
+    return {**manifest, "digest": record_digest(manifest)}
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """An experiment in short: how many cells and records, their data, and where they were made."""
+    plan, (records, _) = store.read_plan() or {}, store.scan_records()
+    made: dict[str, int] = {}
+    for record in records:
+        text = json.dumps(record["environment"], sort_keys=True)
+        made[text] = made.get(text, 0) + 1
+    return {
+        "experiment": plan.get("experiment"),
+        "planned": len(plan.get("cells", ())),
+        "records": len(records),
+        "failures": len(store.read_failures()),
+        "data": {record["cell"]["task"]: record["data"] for record in records},
+        "environments": [{"records": count, **json.loads(text)} for text, count in sorted(made.items())],
+    }
+
+
+def files_of(store: Store) -> dict[str, Path]:
+    """The files of an experiment that belong into a bundle, by their path inside the experiment's folder.
+
+    Predictions without a record are those of a cell that is just being written.
+    """
+    texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
+    found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
+    for kind, suffix in KINDS.items():
+        for path in (store.folder / kind).glob(f"*{suffix}"):
+            if kind != "predictions" or store.has_record(path.stem):
+                found[f"{kind}/{path.name}"] = path
+    return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
+
+
+def summed(content: bytes) -> dict[str, Any]:
+    """Size and SHA-256 of a file."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def dump(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest as its file has it."""
+    return (json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def is_place(name: str) -> bool:
+    """Whether a bundle may have a file of this name: EXPERIMENT/FILE or EXPERIMENT/KIND/FILE, and nowhere else."""
+    parts = name.split("/")
+    plain = all(part and not part.startswith(".") and not set(part) & set('\\:\0<>|"?*') for part in parts)
+    if not plain or len(parts) not in (2, 3):
+        return False
+    if len(parts) == 2:
+        return parts[1] == "plan.json" or parts[1].endswith(TEXTS)
+    return parts[2].endswith(KINDS.get(parts[1], "\0"))
+
+
+def _named(stores: Iterable[Store]) -> dict[str, Store]:
+    several = sorted(((store.folder.resolve().name, store) for store in stores), key=lambda named: named[0])
+    names = [name for name, _ in several]
+    if len(set(names)) < len(names):
+        raise UserError(f"two of the folders have one name ({', '.join(names)}); give each experiment once")
+    for name in names:
+        if not is_place(f"{name}/plan.json"):
+            raise UserError(f"'{name}' cannot be the name of a folder on every system; rename it")
+    return dict(several)
+
+
+def _contents(stores: Mapping[str, Store]) -> Iterator[tuple[str, bytes]]:
+    for experiment, store in stores.items():
+        for name, path in files_of(store).items():
+            try:
+                yield f"{experiment}/{name}", path.read_bytes()
+            except FileNotFoundError:  # a failure, whose cell has been finished by a sweep under way
+                continue
+            except OSError as error:
+                raise UserError(f"cannot read '{path}': {error.strerror}") from error

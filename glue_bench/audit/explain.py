@@ -1,0 +1,213 @@
+"""Why a cell is run, or is not: its state, and what differs from the nearest records that are stored."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from glue_bench.audit.differences import Difference, differences, unknown_facts
+from glue_bench.audit.identity import Identity, Known, ending, known
+from glue_bench.errors import UserError
+from glue_bench.store import Store
+
+PLACE = ("task", "arm", "seed", "learning_rate", "steps")
+SHOWN = 3
+LISTED = 8
+Cell = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Another cell that may be what this one used to be: how the two differ, from what is stored to what is asked."""
+
+    cell_id: str
+    made: str
+    differences: tuple[Difference, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A cell's state (done, failed, missing, or no longer asked for), remarks on it, and the nearest other cells."""
+
+    cell_id: str
+    state: str
+    remarks: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+
+
+def explain(
+    store: Store, plan: Mapping[str, Any] | None, name: str, now: Mapping[str, Any] | None = None
+) -> Explanation:
+    """Explain the cell whose id is, begins with or contains `name`; `now` is what environments are compared with.
+
+    Raises:
+        UserError: no cell or several have such an id, or the plan was written by a version that did not store enough.
+    """
+    cells = known(store, plan)
+    cell_id = find(name, cells, store)
+    if cell_id not in cells.planned and plan:
+        return _no_longer_asked_for(cell_id, cells)
+    if store.has_record(cell_id):
+        return _done(cell_id, cells, store, now or {})
+    if "tasks" not in cells.plan:
+        raise UserError(
+            f"cell '{cell_id}' has no record, and plan.json was written before plans said what ids are made of; "
+            "give the experiment file in place of the folder"
+        )
+    failed = store.has_failure(cell_id)
+    remark = f"{store.read_failure(cell_id)['error']} (the next run tries it again)" if failed else _WHY_MISSING
+    return Explanation(
+        cell_id=cell_id,
+        state="failed" if failed else "missing",
+        remarks=(remark, *_claim(cell_id, store), *([] if cells.records else ["the experiment has no records yet"])),
+        candidates=_nearest(cell_id, cells, cells.records),
+    )
+
+
+def _claim(cell_id: str, store: Store) -> list[str]:
+    claimed = (store.folder / "claims" / cell_id).exists()
+    return ["a sweep runs it just now, or was killed while it did"] if claimed else []
+
+
+_WHY_MISSING = "no record has this id, so the cell is to be run"
+
+
+def find(name: str, cells: Known, store: Store) -> str:
+    """The id that `name` means; cells that the plan asks for come before those that are only stored.
+
+    Raises:
+        UserError: none or several.
+    """
+    stored = [*cells.records, *(failure["cell_id"] for failure in store.read_failures() if "cell_id" in failure)]
+    for ids in (list(cells.planned), sorted({*stored} - cells.planned.keys())):
+        for fits in (str.__eq__, str.startswith, str.__contains__):
+            found = [cell_id for cell_id in ids if fits(cell_id, name)]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise UserError(f"{len(found)} cells have ids with '{name}': {_listed(found)}; give more of it")
+    raise UserError(f"no cell '{name}' in '{store.folder}'; {_near(name, [*cells.planned, *stored])}")
+
+
+def _near(name: str, ids: Sequence[str]) -> str:
+    """Ids that begin nearly as `name`, or the first few of all."""
+    beginnings = {cell_id[: len(name)]: cell_id for cell_id in reversed(ids)}
+    near = [beginnings[found] for found in get_close_matches(name, beginnings, n=SHOWN, cutoff=0.7)]
+    return f"did you mean {' or '.join(near)}?" if near else f"its cells: {_listed(list(dict.fromkeys(ids))) or 'none'}"
+
+
+def has_cell(store: Store, name: str) -> bool:
+    """Whether an experiment asks for, or holds, any cell whose id contains `name`; its records are not read."""
+    planned = [cell["cell_id"] for cell in (store.read_plan() or {}).get("cells", ())]
+    stored = [path.stem for kind in ("records", "failures") for path in (store.folder / kind).glob("*.json")]
+    return any(name in cell_id for cell_id in [*planned, *stored])
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:LISTED]) + (f" and {len(ids) - LISTED} more" if len(ids) > LISTED else "")
+
+
+def _done(cell_id: str, cells: Known, store: Store, now: Mapping[str, Any]) -> Explanation:
+    record = cells.records.get(cell_id)
+    if record is None:
+        line = next((line for line in store.scan_records()[1] if cell_id in line), f"records/{cell_id}.json is gone")
+        return Explanation(cell_id=cell_id, state="done", remarks=(f"but tables leave it out: {line}",), candidates=())
+    remarks = [made_by(record), *_encoder(cell_id, cells, store), *_other_environment(record, now)]
+    earlier = [name for name in cells.records if name not in cells.planned]
+    twins = [name for name in earlier if _is_twin(name, cell_id, cells)]
+    candidates = _nearest(cell_id, cells, twins)
+    return Explanation(cell_id=cell_id, state="done", remarks=tuple(remarks), candidates=candidates)
+
+
+def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:
+    """A record or failure that the plan has no cell for, and the cell that has taken its place."""
+    record = cells.records.get(cell_id)
+    remark = "the plan asks for no cell of this id, and tables leave it out"
+    return Explanation(
+        cell_id=cell_id,
+        state="no longer asked for",
+        remarks=(*([made_by(record)] if record else []), remark),
+        candidates=_nearest(cell_id, cells, list(cells.planned), forwards=False) if record else (),
+    )
+
+
+def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = True) -> tuple[Candidate, ...]:
+    """The cells that differ least from this one: of the same task, arm, seed and rate before all others.
+
+    Those of the very same place are all of interest, up to SHOWN; of the others one is.
+    """
+    mine, others = cells.identity(cell_id), [name for name in among if name != cell_id]
+    if mine is None or not others:
+        return ()
+    distances = {name: _distance(name, cell_id, cells) for name in others}
+    least = min(distances.values())
+    candidates = [_candidate(name, mine, cells, forwards) for name in others if distances[name] == least]
+    candidates.sort(key=lambda one: (len(one.differences), one.cell_id in cells.planned, one.cell_id))
+    return tuple(candidates[: SHOWN if least == 0 else 1])
+
+
+def _candidate(cell_id: str, mine: Identity, cells: Known, forwards: bool) -> Candidate:
+    other = cells.identity(cell_id)
+    assert other is not None, "a record or a planned cell has an identity"
+    before, after = (other, mine) if forwards else (mine, other)
+    record = cells.records.get(cell_id)
+    return Candidate(
+        cell_id=cell_id,
+        made=made_by(record) if record else "not run yet",
+        differences=tuple(differences(before, after, cells)),
+        unknown=tuple(unknown_facts(before, after, cells)),
+    )
+
+
+def _place(cell_id: str, cells: Known) -> Cell:
+    return cells.planned[cell_id] if cell_id in cells.planned else cells.records[cell_id]["cell"]
+
+
+def _distance(first: str, second: str, cells: Known) -> int:
+    """In how many of PLACE two cells differ, the first of PLACE counting most."""
+    a, b = _place(first, cells), _place(second, cells)
+    return sum((a.get(key) != b.get(key)) << bit for bit, key in enumerate(reversed(PLACE)))
+
+
+def _is_twin(first: str, second: str, cells: Known) -> bool:
+    return _distance(first, second, cells) == 0
+
+
+def made_by(record: Mapping[str, Any]) -> str:
+    """Which version made a record, and on what."""
+    made = record["environment"]
+    commit = f" at commit {_commit(made)}" if made.get("git_commit") else ""
+    device = made.get("device", "an unknown device")
+    return f"made by glue-bench {made.get('glue_bench', '?')}{commit}, on {made.get('processor', '?')} ({device})"
+
+
+def _other_environment(record: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is not part of an identity, and not as it was: no reason to run again."""
+    was, is_now = _versions(record["environment"]), _versions(now)
+    changed = [f"{name} {was[name]} -> {is_now[name]}" for name in was if name in is_now and was[name] != is_now[name]]
+    return [f"the same identity in another environment, which does not count: {', '.join(changed)}"] if changed else []
+
+
+def _versions(environment: Mapping[str, Any]) -> dict[str, str]:
+    if not environment:
+        return {}
+    named = {"glue-bench": environment.get("glue_bench"), "python": environment.get("python")}
+    return {"commit": _commit(environment), **named, **environment.get("packages", {})}
+
+
+def _commit(environment: Mapping[str, Any]) -> str:
+    """The commit in twelve digits, with what is said of changes to it."""
+    digits, plus, changes = (environment.get("git_commit") or "none").partition("+")
+    return digits[:12] + plus + changes
+
+
+def _encoder(cell_id: str, cells: Known, store: Store) -> list[str]:
+    """Whether a finished MNLI cell has to run once more, for the encoder that others start from."""
+    waiting = [
+        name for name, cell in cells.planned.items() if cell.get("from_mnli") == cell_id and not store.has_record(name)
+    ]
+    kept = any((store.folder / "checkpoints").glob(f"*-{ending(cell_id)}"))
+    if not waiting or kept:
+        return []
+    return [f"its encoder is gone and {_listed(waiting)} would start from it: it is run once more, its record stays"]

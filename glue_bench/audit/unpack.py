@@ -1,0 +1,140 @@
+"""A bundle that anyone may have made: what is in it against its manifest, and unpacked where it can do no harm."""
+
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from glue_bench.audit.bundle import FORMAT, MANIFEST, is_place, summed
+from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
+from glue_bench.errors import UserError
+from glue_bench.store import SCHEMA_VERSION, record_digest
+
+NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
+DAMAGED = "the bundle is damaged; get it anew"
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A bundle's content in a folder that is gone afterwards, its manifest, and what is wrong with the bundle."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    faults: tuple[str, ...]
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Unpacked]:
+    """Unpack a bundle; files that the manifest does not name, or that would lie outside of it, are not.
+
+    Raises:
+        UserError: it is no zip or has no manifest that can be read, or there is no room.
+    """
+    with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                manifest = read_manifest(_manifest_bytes(archive, path), path)
+                faults = _unpack(archive, manifest, Path(folder), path)
+        except zipfile.BadZipFile as error:
+            raise UserError(f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})") from error
+        except OSError as error:
+            raise UserError(f"cannot unpack '{path}': {error.strerror or error}") from error
+        yield Unpacked(Path(folder), manifest, tuple(faults))
+
+
+def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
+    """The manifest of a bundle.
+
+    Raises:
+        UserError: it is none, damaged, or of another schema version.
+    """
+    try:
+        manifest = json.loads(content)
+        whole = manifest["format"] == FORMAT and manifest["digest"] == record_digest(manifest)
+        well_formed = all(isinstance(entry["sha256"], str) for entry in manifest["files"].values())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path}: {MANIFEST} is no manifest, or damaged; {DAMAGED}") from error
+    if not (whole and well_formed):
+        raise UserError(f"{path}: {MANIFEST} was changed after it was written; {DAMAGED}")
+    if manifest["schema_version"] != SCHEMA_VERSION:
+        raise UserError(f"{path}: schema version {manifest['schema_version']}, this glue-bench reads {SCHEMA_VERSION}")
+    return manifest
+
+
+def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[str], bytes]) -> Iterator[str]:
+    """A line about each of the files `names` that is not as the manifest has it, and each that is missing.
+
+    `read` gives a file's content, or raises a UserError or what damaged zips raise.
+    """
+    counts = Counter(names)
+    for name, count in counts.items():
+        if count > 1:
+            yield f"{name}: {count} times in the bundle; {DAMAGED}"
+        if name not in manifest["files"]:
+            yield f"{name}: not in the manifest; take it away"
+    for name, expected in manifest["files"].items():
+        if name not in counts:
+            yield f"{name}: missing; {DAMAGED}"
+            continue
+        try:
+            found = summed(read(name))
+        except (*UNREADABLE, UserError) as error:
+            yield f"{name}: cannot be read ({error}); {DAMAGED}"
+            continue
+        if found != expected:
+            yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
+
+
+def _manifest_bytes(archive: zipfile.ZipFile, path: Path) -> bytes:
+    try:
+        entry = archive.getinfo(MANIFEST)
+        _check_entry(entry, path.stat().st_size)
+        return archive.read(entry)
+    except KeyError as error:
+        raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}") from error
+    except UNREADABLE as error:
+        raise UserError(f"{path}: {MANIFEST} cannot be read ({error}); {DAMAGED}") from error
+
+
+def _unpack(archive: zipfile.ZipFile, manifest: Mapping[str, Any], folder: Path, path: Path) -> list[str]:
+    """Write what can be read into the folder; a line about each fault."""
+    entries = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
+    size = path.stat().st_size
+    if sum(entry.file_size for entry in entries) > size:
+        raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
+
+    def read(name: str) -> bytes:
+        if not is_place(name):
+            raise UserError("a bundle has no file of such a name")
+        _check_entry(archive.getinfo(name), size)
+        return archive.read(name)
+
+    names = [entry.filename for entry in entries]
+    for name in manifest["files"].keys() & set(names):
+        with suppress(*_DAMAGE):
+            content = read(name)
+            _write(folder / name, content)
+    return list(compare(manifest, names, read))
+
+
+_DAMAGE = tuple(kind for kind in (*UNREADABLE, UserError) if not issubclass(OSError, kind))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _check_entry(entry: zipfile.ZipInfo, size: int) -> None:
+    """Nothing in a bundle is compressed, so that nothing unpacks to more than the archive has.
+
+    Raises:
+        UserError: it is compressed, encrypted or larger.
+    """
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED or entry.file_size > size:
+        raise UserError(f"compressed or encrypted; {NO_BUNDLE}")

@@ -1,0 +1,163 @@
+"""Verbs about what is stored: why a cell runs again, bundles for others, and whether all of it is true."""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glue_bench.cli.app import FAILED, Plugins, app
+from glue_bench.cli.printing import check_output, new_table, print_table, say
+from glue_bench.errors import UserError
+
+if TYPE_CHECKING:
+    from glue_bench.audit.explain import Candidate, Explanation
+    from glue_bench.store import Store
+
+RUNS = Path("runs")
+
+
+@app.command()
+def explain(
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="Its id, or as much of it as no other cell has.")],
+    where: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DIR/EXPERIMENT|CONFIG",
+            help="The folder of an experiment's results, or its file as it is now. By default, all of runs/.",
+        ),
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="SOURCE", help="With CONFIG: as for `run`.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="With CONFIG: as for `run`.")] = None,
+    results: Annotated[Path, typer.Option(metavar="DIR", help="With CONFIG: where its results are.")] = RUNS,
+    plugin: Plugins = None,
+) -> None:
+    """Say why a cell runs again: what differs from the nearest stored record."""
+    if where is not None and where.suffix in (".yaml", ".yml"):
+        from glue_bench.api import explain as explain_cell
+
+        say("checking the experiment, its data and its checkpoints ...")
+        found = explain_cell(cell, where, data=data, corpus=corpus or (), results=results, plugins=plugin or ())
+    elif data or corpus or plugin or results != RUNS:
+        raise UserError("--data, --corpus, --results and --plugin go with an experiment file (.yaml)")
+    else:
+        found = _explain_stored(cell, where)
+    _print_explanation(found)
+
+
+def _explain_stored(cell: str, folder: Path | None) -> "Explanation":
+    from glue_bench.audit.explain import explain as explain_cell
+    from glue_bench.store import open_store
+    from glue_bench.sweep.environment import versions
+
+    store = open_store(folder) if folder else _store_with(cell)
+    return explain_cell(store, store.read_plan(), cell, versions())
+
+
+def _store_with(cell: str) -> "Store":
+    """The one experiment in runs/ that has the cell.
+
+    Raises:
+        UserError: none has it, or several have.
+    """
+    from glue_bench.audit.explain import has_cell
+    from glue_bench.store import experiments_in
+
+    stores = experiments_in(RUNS)
+    having = [store for store in stores if has_cell(store, cell)]
+    if len(having) == 1 or len(stores) == 1:
+        return (having or stores)[0]
+    if having:
+        raise UserError(f"'{cell}' is in {', '.join(str(store.folder) for store in having)}; give one of them after it")
+    folders = ", ".join(str(store.folder) for store in stores)
+    raise UserError(f"no cell '{cell}' in {folders}; glue-bench run CONFIG --dry-run lists the cells to run")
+
+
+def _print_explanation(found: "Explanation") -> None:
+    first, *rest = found.remarks
+    typer.echo(f"{found.cell_id}: {found.state}; {first}")
+    for remark in rest:
+        typer.echo(remark)
+    for candidate in found.candidates:
+        typer.echo()
+        _print_candidate(found, candidate)
+
+
+def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:
+    from rich.markup import escape
+
+    kind = {"no longer asked for": "asked for now", "done": "an earlier record"}.get(found.state, "nearest record")
+    typer.echo(f"{kind}: {candidate.cell_id}\n{candidate.made}")
+    table = new_table("what differs", "before", "now")
+    for difference in candidate.differences:
+        table.add_row(*map(escape, (difference.what, difference.before, difference.after)))
+    if candidate.differences:
+        print_table(table)
+    if candidate.unknown:
+        typer.echo(f"not stored by the version that wrote it, so not compared: {', '.join(candidate.unknown)}")
+    elif not candidate.differences:
+        typer.echo("every stored fact is equal: the versions of glue-bench make ids of other things")
+
+
+@app.command()
+def export(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results, or a folder of them."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.zip", help="The bundle.")],
+) -> None:
+    """Bundle records, predictions, tables, plan and environments of experiments into one file for others."""
+    from glue_bench.audit.bundle import write_bundle
+    from glue_bench.store import experiments_in
+
+    check_output(output, ".zip", "a bundle")
+    manifest = write_bundle([store for folder in folders for store in experiments_in(folder)], output)
+    table = new_table("experiment", "cells", "records", "failures")
+    for name, told in manifest["experiments"].items():
+        table.add_row(name, *(str(told[key]) for key in ("planned", "records", "failures")))
+    print_table(table)
+    with output.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    size = f"{len(manifest['files'])} files, {output.stat().st_size / 1e6:.1f} MB"
+    typer.echo(f"\nwritten to {output} ({size}, SHA-256 {digest})")
+    _warn(output)
+
+
+def _warn(output: Path) -> None:
+    """Say what others will find wrong in a bundle that was just written."""
+    from glue_bench.audit.verify import verify
+
+    faults = [fault for verified in verify(output) for fault in verified.faults]
+    if not faults:
+        return
+    typer.secho(f"warning: glue-bench verify {output} will find:", fg="yellow", err=True)
+    for fault in faults:
+        typer.echo(fault, err=True)
+    raise typer.Exit(FAILED)
+
+
+@app.command()
+def verify(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment's results.")
+    ],
+) -> None:
+    """Check digests, ids, that predictions give the scores and records the tables; exit status 1 where they do not."""
+    from glue_bench.audit.verify import verify as verify_results
+
+    found = verify_results(path)
+    for verified in found:
+        typer.echo(f"{verified.name}\n")
+        table = new_table("check", "result", "what was found")
+        for check in verified.checks:
+            table.add_row(check.name, "FAULT" if check.faults else "good", check.found)
+        print_table(table)
+        typer.echo()
+    faults = [fault for verified in found for fault in verified.faults]
+    for fault in faults:
+        typer.echo(f"fault: {fault}")
+    count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
+    typer.echo(f"{path}: {count if faults else 'good'}")
+    if faults:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,47 @@
+"""Ids follow from what plans and records say, whatever the cell starts from."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from glue_bench.api import run
+from glue_bench.audit.identity import id_of, known, planned_identity, record_identity
+from glue_bench.config import parse_experiment
+from glue_bench.store import Store
+from glue_bench.sweep.records import plan_of
+
+
+def test_those_of_a_finished_experiment(finished):
+    store = Store(finished)
+    cells = known(store, store.read_plan())
+    assert len(cells.planned) == len(cells.records) == 6
+    for name, cell in cells.planned.items():
+        assert id_of(cell, planned_identity(cells.plan, cell)) == name
+        assert planned_identity(cells.plan, cell) == cells.record_identity(name)
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_those_of_a_plugin_and_of_a_checkpoint(tiny, make_bert, write_plugin, tmp_path):
+    texts = ("a cat sat on the mat", "the dog ran")
+    arms = [{"variant": "mine", "name": "m"}, {"variant": "add", "checkpoint": str(make_bert(texts=texts))}]
+    values = tiny(arms=arms, tasks=["cola"], plugins=[str(write_plugin())], finetuning={"held_out_share": 0.25})
+    summary = run(values, results=tmp_path, console=Console(file=io.StringIO()))
+    assert (summary.finished, summary.failed) == (2, {})
+    plan = json.loads(json.dumps(plan_of(parse_experiment(values), summary.folder)))
+    assert plan == Store(summary.folder).read_plan()
+    assert plan["arms"]["m"]["plugin"]
+    records = {record["cell_id"]: record for record in Store(summary.folder).read_records()}
+    for cell in plan["cells"]:
+        identity = planned_identity(plan, cell)
+        assert id_of(cell, identity) == cell["cell_id"]
+        assert record_identity(records[cell["cell_id"]], {}) == identity
+
+
+def test_a_record_without_the_tokenizer_has_its_pretrainings(finished):
+    cells = known(Store(finished), None)
+    name, record = next(iter(cells.records.items()))
+    older = {key: value for key, value in record.items() if key != "tokenizer"}
+    assert id_of(record["cell"], record_identity(older, cells.pretrainings)) == name
+    assert "tokenizer" not in record_identity(older, {})

@@ -1,0 +1,184 @@
+"""Folders: every change of a number, an id or a file is found, and good ones are good."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from glue_bench.audit.checks import Check
+from glue_bench.audit.verify import verify
+from glue_bench.store import record_digest
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+def checks(folder: Path) -> dict[str, tuple[str, ...]]:
+    """The faults of each check of an experiment."""
+    (verified,) = verify(folder)
+    return {check.name: check.faults for check in verified.checks}
+
+
+def found(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Checks that found faults, and these."""
+    return {name: faults for name, faults in checks(folder).items() if faults}
+
+
+def record_of(folder: Path, name: str = "add-stsb") -> Path:
+    return next((folder / "records").glob(f"{name}*.json"))
+
+
+def signed(record) -> None:
+    """As if the run itself had written it."""
+    record["digest"] = record_digest(record)
+
+
+def test_a_finished_experiment_is_good(finished):
+    assert checks(finished) == dict.fromkeys(
+        ("plan", "records", "pretraining", "ids", "predictions", "failures", "tables"), ()
+    )
+
+
+@pytest.mark.parametrize("name", ["tiny", "minilm"])
+def test_the_committed_results_are_good(glue_bench, name):
+    said = glue_bench("verify", RESULTS / name)
+    assert said.status == 0, said
+    assert "an earlier version, without a digest" in said.out
+    assert said.out.endswith(f"{RESULTS / name}: good\n")
+
+
+def test_a_number_in_a_table(finished, glue_bench):
+    path = finished / "leaderboard.csv"
+    text = path.read_text()
+    digit = max(text.rfind(d) for d in "123456789")
+    path.write_text(text[:digit] + "0" + text[digit + 1 :])
+    said = glue_bench("verify", finished)
+    assert said.status == 1
+    assert "fault: leaderboard.csv: line 3 is not what the records give; run the experiment again" in said.out
+    assert said.out.endswith(f"{finished}: 1 fault\n")
+
+
+def test_any_table_that_is_gone_or_too_many(finished):
+    (finished / "scores.csv").unlink()
+    (finished / "steps.csv").write_text("")
+    (faults,) = found(finished).values()
+    assert [fault.split(";")[0] for fault in faults] == [
+        "scores.csv: missing",
+        "steps.csv: not among the tables that the records give",
+    ]
+
+
+def test_a_score_in_a_record(finished, edit):
+    path = record_of(finished)
+    edit(path, lambda record: record["scores"]["validation"].update(pearson=0.9))
+    faults = found(finished)
+    assert faults["records"] == (f"records/{path.name}: edited since the run wrote it; delete it and run again",)
+    assert len(faults["tables"]) > 1
+
+
+@pytest.mark.parametrize("epochs_too", [False, True])
+def test_a_score_in_a_record_whose_digest_was_made_anew(finished, edit, epochs_too):
+    def forge(record):
+        record["scores"]["validation"]["pearson"] = 0.9
+        if epochs_too:
+            record["history"][-1]["scores"]["validation"]["pearson"] = 0.9
+        signed(record)
+
+    edit(record_of(finished), forge)
+    (fault,) = found(finished)["predictions"]
+    assert ("the record says 0.9" if epochs_too else "are not those of its last epoch") in fault
+
+
+def test_a_hyperparameter_in_a_record_whose_digest_was_made_anew(finished, edit):
+    path = record_of(finished)
+    edit(path, lambda record: [record["hyperparameters"].update(epochs=9), signed(record)])
+    assert found(finished)["ids"] == (
+        f"records/{path.name}: its id is not that of what it says; delete it and run again",
+    )
+
+
+def test_a_record_that_is_gone(finished):
+    path = record_of(finished)
+    path.unlink()
+    faults = found(finished)
+    assert faults["predictions"] == (
+        f"predictions/{path.stem}.safetensors: its record was deleted, or never written; run again",
+    )
+    assert any(fault.startswith("leaderboard.md: ") for fault in faults["tables"])
+
+
+def test_predictions_that_are_gone_or_changed(finished):
+    first, second = record_of(finished), record_of(finished, "untied-stsb")
+    (finished / "predictions" / f"{first.stem}.safetensors").unlink()
+    path = finished / "predictions" / f"{second.stem}.safetensors"
+    arrays = load_file(path)
+    arrays["test"][0, 0] += 1e-3  # no table is made of these
+    save_file(arrays, path)
+    faults = found(finished)["predictions"]
+    assert faults[0].startswith(f"predictions/{first.stem}.safetensors: missing; ")
+    assert faults[1].startswith(f"predictions/{second.stem}.safetensors: changed since the run wrote it; ")
+
+
+def test_predictions_of_an_earlier_version_are_held_to_their_scores(finished, edit):
+    path = record_of(finished)
+    edit(path, lambda record: [record.pop("predictions_sha256"), signed(record)])
+    assert not found(finished)
+    logits = finished / "predictions" / f"{path.stem}.safetensors"
+    arrays = load_file(logits)
+    arrays["validation"][0, 0] += 1
+    save_file(arrays, logits)
+    (fault,) = found(finished)["predictions"]
+    assert "validation gives pearson" in fault
+
+
+def test_a_gold_label(finished):
+    path = next((finished / "labels").glob("rte*"))
+    labels = load_file(path)
+    labels["validation"][0] = 1 - labels["validation"][0]
+    save_file(labels, path)
+    assert all("validation gives accuracy" in fault for fault in found(finished)["predictions"])
+
+
+def test_a_planned_cell(finished, edit):
+    edit(finished / "plan.json", lambda plan: plan["cells"][0].update(seed=2))
+    (fault,) = found(finished)["plan"]
+    assert "was edited; run the experiment again" in fault
+
+
+def test_a_setting_of_a_pretraining(finished, edit):
+    path = next((finished / "pretraining").glob("add*"))
+    edit(path, lambda document: document["identity"]["settings"].update(learning_rate=1.0))
+    assert found(finished)["pretraining"] == (
+        f"pretraining/{path.name}: its id is not that of what it says; delete it and run again",
+    )
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"cells": 3, "schema_version": 1}', '{"schema_version": 7}'])
+@pytest.mark.parametrize("name", ["plan.json", "pretraining", "failures", "records"])
+def test_a_damaged_file_is_a_fault_and_no_traceback(finished, name, content, monkeypatch):
+    monkeypatch.setattr("glue_bench.audit.checks.check_tables", lambda _: Check("tables", ""))
+    path = finished / name
+    if path.suffix != ".json":
+        path = next(path.glob("*.json"), path / "x.json")
+    path.write_text(content)
+    faults = found(finished)
+    if name == "failures" and content.startswith('{"'):
+        assert faults == {"failures": ("failures/: one does not say why; delete it and run again",)}
+    else:
+        assert f"{path.relative_to(finished)}: " in next(iter(faults.values()))[0]
+
+
+def test_records_without_a_plan_are_checked_too(finished):
+    (finished / "plan.json").unlink()
+    assert set(found(finished)) == {"tables"}  # those of a plan say what is missing, and budgets
+
+
+def test_an_unfinished_experiment_is_good_and_says_what_is_missing(finished):
+    from glue_bench.leaderboard.export import write_tables
+
+    path = record_of(finished)
+    path.unlink()
+    (finished / "predictions" / f"{path.stem}.safetensors").unlink()
+    write_tables(finished)
+    (verified,) = verify(finished)
+    assert verified.faults == []
+    assert verified.checks[0].found == "6 cells: 5 done, 0 failed, 1 missing"
