@@ -26,6 +26,8 @@ def run(
     console: "Console | None" = None,
     workers: int | None = None,
     address: str | None = None,
+    json_log: str | Path | None = None,
+    track: Iterable[str] = (),
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
@@ -33,7 +35,9 @@ def run(
     place of the experiment's own, as `corpus` does of its text to pretrain on. `only` is a list of KEY=VALUE
     conditions on cells; arms without a chosen cell are not pretrained. `plugins` are Python files with variants,
     beside those that the experiment names. `workers` processes of this machine share the cells, or those of the Ray
-    cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another.
+    cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another. What happens is
+    appended to the file `json_log`, one JSON object a line, and losses and scores go to the trackers `track`:
+    tensorboard, wandb, mlflow.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -42,7 +46,8 @@ def run(
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
 
-    summary = sweep(_experiment(experiment, data, corpus, plugins), results, only, dry_run, console, workers, address)
+    parsed = _experiment(experiment, data, corpus, plugins)
+    summary = sweep(parsed, results, only, dry_run, console, workers, address, json_log, track)
     if summary.is_main and not dry_run:
         with results_written_to(summary.folder):
             write_tables(summary.folder)

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from glue_bench.cli import benchmark, models, submission, sweeps, tables  # noqa: F401 (importing them registers verbs)
+from glue_bench.cli import benchmark, models, status, submission, sweeps, tables  # noqa: F401 (importing them registers verbs)
 from glue_bench.cli.app import BAD_INPUT, app
 from glue_bench.errors import UserError
 
