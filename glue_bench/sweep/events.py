@@ -17,7 +17,8 @@ class SweepStarted:
     """Everything is checked, nothing runs yet.
 
     `before` are chosen cells that are done already, `cells` those that will run; `costs` of these are in operations.
-    `arms` are in the experiment's order, those of `pretraining` come before any cell. `workers` is None where only the cluster knows how many there are.
+    `arms` are in the experiment's order, those of `pretraining` come before any cell.
+    `workers` is None where only the cluster knows how many there are.
     """
 
     experiment: str

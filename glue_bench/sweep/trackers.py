@@ -49,9 +49,7 @@ def _tensorboard(run: Run) -> GeneralTracker:
 
 
 def _wandb(run: Run) -> GeneralTracker:
-    return _begun(
-        WandBTracker(run.experiment, name=run.name, group=run.arm, job_type=run.kind, config=run.settings, reinit=True)
-    )
+    return _begun(WandBTracker(run.experiment, name=run.name, group=run.arm, job_type=run.kind, config=run.settings))
 
 
 def _mlflow(run: Run) -> GeneralTracker:

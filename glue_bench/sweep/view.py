@@ -1,15 +1,15 @@
 """How far a sweep is, for a person: the same table while it runs and from another terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, Group
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-NAME_WIDTH, BAR_WIDTH = 26, 18
+NAME_WIDTH, BAR_WIDTH, NUMBER_WIDTH = 24, 16, 8
+NUMBERS_WIDTH = 6 + 4 * NUMBER_WIDTH
 AROUND = 4  # totals, pace, the table's header, and the line below the cursor
 LINES_BELOW = 8
 
@@ -65,18 +65,18 @@ def view(snapshot: Snapshot, console: Console, latest: Sequence[Text] = ()) -> G
     lines = [*ended, *running]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
-    return Group(_totals(snapshot), _pace(snapshot), _table(arms, console.width, snapshot.rest), *lines)
+    return Group(_totals(snapshot), _pace(snapshot), *_rows(arms, snapshot.rest, console), *lines)
 
 
 def describe_pace(snapshot: Snapshot) -> str:
-    """`120 cells/h, 3,400 training tokens/s, about 12 min left`, as far as it is known."""
+    """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
     said = []
+    if snapshot.seconds_left is not None:
+        said.append(f"about {duration(snapshot.seconds_left)} left")
     if snapshot.cells_per_hour is not None:
         said.append(f"{snapshot.cells_per_hour:,.{1 if snapshot.cells_per_hour < 10 else 0}f} cells/h")
     if snapshot.tokens_per_second:
-        said.append(f"{snapshot.tokens_per_second:,.0f} training tokens/s")
-    if snapshot.seconds_left is not None:
-        said.append(f"about {duration(snapshot.seconds_left)} left")
+        said.append(f"{snapshot.tokens_per_second:,.0f} tokens/s")
     return ", ".join(said)
 
 
@@ -119,21 +119,26 @@ def _pace(snapshot: Snapshot) -> Text:
     return Text(", ".join([*spent, *([pace] if pace else [])]), no_wrap=True, overflow="ellipsis")
 
 
-def _table(arms: Mapping[str, Counts], width: int, rest: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("arm", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH)
-    barred = width >= NAME_WIDTH + BAR_WIDTH + 36
-    if barred:
-        table.add_column("", width=BAR_WIDTH)
-    for name in ("", "done", "running", "failed", rest):
-        table.add_column(name, justify="right", no_wrap=True)
+def _rows(arms: Mapping[str, Counts], rest: str, console: Console) -> list[Text]:
+    """A header and a row an arm. Plain lines: a rich Table of 18 arms takes 15 ms of the training process's time."""
+    drawn = "━" if console.encoding.startswith("utf") else "="
+    wide = min(NAME_WIDTH, max(8, console.width - NUMBERS_WIDTH))
+    bar = BAR_WIDTH if console.width >= wide + BAR_WIDTH + NUMBERS_WIDTH else 0
+    header = ("done", "running", "failed", rest)
+    rows = [Text(f"{'arm':<{wide + bar + 6}}{_numbers(header)}", style="bold", no_wrap=True)]
     for name, counts in arms.items():
-        ended = counts.done + counts.failed
-        bar = [ProgressBar(total=counts.total, completed=ended, width=BAR_WIDTH)] if barred else []
-        failed = Text(f"{counts.failed:,}", style="red" if counts.failed else "dim")
-        numbers = (f"{counts.done:,}", f"{counts.running:,}", failed, f"{counts.queued:,}")
-        table.add_row(name, *bar, f"{ended / counts.total:.0%}" if counts.total else "", *numbers)
-    return table
+        short = name if len(name) <= wide else f"{name[: wide - 3]}..."
+        ended = (counts.done + counts.failed) / max(counts.total, 1)
+        row = Text(f"{short:<{wide}} ", no_wrap=True)
+        row.append(f"{drawn * int(bar * ended):<{bar}}", style="green")
+        row.append(f"{math.floor(100 * ended):>4}%{_numbers((f'{counts.done:,}', f'{counts.running:,}'))}")
+        row.append(_numbers((f"{counts.failed:,}",)), style="red" if counts.failed else "")
+        rows.append(row.append(_numbers((f"{counts.queued:,}",))))
+    return rows
+
+
+def _numbers(values: Sequence[str]) -> str:
+    return "".join(f"{value:>{NUMBER_WIDTH}}" for value in values)
 
 
 def _folded(arms: Mapping[str, Counts], room: int) -> dict[str, Counts]:
@@ -149,4 +154,6 @@ def _folded(arms: Mapping[str, Counts], room: int) -> dict[str, Counts]:
 def _cut(lines: Sequence[str], room: int) -> list[str]:
     if len(lines) <= room:
         return list(lines)
-    return [*lines[: room - 1], f"{len(lines) - room + 1} more"] if room > 0 else []
+    if room < 2:
+        return [f"{len(lines)} cells"][:room]
+    return [*lines[: room - 1], f"{len(lines) - room + 1} more"]

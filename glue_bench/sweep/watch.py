@@ -110,9 +110,9 @@ class Watch:
         """Cells an hour and training tokens a second in the window."""
         now = self.clock()
         recent = [ended for ended in self._ended.values() if ended.at >= now - WINDOW_SECONDS]
-        if len(recent) < 2:
+        period = min(WINDOW_SECONDS, now - min((ended.at - ended.seconds for ended in recent), default=now))
+        if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
             return None, None
-        period = min(WINDOW_SECONDS, now - min(ended.at - ended.seconds for ended in recent))
         return 3600 * len(recent) / period, sum(ended.tokens for ended in recent) / period
 
 
