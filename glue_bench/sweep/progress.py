@@ -103,11 +103,12 @@ def make_progress(console: Console, tally: Tally) -> Observer:
 
 
 def describe_start(begun: SweepStarted) -> str:
-    """`80 cells to run, 20 done before, on 2 workers; first 4 arms to pretrain`."""
+    """`80 cells to run, 20 done before, on 2 workers; 4 arms to pretrain first`."""
     before = f", {len(begun.before):,} done before" if begun.before else ""
     where = "" if begun.workers == 1 else f", on {begun.workers or 'the'} workers"
     where += "" if begun.workers else " of the cluster"
-    first = f"; first {len(begun.pretraining)} arms to pretrain" if begun.pretraining else ""
+    arms = len(begun.pretraining)
+    first = f"; {arms} {'arm' if arms == 1 else 'arms'} to pretrain first" if arms else ""
     return f"{len(begun.cells):,} cells to run{before}{where}{first}; results: {begun.folder}"
 
 
