@@ -157,16 +157,15 @@ class Claim:
 
 
 def read_claims(folder: Path) -> list[Claim]:
-    """All claims in a folder, oldest first; none where there is no folder. Takes nothing over."""
+    """All claims in a folder, by name; none where there is no folder. Takes nothing over."""
     try:
-        paths = list(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except FileNotFoundError:
         return []
-    found = sorted((claim for path in paths if (claim := _look(path))), key=lambda pair: pair[0])
-    return [claim for _, claim in found]
+    return [claim for path in paths if (claim := _look(path))]
 
 
-def _look(path: Path) -> tuple[float, Claim] | None:
+def _look(path: Path) -> Claim | None:
     try:
         owner, beat = _read(path), path.stat().st_mtime
     except OSError:  # released in between
@@ -177,7 +176,7 @@ def _look(path: Path) -> tuple[float, Claim] | None:
         alive = _started(owner.pid) == owner.started
     else:  # only a look: here the clocks of both machines may count
         alive = time.time() - beat < STALE_SECONDS
-    return beat, Claim(path.name, f"{owner.machine.split()[0]}:{owner.pid}", alive)
+    return Claim(path.name, f"{owner.machine.split()[0]}:{owner.pid}", alive)
 
 
 def _machine() -> str:

@@ -7,11 +7,11 @@ open at a time; more than one in a process is not what these classes are made fo
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, WandBTracker
+from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_wandb_available
 
 from glue_bench.errors import UserError, unknown
 from glue_bench.sweep.events import (
@@ -64,12 +64,12 @@ def _begun(tracker: GeneralTracker) -> GeneralTracker:
     return tracker
 
 
-TRACKERS: dict[str, tuple[str, Open]] = {
-    "tensorboard": ("tensorboard", _tensorboard),
-    "wandb": ("wandb", _wandb),
-    "mlflow": ("mlflow", _mlflow),
+TRACKERS: dict[str, tuple[Callable[[], bool], Open]] = {
+    "tensorboard": (is_tensorboard_available, _tensorboard),
+    "wandb": (is_wandb_available, _wandb),
+    "mlflow": (is_mlflow_available, _mlflow),
 }
-"""The module that has to be installed, and what opens a run, by the names that accelerate and transformers use."""
+"""Whether it is installed, and what opens a run, by the names that accelerate, transformers and pip use."""
 
 
 def check_trackers(names: Iterable[str]) -> None:
@@ -81,9 +81,9 @@ def check_trackers(names: Iterable[str]) -> None:
     for name in names:
         if name not in TRACKERS:
             raise unknown("tracker", name, TRACKERS, "--track")
-        module, _ = TRACKERS[name]
-        if find_spec(module) is None:
-            raise UserError(f"--track {name} needs the package '{module}'; install it: pip install {module}")
+        is_installed, _ = TRACKERS[name]
+        if not is_installed():
+            raise UserError(f"--track {name} needs {name}, which is not installed: pip install {name}")
 
 
 class Tracker:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group
@@ -48,10 +48,11 @@ class Snapshot:
     cells_per_hour: float | None = None
     tokens_per_second: float | None = None
     rest: str = "queued"
-    total: Counts = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", Counts.sum(list(self.arms.values())))
+    @property
+    def total(self) -> Counts:
+        """Of all arms together."""
+        return Counts.sum(list(self.arms.values()))
 
 
 def view(snapshot: Snapshot, console: Console, latest: Sequence[Text] = ()) -> Group:

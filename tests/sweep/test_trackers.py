@@ -50,7 +50,7 @@ def tracked(tiny, tmp_path, monkeypatch):
 
     def run_it(breaks_at=0, results="runs", **changes):
         Fake.runs, Fake.open_runs = [], 0
-        monkeypatch.setitem(trackers.TRACKERS, "fake", ("accelerate", lambda run: Fake(run, breaks_at)))
+        monkeypatch.setitem(trackers.TRACKERS, "fake", (lambda: True, lambda run: Fake(run, breaks_at)))
         console = Console(file=io.StringIO(), width=200)
         summary = run(tiny(**changes), results=tmp_path / results, console=console, track=["fake"])
         return summary, Fake.runs, console.file.getvalue()
@@ -98,10 +98,10 @@ def test_a_tracker_that_fails_is_left_out_and_the_tables_are_the_same(tracked):
 
 
 def test_what_is_unknown_or_not_installed_is_refused_before_anything(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(trackers.TRACKERS, "wandb", ("no_such_module", None))
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", (lambda: False, None))
     for name, said in {
         "tensorbord": "unknown tracker 'tensorbord' in --track; did you mean 'tensorboard'?",
-        "wandb": "--track wandb needs the package 'no_such_module'; install it: pip install no_such_module",
+        "wandb": "--track wandb needs wandb, which is not installed: pip install wandb",
     }.items():
         with pytest.raises(UserError) as error:
             run(tiny(), results=tmp_path / "runs", track=[name])
