@@ -109,9 +109,9 @@ def make_executor(workers: int | None, first_started: list[float]):
     """The sweep's executor with cells that compute nothing; notes when the first of them starts."""
 
     def watched(on_start):
-        def started(planned: PlannedCell) -> None:
+        def started(planned: PlannedCell, worker: str) -> None:
             first_started or first_started.append(time.perf_counter())
-            on_start(planned)
+            on_start(planned, worker)
 
         return started
 

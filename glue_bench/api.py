@@ -29,6 +29,8 @@ def run(
     address: str | None = None,
     device: str = "auto",
     precision: str = "auto",
+    json_log: str | Path | None = None,
+    track: Iterable[str] = (),
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
@@ -37,7 +39,8 @@ def run(
     conditions on cells; arms without a chosen cell are not pretrained. `plugins` are Python files with variants,
     beside those that the experiment names. `workers` processes of this machine share the cells, or those of the Ray
     cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another. `device` is auto, cpu,
-    cuda or mps, `precision` auto (bf16 on a GPU that computes in it), float32 or bf16.
+    cuda or mps, `precision` auto (bf16 on a GPU that computes in it), float32 or bf16. What happens is appended to the
+    file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb, mlflow.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -49,7 +52,7 @@ def run(
 
     parsed = _experiment(experiment, data, corpus, plugins)
     with computing(device, precision):
-        summary = sweep(parsed, results, only, dry_run, console, workers, address)
+        summary = sweep(parsed, results, only, dry_run, console, workers, address, json_log, track)
     if summary.is_main and not dry_run:
         with results_written_to(summary.folder):
             write_tables(summary.folder)

@@ -194,7 +194,9 @@ def test_status_says_what_is_done_failed_and_missing(glue_bench, config, tmp_pat
     glue_bench("run", config, "--results", tmp_path, "--only", "arm=add")
     said = glue_bench("status", tmp_path / "tiny")
     rows = [line.split() for line in said.out.splitlines()]
-    assert rows[:3] == [["arm", "done", "failed", "missing"], ["add", "1", "0", "0"], ["none", "0", "0", "1"]]
+    assert rows[:3] == [
+        ["arm", "done", "running", "failed", "missing"], ["add", "1", "0", "0", "0"], ["none", "0", "0", "0", "1"],
+    ]  # fmt: skip
     assert said.out.splitlines()[-1] == f"1 of 2 cells done in {tmp_path / 'tiny'}"
 
 

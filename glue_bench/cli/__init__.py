@@ -8,6 +8,7 @@ from glue_bench.cli import (  # noqa: F401 (importing them registers verbs)
     benchmark,
     models,
     records,
+    status,
     submission,
     sweeps,
     tables,

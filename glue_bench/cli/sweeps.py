@@ -1,11 +1,11 @@
-"""Verbs that run an experiment, and that say how far it is."""
+"""The verb that runs an experiment."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glue_bench.cli.app import FAILED, INTERRUPTED, Folder, Plugins, app
+from glue_bench.cli.app import FAILED, INTERRUPTED, Plugins, app
 from glue_bench.cli.printing import new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
 
@@ -45,6 +45,14 @@ def run(
     precision: Annotated[
         str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 on a GPU that computes in it.")
     ] = "auto",
+    json_log: Annotated[
+        Path | None,
+        typer.Option("--json-log", metavar="FILE", help="Append what happens to a file, one JSON object a line."),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
+    ] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -67,6 +75,8 @@ def run(
         address=address,
         device=device,
         precision=precision,
+        json_log=json_log,
+        track=track or (),
     )
     if not summary.is_main:
         return
@@ -77,20 +87,6 @@ def run(
     _print_budget(summary.folder)
     _print_summary(summary)
     raise typer.Exit(INTERRUPTED if summary.interrupted else FAILED if summary.failed else 0)
-
-
-@app.command()
-def status(folder: Folder) -> None:
-    """Say which cells are done, failed or missing."""
-    from glue_bench.store import open_store
-
-    store = open_store(folder)
-    states = store.states()
-    _print_counts(states, store.pretrained_arms())
-    for failure in store.read_failures():
-        typer.echo(f"failed: {failure['cell_id']}: {failure['error']}")
-    done = sum(state == "done" for _, state in states)
-    typer.echo(f"{done} of {len(states)} cells done in {folder}")
 
 
 def _print_dry_run(summary: "Summary") -> None:
@@ -132,15 +128,3 @@ def _print_summary(summary: "Summary") -> None:
     if summary.interrupted:
         typer.echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
     typer.echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)")
-
-
-def _print_counts(states: list[tuple[dict[str, Any], str]], pretrained: dict[str, bool]) -> None:
-    names = ("done", "failed", "missing")
-    counts: dict[str, dict[str, int]] = {}
-    for cell, state in states:
-        counts.setdefault(cell["arm"], dict.fromkeys(names, 0))[state] += 1
-    table = new_table("arm", *(["pretraining"] if pretrained else []), *names)
-    for arm, by_state in counts.items():
-        begun = [("done" if pretrained[arm] else "missing")] if arm in pretrained else []
-        table.add_row(arm, *begun, *(str(by_state[name]) for name in names))
-    print_table(table)

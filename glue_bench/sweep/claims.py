@@ -147,6 +147,38 @@ class _Owner:
         return json.dumps(self.__dict__).encode()
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What someone works on. `is_alive` is false where the owner is gone, or has long not been heard of."""
+
+    name: str
+    worker: str
+    is_alive: bool
+
+
+def read_claims(folder: Path) -> list[Claim]:
+    """All claims in a folder, by name; none where there is no folder. Takes nothing over."""
+    try:
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    return [claim for path in paths if (claim := _look(path))]
+
+
+def _look(path: Path) -> Claim | None:
+    try:
+        owner, beat = _read(path), path.stat().st_mtime
+    except OSError:  # released in between
+        return None
+    if owner is None:
+        return None
+    if owner.machine == _machine() and owner.started is not None:
+        alive = _started(owner.pid) == owner.started
+    else:  # only a look: here the clocks of both machines may count
+        alive = time.time() - beat < STALE_SECONDS
+    return Claim(path.name, f"{owner.machine.split()[0]}:{owner.pid}", alive)
+
+
 def _machine() -> str:
     """This machine since it was started, and its table of processes: containers of one host have their own."""
     try:

@@ -2,6 +2,8 @@
 
 import errno
 import gc
+import os
+import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ class Failure:
 
 
 Results = Iterator[tuple[PlannedCell, Outcome | Failure]]
+OnStart = Callable[[PlannedCell, str], None]
 
 
 class Executor(Protocol):
@@ -46,8 +49,11 @@ class Executor(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def run(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> Results:
-        """Each cell with what came of it. The caller stores it and tells the schedule, then asks for the next."""
+    def run(self, schedule: Schedule, on_start: OnStart) -> Results:
+        """Each cell with what came of it. The caller stores it and tells the schedule, then asks for the next.
+
+        `on_start` is called with each cell that starts, and the worker (host:pid) that runs it.
+        """
 
 
 class InlineExecutor:
@@ -64,7 +70,7 @@ class InlineExecutor:
     ) -> None:
         pass
 
-    def run(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> Results:
+    def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each cell with what came of it, in the schedule's order."""
         # Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
         gc.collect()
@@ -74,8 +80,13 @@ class InlineExecutor:
             if planned is None:
                 time.sleep(POLL_SECONDS)
                 continue
-            on_start(planned)
+            on_start(planned, this_process())
             yield planned, attempt(planned, self.workspace)
+
+
+def this_process() -> str:
+    """Where a cell runs, as logs name it: host:pid."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def attempt(planned: PlannedCell, workspace: Workspace) -> Outcome | Failure:

@@ -1,6 +1,6 @@
 """What cells are expected to cost, and the order that lets many workers end together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from glue_bench.config import Cell
 from glue_bench.sweep.plan import PlannedCell
@@ -24,24 +24,25 @@ def longest_first(cells: Sequence[PlannedCell], cost: Callable[[Cell], float]) -
 
 
 class Costs:
-    """The expected operations of a cell's training: tokens x epochs x operations a token. Tokens are estimated."""
+    """The expected operations of a cell's training: tokens, of `expected_tokens`, x operations a token."""
 
-    def __init__(self, workspace: Workspace, operations: Mapping[str, float]) -> None:
-        """`operations` of each arm's encoder for a token, by the arm's name."""
-        self.workspace = workspace
-        self.operations = operations
-        self._tokens: dict[tuple[str, int], float] = {}
+    def __init__(self, tokens: Mapping[str, float], operations: Mapping[str, float]) -> None:
+        """`tokens` by the task's name, `operations` of each arm's encoder for a token by the arm's."""
+        self.tokens, self.operations = tokens, operations
 
     def __call__(self, cell: Cell) -> float:
-        settings = cell.hyperparameters
-        return self._tokens_of(cell.task, settings.max_length) * settings.epochs * self.operations[cell.arm.name]
+        return self.tokens[cell.task] * self.operations[cell.arm.name]
 
-    def _tokens_of(self, task: str, max_length: int) -> float:
-        key = (task, max_length)
-        if key not in self._tokens:
-            frame = self.workspace.data(task).splits["train"]
-            texts = frame[[column for column in ("text_a", "text_b") if column in frame]]
-            characters = texts.map(len).sum(axis="columns")
-            estimated = characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS
-            self._tokens[key] = float(estimated.clip(upper=max_length).sum())
-        return self._tokens[key]
+
+def expected_tokens(cells: Iterable[PlannedCell], workspace: Workspace) -> dict[str, float]:
+    """About how many tokens a cell of each task trains on, over all epochs; from characters, nothing is tokenised."""
+    settings = {planned.cell.task: planned.cell.hyperparameters for planned in cells}
+    return {task: _tokens(task, each.max_length, workspace) * each.epochs for task, each in settings.items()}
+
+
+def _tokens(task: str, max_length: int, workspace: Workspace) -> float:
+    frame = workspace.data(task).splits["train"]
+    texts = frame[[column for column in ("text_a", "text_b") if column in frame]]
+    characters = texts.map(len).sum(axis="columns")
+    estimated = characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS
+    return round(float(estimated.clip(upper=max_length).sum()))

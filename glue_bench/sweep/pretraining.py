@@ -15,6 +15,7 @@ from glue_bench.model.order import check_order
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
+from glue_bench.sweep.events import Observer, PretrainingEnded, PretrainingPoint, PretrainingStarted
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.loop import NonFiniteLossError
@@ -24,7 +25,12 @@ from glue_bench.training.workspace import Workspace
 
 
 def pretrain_arms(
-    cells: Sequence[PlannedCell], workspace: Workspace, store: Store, console: Console, claims: Claims
+    cells: Sequence[PlannedCell],
+    workspace: Workspace,
+    store: Store,
+    console: Console,
+    claims: Claims,
+    watching: Observer,
 ) -> dict[str, Failure]:
     """Bring every checkpoint that these cells start from into being; returns what failed, by the arm's name.
 
@@ -32,7 +38,7 @@ def pretrain_arms(
     """
     to_pretrain = {arm.name for arm in arms_to_pretrain(cells, workspace, store)}
     failures = {
-        arm.name: (_alone(arm, workspace, store, console, claims) if arm.name in to_pretrain else None)
+        arm.name: (_alone(arm, workspace, store, console, claims, watching) if arm.name in to_pretrain else None)
         or _dead_positions(arm, workspace)
         for arm in _arms(cells, workspace)
     }
@@ -55,7 +61,9 @@ def _is_pretrained(arm: Arm, workspace: Workspace, store: Store) -> bool:
     return has_record and not workspace.pretraining_folder(arm).lacks(workspace.pretraining.finetuned_steps)
 
 
-def _alone(arm: Arm, workspace: Workspace, store: Store, console: Console, claims: Claims) -> Failure | None:
+def _alone(
+    arm: Arm, workspace: Workspace, store: Store, console: Console, claims: Claims, watching: Observer
+) -> Failure | None:
     """Pretrain an arm while no other sweep does."""
     runtime, name = accelerator(), workspace.pretraining_id(arm)
     if runtime.is_main_process:
@@ -64,7 +72,10 @@ def _alone(arm: Arm, workspace: Workspace, store: Store, console: Console, claim
     try:
         if _is_pretrained(arm, workspace, store):  # by the one that we have waited for
             return None
-        return _attempt(arm, workspace, store, console)
+        watching.hear(PretrainingStarted(arm.name))
+        failure = _attempt(arm, workspace, store, console, watching)
+        watching.hear(PretrainingEnded(arm.name, failure.error if failure else None))
+        return failure
     finally:
         if runtime.is_main_process:
             claims.release(name)
@@ -78,10 +89,10 @@ def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
+def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> Failure | None:
     runtime = accelerator()
     try:
-        _pretrain(arm, workspace, store, console)
+        _pretrain(arm, workspace, store, console, watching)
         return None
     except UserError:
         raise
@@ -111,11 +122,16 @@ def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
     return None
 
 
-def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console) -> None:
+def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> None:
     folder, task, runtime = workspace.pretraining_folder(arm), workspace.pretraining_task(arm), accelerator()
     folder.prepare()  # in every process, so that all of them meet what is wrong with it
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
-        outcome = pretrain(workspace.initial(arm), task, folder, report)
+
+        def tell(point: dict[str, Any]) -> None:
+            report(point)
+            watching.hear(PretrainingPoint(arm.name, point))
+
+        outcome = pretrain(workspace.initial(arm), task, folder, tell)
     if runtime.is_main_process:
         store.write_pretraining(workspace.pretraining_id(arm), _record(arm, workspace, outcome))
         folder.drop_state()

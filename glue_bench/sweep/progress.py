@@ -1,123 +1,115 @@
 """What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere."""
 
 import time
-from types import TracebackType
-from typing import Self
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 from rich.text import Text
 
+from glue_bench.sweep.events import (
+    CellElsewhere,
+    CellEnded,
+    CellsStarted,
+    Event,
+    Observer,
+    SweepEnded,
+    SweepStarted,
+)
 from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.tally import Tally
+from glue_bench.sweep.view import describe_pace, label, view
 from glue_bench.training.finetune import Outcome
 
 RECENT = 8
+PACE_SECONDS = 60.0
+"""So far apart, at least, are lines that say how long it will take."""
 
 
-class PlainProgress:
-    """One line a finished cell, for logs and pipes."""
+class PlainLines:
+    """One line a finished cell, with the local time, for logs and pipes. Asks a tally that has heard before it."""
 
-    def __init__(self, console: Console, cells: list[PlannedCell]) -> None:
-        self.console = console
-        self.total = len(cells)
-        self.done = 0
-        self.began = time.monotonic()
+    def __init__(self, console: Console, tally: Tally, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.tally, self.clock = console, tally, clock
+        self._said_at = clock()
 
-    def __enter__(self) -> Self:
-        return self
+    def __str__(self) -> str:
+        return "the lines about cells"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
+    def hear(self, event: Event) -> None:
+        """Print it, if it is one that a log should have."""
+        match event:
+            case SweepStarted() if event.cells:
+                self._line(describe_start(event))
+            case CellEnded(planned, result):
+                self._cell(planned, describe(result))
+            case CellElsewhere(planned, error):
+                self._cell(planned, _ended_elsewhere(error))
 
-    def started(self, planned: PlannedCell) -> None:
-        """Called before a cell runs."""
-
-    def finished(self, planned: PlannedCell, result: Outcome | Failure) -> None:
-        """Called after a cell has been stored."""
-        self._line(planned, describe(result))
-
-    def elsewhere(self, planned: PlannedCell, error: str | None) -> None:
-        """Called when a cell has ended in another sweep."""
-        self._line(planned, _ended_elsewhere(error))
-
-    def _line(self, planned: PlannedCell, what: str) -> None:
-        self.done += 1
-        line = f"[{self.done}/{self.total}] {_label(planned)}: {what}"
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-class LiveProgress(PlainProgress):
-    """Arms' counts, an overall bar with the time left, and the latest cells."""
-
-    def __init__(self, console: Console, cells: list[PlannedCell]) -> None:
-        super().__init__(console, cells)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
+    def _cell(self, planned: PlannedCell, what: str) -> None:
+        now, pace = self.clock(), ""
+        if now - self._said_at >= PACE_SECONDS and self.tally.ended < self.tally.total:
+            self._said_at, pace = now, describe_pace(self.tally.snapshot())
+        self._line(
+            f"[{self.tally.ended}/{self.tally.total}] {label(planned.cell.key)}: {what}"
+            + (f" ({pace})" if pace else "")
         )
-        self.overall = self.bar.add_task("cells", total=self.total)
-        arms = list(dict.fromkeys(planned.cell.arm.name for planned in cells))
-        self.counts = {arm: {"done": 0, "failed": 0} for arm in arms}
-        self.planned = {arm: sum(p.cell.arm.name == arm for p in cells) for arm in arms}
-        self.recent: list[Text] = []
-        self.running: dict[str, str] = {}
-        self.live = Live(console=console, get_renderable=self._view, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> Self:
-        self.live.start()
-        return self
+    def _line(self, line: str) -> None:
+        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        self.console.print(f"{stamp} {line}", markup=False, highlight=False, soft_wrap=True)  # rich flushes it
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.live.stop()
 
-    def started(self, planned: PlannedCell) -> None:
-        self.running[planned.id] = _label(planned)
+class LiveTable:
+    """Totals, pace, arms and the latest cells, once a second. Failures scroll by above it, and stay."""
 
-    def finished(self, planned: PlannedCell, result: Outcome | Failure) -> None:
-        self._show(planned, describe(result), isinstance(result, Failure))
+    def __init__(self, console: Console, tally: Tally) -> None:
+        self.console, self.tally = console, tally
+        self.latest: deque[Text] = deque(maxlen=RECENT)
+        self.live = Live(console=console, get_renderable=self._view, refresh_per_second=1, transient=True)
 
-    def elsewhere(self, planned: PlannedCell, error: str | None) -> None:
-        self._show(planned, _ended_elsewhere(error), error is not None)
+    def __str__(self) -> str:
+        return "the live table"
 
-    def _show(self, planned: PlannedCell, what: str, failed: bool) -> None:
-        self.running.pop(planned.id, None)
-        self.counts[planned.cell.arm.name]["failed" if failed else "done"] += 1
-        line = Text(f"{_label(planned)}: {what}", style="red" if failed else "")
-        self.recent = [*self.recent, line][-RECENT:]
-        self.bar.advance(self.overall)
+    def hear(self, event: Event) -> None:
+        """Show it from the next second on."""
+        match event:
+            case CellsStarted() if self.tally.total:
+                self.live.start()
+            case CellEnded(planned, result):
+                self._add(planned, describe(result), failed=isinstance(result, Failure))
+            case CellElsewhere(planned, error):
+                self._add(planned, _ended_elsewhere(error), failed=error is not None)
+            case SweepEnded():
+                self.live.stop()
+
+    def _add(self, planned: PlannedCell, what: str, *, failed: bool) -> None:
+        line = f"{label(planned.cell.key)}: {what}"
+        if failed:
+            self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        else:
+            self.latest.append(Text(line))
 
     def _view(self) -> Group:
-        table = Table("arm", "done", "failed", "queued", box=None, pad_edge=False)
-        for arm, counts in self.counts.items():
-            queued = self.planned[arm] - counts["done"] - counts["failed"]
-            failed = Text(str(counts["failed"]), style="red" if counts["failed"] else "dim")
-            table.add_row(arm, str(counts["done"]), failed, str(queued))
-        running = [Text(f"running {label}", style="dim") for label in list(self.running.values())[:RECENT]]
-        return Group(*self.recent, *running, table, self.bar)
+        return view(self.tally.snapshot(), self.console, latest=list(self.latest))
 
 
-def make_progress(console: Console, cells: list[PlannedCell]) -> PlainProgress:
+def make_progress(console: Console, tally: Tally) -> Observer:
     """Live in a terminal, plain elsewhere."""
-    return LiveProgress(console, cells) if console.is_terminal else PlainProgress(console, cells)
+    return LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
+
+
+def describe_start(begun: SweepStarted) -> str:
+    """`80 cells to run, 20 done before, on 2 workers; 4 arms to pretrain first`."""
+    before = f", {len(begun.before):,} done before" if begun.before else ""
+    where = "" if begun.workers == 1 else f", on {begun.workers or 'the'} workers"
+    where += "" if begun.workers else " of the cluster"
+    arms = len(begun.pretraining)
+    first = f"; {arms} {'arm' if arms == 1 else 'arms'} to pretrain first" if arms else ""
+    return f"{len(begun.cells):,} cells to run{before}{where}{first}; results: {begun.folder}"
 
 
 def describe(result: Outcome | Failure) -> str:
@@ -136,9 +128,3 @@ def describe(result: Outcome | Failure) -> str:
 
 def _ended_elsewhere(error: str | None) -> str:
     return "finished by another sweep" if error is None else f"FAILED in another sweep: {error}"
-
-
-def _label(planned: PlannedCell) -> str:
-    cell = planned.cell
-    steps = "" if cell.steps is None else f" after {cell.steps} steps"
-    return f"{cell.arm.name}{steps} on {cell.task}, rate {cell.hyperparameters.learning_rate:g}, seed {cell.seed}"

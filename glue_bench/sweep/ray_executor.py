@@ -26,7 +26,7 @@ from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.model.plugins import load_plugins
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.executors import Failure, Results, attempt
+from glue_bench.sweep.executors import Failure, OnStart, Results, attempt, this_process
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.finetune import Outcome
@@ -52,8 +52,8 @@ class Worker:
     def __init__(self, experiment: Experiment, folder: Path, current: Path, attempt: Attempt) -> None:
         self.experiment, self.folder, self.current, self.attempt = experiment, folder, current, attempt
 
-    def ready(self) -> None:
-        """Get ready for the first cell; what is wrong with this machine shows here.
+    def ready(self) -> str:
+        """Get ready for the first cell; what is wrong with this machine shows here. Returns host:pid.
 
         Raises:
             UserError: the folder in which the sweep was started is not there, or a plugin cannot be loaded.
@@ -68,6 +68,7 @@ class Worker:
         self.workspace = Workspace(self.experiment, self.folder)
         gc.collect()
         gc.freeze()
+        return this_process()
 
     def run(self, planned: PlannedCell) -> Outcome | Failure:
         """What comes of a cell.
@@ -111,6 +112,7 @@ class RayExecutor:
         self.workers, self.address, self.attempt = workers, address, attempt
         self._under_way: dict[Any, _Task] = {}
         self._idle: list[Any] = []
+        self._names: dict[Any, str] = {}
         self._again: list[PlannedCell] = []
         self._losses: dict[str, int] = {}
         self._lost_at_start = 0
@@ -138,7 +140,7 @@ class RayExecutor:
         if self._connected:
             ray.shutdown()
 
-    def run(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> Results:
+    def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each cell with what came of it, as they end.
 
         Raises:
@@ -167,13 +169,13 @@ class RayExecutor:
     def _runs_cells(self) -> bool:
         return any(task.planned for task in self._under_way.values())
 
-    def _hand_out(self, schedule: Schedule, on_start: Callable[[PlannedCell], None]) -> None:
+    def _hand_out(self, schedule: Schedule, on_start: OnStart) -> None:
         while self._idle and not schedule.stop.asked:
             planned = self._again.pop() if self._again else schedule.take()
             if planned is None:
                 return
-            on_start(planned)
             worker = self._idle.pop()
+            on_start(planned, self._names[worker])
             self._under_way[worker.run.remote(planned)] = _Task(worker, planned)
 
     def _hire(self, schedule: Schedule) -> None:
@@ -204,6 +206,9 @@ class RayExecutor:
             return self._lost(task.planned, error)
         self._idle.append(task.worker)
         self._lost_at_start = 0
+        if task.planned is None:
+            self._names[task.worker] = result
+            return None
         return result
 
     def _lost(self, planned: PlannedCell | None, error: RayError) -> Failure | None:

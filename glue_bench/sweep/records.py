@@ -8,6 +8,7 @@ from glue_bench.model.plugins import plugin_digest
 from glue_bench.store import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.order import expected_tokens
 from glue_bench.sweep.plan import PlannedCell, plan_cells
 from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
@@ -27,7 +28,7 @@ def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def plan_document(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
-    """plan.json: the cells that an experiment asks for, and what its arms cost."""
+    """plan.json: the cells that an experiment asks for, and what they are expected to cost."""
     return {
         "schema_version": SCHEMA_VERSION,
         "experiment": experiment.name,
@@ -36,6 +37,7 @@ def plan_document(experiment: Experiment, workspace: Workspace, cells: list[Plan
         "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
         "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
         "tasks": {planned.cell.task: _task_facts(planned, workspace) for planned in cells},
+        "training_tokens": expected_tokens(cells, workspace),
         "cells": [planned.summary for planned in cells],
     }
 

@@ -1,8 +1,8 @@
 """Plan the cells, skip those with a record, run the rest, store each as soon as it is finished."""
 
 import shutil
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,11 +15,21 @@ from glue_bench.files import results_written_to
 from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
+from glue_bench.sweep.events import (
+    CellElsewhere,
+    CellEnded,
+    CellsStarted,
+    CellStarted,
+    Observer,
+    SweepEnded,
+    SweepInterrupted,
+    SweepStarted,
+)
 from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
+from glue_bench.sweep.observers import check_observers, make_observers
 from glue_bench.sweep.order import Costs, longest_first
 from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
-from glue_bench.sweep.progress import make_progress
 from glue_bench.sweep.records import failure_document, plan_document, record_document
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
@@ -58,17 +68,20 @@ def sweep(
     console: Console | None = None,
     workers: int | None = None,
     address: str | None = None,
+    json_log: str | Path | None = None,
+    track: Iterable[str] = (),
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
     Under `accelerate launch` all processes pretrain; the main one alone writes and runs cells. Cells run one after
     another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
-    cluster.
+    cluster. What happens is shown on `console`, appended to the file `json_log`, and told the trackers `track`.
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
+    check_observers(json_log, track)
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
@@ -91,25 +104,60 @@ def sweep(
     if dry_run:
         return summary
     executor = make_executor(workspace, workers, address)
+    watching = make_observers(console, json_log, track, shown=summary.is_main)
+    costs: dict[str, float] = {}
     if summary.is_main:
         store.prepare()
         plan = plan_document(experiment, workspace, cells)
         with results_written_to(store.folder):
             store.write_plan(plan)
             _write_labels(workspace, store)
+        cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
         if workers or address:
-            operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
-            waiting = longest_first(waiting, Costs(workspace, operations))
+            waiting = longest_first(waiting, cost)
+        costs = {planned.id: cost(planned.cell) for planned in waiting}
+    begun = SweepStarted(
+        experiment=experiment.name,
+        folder=store.folder,
+        before=_without(chosen, waiting),
+        cells=waiting,
+        arms=list(dict.fromkeys(planned.cell.arm.name for planned in chosen)),
+        costs=costs,
+        pretraining=summary.pretraining,
+        workers=workers or (None if address else 1),
+    )
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
-    with Claims(store.folder / "claims") as claims, executor if waiting else nullcontext():
+    with (
+        _told(begun, watching),
+        Claims(store.folder / "claims") as claims,
+        executor if waiting else nullcontext(),
+    ):
         try:
-            failed = pretrain_arms(waiting, workspace, store, console, claims)
+            failed = pretrain_arms(waiting, workspace, store, console, claims, watching)
         except KeyboardInterrupt:
+            watching.hear(SweepInterrupted())
             return replace(summary, interrupted=True)
         if not summary.is_main:
             return summary
-        run = _Run(summary, workspace, store, claims, console)
+        run = _Run(summary, workspace, store, claims, console, watching)
         return run.to_the_end(executor, waiting, cells, failed)
+
+
+def _without(cells: list[PlannedCell], others: list[PlannedCell]) -> list[PlannedCell]:
+    ids = {planned.id for planned in others}
+    return [planned for planned in cells if planned.id not in ids]
+
+
+@contextmanager
+def _told(begun: SweepStarted, watching: Observer) -> Iterator[None]:
+    """Whoever watches hears of the beginning and, whatever happens, of the end."""
+    watching.hear(begun)
+    try:
+        yield
+    except BaseException as error:
+        watching.hear(SweepEnded(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"))
+        raise
+    watching.hear(SweepEnded())
 
 
 def make_executor(workspace: Workspace, workers: int | None, address: str | None) -> Executor:
@@ -138,9 +186,17 @@ def make_executor(workspace: Workspace, workers: int | None, address: str | None
 class _Run:
     """The cells of one sweep under way: each is stored as it ends."""
 
-    def __init__(self, summary: Summary, workspace: Workspace, store: Store, claims: Claims, console: Console) -> None:
+    def __init__(
+        self,
+        summary: Summary,
+        workspace: Workspace,
+        store: Store,
+        claims: Claims,
+        console: Console,
+        watching: Observer,
+    ) -> None:
         self.summary, self.workspace, self.store = summary, workspace, store
-        self.claims, self.console = claims, console
+        self.claims, self.console, self.watching = claims, console, watching
         self.finished, self.elsewhere = 0, 0
         self.failed: dict[str, str] = {}
 
@@ -152,7 +208,8 @@ class _Run:
         without_start: dict[str, Failure],
     ) -> Summary:
         """Run the cells; of `all_cells` those that wait decide which encoders are kept."""
-        with make_progress(self.console, cells) as self.progress, Stop(self.console) as stop:
+        self.watching.hear(CellsStarted())
+        with Stop(self.console) as stop:
             for planned in cells:
                 if planned.cell.arm.name in without_start:
                     self._ended(planned, without_start[planned.cell.arm.name])
@@ -166,6 +223,8 @@ class _Run:
                 say=lambda line: self.console.print(line, highlight=False),
             )
             interrupted = self._cells(executor, schedule)
+        if interrupted:
+            self.watching.hear(SweepInterrupted())
         _drop_encoders(all_cells, self.workspace, self.store)
         return replace(
             self.summary,
@@ -178,7 +237,7 @@ class _Run:
     def _cells(self, executor: Executor, schedule: Schedule) -> bool:
         """Run what the schedule hands out; whether Ctrl-C ended it."""
         try:
-            for planned, result in executor.run(schedule, self.progress.started):
+            for planned, result in executor.run(schedule, self._started):
                 if self.claims.holds(planned.id):
                     self._ended(planned, result)
                     schedule.end(planned)
@@ -188,21 +247,24 @@ class _Run:
             return True
         return schedule.stop.asked
 
+    def _started(self, planned: PlannedCell, worker: str) -> None:
+        self.watching.hear(CellStarted(planned, worker))
+
     def _ended(self, planned: PlannedCell, result: Outcome | Failure) -> None:
         self._store(planned, result)
-        self.progress.finished(planned, result)
         if isinstance(result, Failure):
             self.failed[planned.id] = result.error
         else:
             self.finished += 1
+        self.watching.hear(CellEnded(planned, result))
 
     def _ended_elsewhere(self, planned: PlannedCell) -> None:
         error = None if self.store.has_record(planned.id) else self.store.read_failure(planned.id)["error"]
-        self.progress.elsewhere(planned, error)
         if error is None:
             self.elsewhere += 1
         else:
             self.failed[planned.id] = error
+        self.watching.hear(CellElsewhere(planned, error))
 
     def _store(self, planned: PlannedCell, result: Outcome | Failure) -> None:
         with results_written_to(self.store.folder):

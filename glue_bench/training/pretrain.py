@@ -133,7 +133,9 @@ class _Run:
         while self.state.step < self.settings.steps:
             self._advance()
             if self._due(LOSSES) or self._due(self.settings.validations):
-                yield self._point()
+                point = self._point()
+                with self._untimed():  # whoever is shown it may take its time
+                    yield point
             if self.state.step in self.settings.kept_steps:
                 self._save_checkpoint()
             if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:

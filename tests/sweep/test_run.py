@@ -261,8 +261,8 @@ def test_progress_names_every_cell(tiny, tmp_path, failing):
         shown = console.file.getvalue()
         assert "add on cola, rate 0.001, seed 1" in shown
         if not terminal:
-            assert shown.splitlines()[1].endswith("FAILED RuntimeError: [bold]no markup")
-            assert len(shown.splitlines()) == 4
+            assert shown.splitlines()[2].endswith("FAILED RuntimeError: [bold]no markup")
+            assert len(shown.splitlines()) == 5
 
 
 def test_predictions_are_those_of_the_record(sweep):

@@ -11,7 +11,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.store import Store
 from glue_bench.sweep import schedule as module
 from glue_bench.sweep.claims import Claims
-from glue_bench.sweep.order import Costs, longest_first
+from glue_bench.sweep.order import Costs, expected_tokens, longest_first
 from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
@@ -173,7 +173,7 @@ def test_two_sweeps_that_take_turns_run_each_cell_once(make, cells, seed):
 
 
 def test_the_longest_cells_come_first_and_sources_before_what_they_hold_up(cells, workspace):
-    costs = Costs(workspace, {"add": 1.0, "none": 2.0})
+    costs = Costs(expected_tokens(cells, workspace), {"add": 1.0, "none": 2.0})
     ordered = longest_first(cells, costs)
     by_task = {planned.cell.task: costs(planned.cell) for planned in cells if planned.cell.arm.name == "add"}
     assert by_task["stsb"] > by_task["mnli"] > by_task["cola"]
@@ -184,7 +184,7 @@ def test_the_longest_cells_come_first_and_sources_before_what_they_hold_up(cells
 
 
 def test_expected_tokens_are_near_the_real_ones(workspace, cells):
-    costs = Costs(workspace, {"add": 1.0, "none": 1.0})
+    costs = Costs(expected_tokens(cells, workspace), {"add": 1.0, "none": 1.0})
     for planned in cells:
         real = int(workspace.tokens(planned.cell).splits["train"].offsets[-1]) * planned.cell.hyperparameters.epochs
         assert 0.5 < costs(planned.cell) / real < 2

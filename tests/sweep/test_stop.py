@@ -38,7 +38,7 @@ def test_once_lets_the_running_cell_end_and_starts_no_other(sweep):
     before = signal.getsignal(signal.SIGINT)
     summary, said = sweep(1)
     assert (summary.interrupted, summary.finished, summary.failed) == (True, 1, {})
-    assert said.startswith("stopping: no cell is started any more; Ctrl-C again gives up those that run")
+    assert "\nstopping: no cell is started any more; Ctrl-C again gives up those that run" in said
     assert len(Store(summary.folder).read_records()) == 1
     assert signal.getsignal(signal.SIGINT) is before
     summary, _ = sweep(0)

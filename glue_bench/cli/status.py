@@ -1,0 +1,110 @@
+"""The verb that says how far an experiment is, once or again and again."""
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glue_bench.cli.app import FAILED, INTERRUPTED, Folder, app
+from glue_bench.cli.printing import new_table, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from glue_bench.sweep.view import Snapshot
+    from glue_bench.sweep.watch import Watch
+
+
+@app.command()
+def status(
+    folder: Folder,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again, until nothing is missing or Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="So far apart are the looks of --watch.")
+    ] = 5.0,
+) -> None:
+    """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
+    from glue_bench.store import open_store
+    from glue_bench.sweep.watch import Watch
+
+    looking = Watch(open_store(folder))
+    snapshot = looking.look()
+    interrupted = False
+    if watch:
+        try:
+            _watch(looking, snapshot, interval)
+        except KeyboardInterrupt:
+            interrupted = True
+        snapshot = looking.look()
+    _print(looking, snapshot, folder)
+    if watch:
+        raise typer.Exit(INTERRUPTED if interrupted else FAILED if snapshot.total.failed else 0)
+
+
+def _watch(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
+    """Until nothing is missing and nothing runs."""
+    from rich.console import Console
+
+    console = Console()
+    if console.is_terminal:
+        _watch_table(looking, snapshot, interval, console)
+    else:
+        _watch_lines(looking, snapshot, interval)
+
+
+def _watch_table(looking: "Watch", snapshot: "Snapshot", interval: float, console: "Console") -> None:
+    from rich.live import Live
+
+    from glue_bench.sweep.view import view
+
+    with Live(view(snapshot, console), console=console, auto_refresh=False, transient=True) as live:
+        while _is_open(snapshot):
+            time.sleep(interval)
+            snapshot = looking.look()
+            live.update(view(snapshot, console), refresh=True)
+
+
+def _watch_lines(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
+    from glue_bench.sweep.view import describe_counts, describe_pace
+
+    said = ""
+    while True:
+        counts = describe_counts(snapshot)
+        if counts != said:
+            said, pace = counts, describe_pace(snapshot)
+            stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+            print(f"{stamp} {counts}" + (f"; {pace}" if pace else ""), flush=True)
+        if not _is_open(snapshot):
+            return
+        time.sleep(interval)
+        snapshot = looking.look()
+
+
+def _is_open(snapshot: "Snapshot") -> bool:
+    return bool(snapshot.total.queued or snapshot.running)
+
+
+def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
+    from glue_bench.sweep.view import describe_pace
+
+    _print_counts(snapshot, looking.store.pretrained_arms())
+    for line in snapshot.running:
+        typer.echo(f"running: {line}")
+    for failure in looking.store.read_failures():
+        typer.echo(f"failed: {failure['cell_id']}: {failure['error']}")
+    pace = describe_pace(snapshot)
+    if pace:
+        typer.echo(f"at the last hour's pace: {pace}")
+    typer.echo(f"{snapshot.total.done} of {snapshot.total.total} cells done in {folder}")
+
+
+def _print_counts(snapshot: "Snapshot", pretrained: dict[str, bool]) -> None:
+    table = new_table("arm", *(["pretraining"] if pretrained else []), "done", "running", "failed", "missing")
+    for arm, counts in snapshot.arms.items():
+        begun = [("done" if pretrained[arm] else "missing")] if arm in pretrained else []
+        table.add_row(arm, *begun, *map(str, (counts.done, counts.running, counts.failed, counts.queued)))
+    print_table(table)

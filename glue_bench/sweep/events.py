@@ -1,0 +1,134 @@
+"""What happens in a sweep, told to whoever watches: a table, lines, a log for machines, trackers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.training.finetune import Outcome
+
+
+@dataclass(frozen=True)
+class SweepStarted:
+    """Everything is checked, nothing runs yet.
+
+    `before` are chosen cells that are done already, `cells` those that will run; `costs` of these are in operations.
+    `arms` are in the experiment's order, those of `pretraining` come before any cell.
+    `workers` is None where only the cluster knows how many there are.
+    """
+
+    experiment: str
+    folder: Path
+    before: Sequence[PlannedCell]
+    cells: Sequence[PlannedCell]
+    arms: Sequence[str]
+    costs: dict[str, float] = field(default_factory=dict)
+    pretraining: Sequence[str] = ()
+    workers: int | None = 1
+
+
+@dataclass(frozen=True)
+class PretrainingStarted:
+    """An arm is pretrained, from its beginning or from where it was left."""
+
+    arm: str
+
+
+@dataclass(frozen=True)
+class PretrainingPoint:
+    """A point of an arm's loss curve: step, tokens, train_loss, validation_loss (or None), seconds."""
+
+    arm: str
+    point: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PretrainingEnded:
+    """An arm is pretrained, or failed to be."""
+
+    arm: str
+    error: str | None
+
+
+@dataclass(frozen=True)
+class CellsStarted:
+    """Pretraining is over; from here on cells run."""
+
+
+@dataclass(frozen=True)
+class CellStarted:
+    """A cell runs. It is told again if its `worker` (host:pid) is lost and another one runs it."""
+
+    planned: PlannedCell
+    worker: str
+
+
+@dataclass(frozen=True)
+class CellEnded:
+    """A cell's record or failure is stored."""
+
+    planned: PlannedCell
+    result: Outcome | Failure
+
+
+@dataclass(frozen=True)
+class CellElsewhere:
+    """Another sweep has finished a cell, or failed at it."""
+
+    planned: PlannedCell
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SweepInterrupted:
+    """Ctrl-C: nothing runs any more."""
+
+
+@dataclass(frozen=True)
+class SweepEnded:
+    """Always the last; `error` is what ended it early."""
+
+    error: str | None = None
+
+
+Event = (
+    SweepStarted
+    | PretrainingStarted
+    | PretrainingPoint
+    | PretrainingEnded
+    | CellsStarted
+    | CellStarted
+    | CellEnded
+    | CellElsewhere
+    | SweepInterrupted
+    | SweepEnded
+)
+
+
+class Observer(Protocol):
+    """Hears of a sweep. The next cell waits until it has heard."""
+
+    def hear(self, event: Event) -> None:
+        """Events that mean nothing to it are passed over."""
+
+
+class Observers:
+    """Several as one. One that fails is left out from then on, with a line about it: watching costs no cell."""
+
+    def __init__(self, observers: Sequence[Observer], console: Console) -> None:
+        self.observers, self.console = list(observers), console
+
+    def hear(self, event: Event) -> None:
+        """Tell each of them."""
+        for observer in list(self.observers):
+            try:
+                observer.hear(event)
+            except Exception as error:
+                self.observers.remove(observer)
+                said = " ".join(f"{type(error).__name__}: {error}".split())
+                line = f"{observer} failed and is left out from here on; the sweep goes on ({said})"
+                self.console.print(line, markup=False, highlight=False, soft_wrap=True)

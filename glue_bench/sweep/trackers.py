@@ -1,0 +1,147 @@
+"""TensorBoard, Weights & Biases and MLflow, through accelerate's tracker classes.
+
+Each cell is a run of its own, written from its record when it has ended, in the process that stores it: nothing of a
+cell depends on it, wherever the cell ran. An arm's pretraining is a run that grows while it is pretrained. One run is
+open at a time; more than one in a process is not what these classes are made for.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, WandBTracker
+from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_wandb_available
+
+from glue_bench.errors import UserError, unknown
+from glue_bench.sweep.events import (
+    CellEnded,
+    Event,
+    PretrainingEnded,
+    PretrainingPoint,
+    PretrainingStarted,
+    SweepEnded,
+    SweepStarted,
+)
+from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.training.finetune import Outcome
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a tracker. `settings` are what trackers filter and group by."""
+
+    experiment: str
+    folder: Path
+    arm: str
+    name: str
+    kind: str
+    settings: dict[str, Any]
+
+
+Open = Callable[[Run], GeneralTracker]
+
+
+def _tensorboard(run: Run) -> GeneralTracker:
+    # No hyperparameters: accelerate would write them as one more run beside each.
+    return _begun(TensorBoardTracker(f"{run.arm}/{run.name}", run.folder / "tensorboard"))
+
+
+def _wandb(run: Run) -> GeneralTracker:
+    return _begun(WandBTracker(run.experiment, name=run.name, group=run.arm, job_type=run.kind, config=run.settings))
+
+
+def _mlflow(run: Run) -> GeneralTracker:
+    tracker = _begun(MLflowTracker(run.experiment, run_name=run.name))
+    tracker.store_init_configuration(run.settings)
+    return tracker
+
+
+def _begun(tracker: GeneralTracker) -> GeneralTracker:
+    if hasattr(tracker, "start"):  # before accelerate 1.8 the constructor did it
+        tracker.start()
+    return tracker
+
+
+TRACKERS: dict[str, tuple[Callable[[], bool], Open]] = {
+    "tensorboard": (is_tensorboard_available, _tensorboard),
+    "wandb": (is_wandb_available, _wandb),
+    "mlflow": (is_mlflow_available, _mlflow),
+}
+"""Whether it is installed, and what opens a run, by the names that accelerate, transformers and pip use."""
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """That they are known and installed.
+
+    Raises:
+        UserError: one is not.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown("tracker", name, TRACKERS, "--track")
+        is_installed, _ = TRACKERS[name]
+        if not is_installed():
+            raise UserError(f"--track {name} needs {name}, which is not installed: pip install {name}")
+
+
+class Tracker:
+    """An observer that hands curves to one tracker: losses and scores by epoch, losses of pretraining by step."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._open = TRACKERS[name][1]
+        self._experiment, self._folder = "", Path()
+        self._pretraining: GeneralTracker | None = None
+
+    def __str__(self) -> str:
+        return f"the tracker '{self.name}'"
+
+    def hear(self, event: Event) -> None:
+        """Write what has a curve."""
+        match event:
+            case SweepStarted():
+                self._experiment, self._folder = event.experiment, event.folder
+            case PretrainingStarted(arm):
+                self._pretraining = self._run(arm, "pretraining", "pretraining", {"arm": arm})
+            case PretrainingPoint(_, point) if self._pretraining:
+                self._pretraining.log(_losses(point), step=point["step"])
+            case PretrainingEnded() | SweepEnded():
+                self._finish_pretraining()
+            case CellEnded(planned, result) if not isinstance(result, Failure):
+                self._cell(planned, result)
+
+    def _cell(self, planned: PlannedCell, outcome: Outcome) -> None:
+        cell, history = planned.cell, outcome.record["history"]
+        if not history:
+            return
+        settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
+        run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
+        for point in history:
+            run.log(_scores(cell.task, point), step=point["epoch"])
+        run.finish()
+
+    def _run(self, arm: str, name: str, kind: str, settings: dict[str, Any]) -> GeneralTracker:
+        return self._open(Run(self._experiment, self._folder, arm, name, kind, settings))
+
+    def _finish_pretraining(self) -> None:
+        if self._pretraining:
+            self._pretraining.finish()
+        self._pretraining = None
+
+
+def _losses(point: dict[str, Any]) -> dict[str, float]:
+    names = ("train_loss", "validation_loss", "tokens")
+    return {f"pretraining/{name}": point[name] for name in names if point[name] is not None}
+
+
+def _scores(task: str, point: dict[str, Any]) -> dict[str, float]:
+    """`cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all arms."""
+    by_split = {
+        f"{task}/{split}/{metric}": value
+        for split, values in point["scores"].items()
+        for metric, value in values.items()
+        if value is not None
+    }
+    return {f"{task}/train_loss": point["train_loss"], **by_split}
