@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from glue_bench.config import Arm, Pretraining
 from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
 from glue_bench.model.order import check_order
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.claims import Claims
@@ -80,14 +81,11 @@ def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
 def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
     runtime = accelerator()
     try:
-        _pretrain(arm, workspace, store, console)
+        with results_written_to(store.folder, "the same command goes on from the last state"):
+            _pretrain(arm, workspace, store, console)
         return None
     except UserError:
         raise
-    except OSError as error:
-        raise UserError(
-            f"cannot write to '{store.folder}': {error.strerror or error}; the same command goes on from the last state"
-        ) from error
     except Exception as error:
         # All processes meet a loss that is no number; where one alone fails, the others wait for it.
         if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):

@@ -11,7 +11,14 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.schema import TaskData
-from glue_bench.files import cache_folder, set_aside, whole_folder
+from glue_bench.files import (
+    cache_folder,
+    cache_written_to,
+    check_checksums,
+    set_aside,
+    whole_folder,
+    write_checksums,
+)
 from glue_bench.training.tokenizers import tokenizer_digest
 
 LAYOUT_VERSION = 1
@@ -78,19 +85,27 @@ def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with whole_folder(folder) as aside:
         for name, values in arrays.items():
             np.save(aside / f"{name}.npy", values)
+        write_checksums(aside)
 
 
 def kept_or_made(folder: Path, *, read: Callable[[], Kept], make: Callable[[], None]) -> Kept:
     """What the cache has in `folder`, made first if it is not there, and anew if it cannot be read.
 
-    `read` raises ValueError, EOFError or OSError of arrays that are cut short, or that do not fit together.
+    `read` raises ValueError, EOFError or OSError of arrays that are cut short, or that do not fit together; a bit that
+    has changed shows in the checksums.
+
+    Raises:
+        DiskError: the cache is full or cannot be written.
     """
     if folder.is_dir():
         try:
+            check_checksums(folder)
             return read()
         except (ValueError, EOFError, OSError):
-            set_aside(folder)
-    make()
+            with cache_written_to(folder):
+                set_aside(folder)
+    with cache_written_to(folder):
+        make()
     return read()
 
 
