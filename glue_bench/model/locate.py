@@ -137,4 +137,6 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise UserError(f"cannot read weights from '{path}': {error}; the file may be cut short") from error
+        raise UserError(
+            f"cannot read weights from '{path}': {error}; the file may be cut short, copy it again"
+        ) from error

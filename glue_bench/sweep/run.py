@@ -98,6 +98,11 @@ def sweep(
             operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
             waiting = longest_first(waiting, Costs(workspace, operations))
     console = console or Console(stderr=True)
+    for planned in unfinished:
+        if store.has_damaged_record(planned.id):
+            console.print(
+                f"records/{planned.id}.json is damaged; its cell is run again", highlight=False, soft_wrap=True
+            )
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with Claims(store.folder / "claims") as claims, executor if waiting else nullcontext():
         try:

@@ -189,7 +189,8 @@ def test_a_damaged_checkpoint_is_a_failure_that_names_the_file(sweep, monkeypatc
     monkeypatch.setattr(executors, "finetune", cut_short)
     summary = sweep(arms=["add"], tasks=["mnli", "rte"], finetuning=settings)
     (error,) = summary.failed.values()
-    assert error.startswith("UserError: cannot read weights from '")
-    assert "model.safetensors'" in error
+    assert error.startswith("UserError: '")
+    assert "model.safetensors' is damaged: " in error
+    assert error.endswith("; delete its folder, and the same command makes it again")
     failure = json.loads(next((summary.folder / "failures").iterdir()).read_text())
     assert failure["environment"]["threads"] >= 1
