@@ -4,6 +4,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +20,9 @@ from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.loop import NonFiniteLossError, accelerator
-from glue_bench.training.pretrain import Report, pretrain
+from glue_bench.training.memory import release_memory
+from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.pretrain import Report, Task, pretrain
 from glue_bench.training.workspace import Workspace
 
 
@@ -79,21 +82,37 @@ def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
 
 
 def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
-    runtime = accelerator()
-    try:
-        with results_written_to(store.folder, "the same command goes on from the last state"):
-            _pretrain(arm, workspace, store, console)
-        return None
-    except UserError:
-        raise
-    except Exception as error:
-        # All processes meet a loss that is no number; where one alone fails, the others wait for it.
-        if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+    """Pretrain an arm; where memory is short, from the last state on with half the rows at once, at last row by row."""
+    runtime, task = accelerator(), workspace.pretraining_task(arm)
+    while True:
+        try:
+            with results_written_to(store.folder, "the same command goes on from the last state"):
+                _pretrain(arm, task, workspace, store, console)
+            return None
+        except UserError:
             raise
-        failure = Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
+        except Exception as error:
+            less = _with_less_at_once(task) if is_out_of_memory(error) else None
+            # All processes meet a loss that is no number; where one alone fails, the others wait for it.
+            if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+                raise
+            failure = Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
+        if less is None:
+            break
+        task = less
+        release_memory()  # the failed attempt's is free only now that its traceback is gone
     if runtime.is_main_process:
         console.print(f"pretraining {arm.name}: FAILED {failure.error}", markup=False, soft_wrap=True)
     return failure
+
+
+def _with_less_at_once(task: Task) -> Task | None:
+    """The same task in micro-batches of half the rows; None if it goes row by row already."""
+    settings = task.settings
+    rows = (settings.micro_batch_tokens or settings.batch_tokens) // settings.length
+    if rows == 1:
+        return None
+    return replace(task, settings=settings.model_copy(update={"micro_batch_tokens": rows // 2 * settings.length}))
 
 
 def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
@@ -108,15 +127,22 @@ def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
     return None
 
 
-def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console) -> None:
-    folder, task, runtime = workspace.pretraining_folder(arm), workspace.pretraining_task(arm), accelerator()
+def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console: Console) -> None:
+    folder, runtime = workspace.pretraining_folder(arm), accelerator()
     folder.prepare()  # in every process, so that all of them meet what is wrong with it
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
         outcome = pretrain(workspace.initial(arm), task, folder, report)
     if runtime.is_main_process:
+        outcome |= _less_at_once(task, workspace)
         store.write_pretraining(workspace.pretraining_id(arm), _record(arm, workspace, outcome))
         folder.drop_state()
     runtime.wait_for_everyone()
+
+
+def _less_at_once(task: Task, workspace: Workspace) -> dict[str, Any]:
+    """What a record says where memory was too short for the micro-batches that were asked for."""
+    size = task.settings.micro_batch_tokens
+    return {} if size == workspace.pretraining.micro_batch_tokens else {"micro_batch_tokens": size}
 
 
 def _record(arm: Arm, workspace: Workspace, outcome: dict[str, Any]) -> dict[str, Any]:

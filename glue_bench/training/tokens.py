@@ -1,5 +1,6 @@
 """Tokenise a task once, keep it in memory-mapped arrays, share it between cells and processes."""
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from glue_bench.training.tokenizers import tokenizer_digest
 
 LAYOUT_VERSION = 1
 Kept = TypeVar("Kept")
+_NOT_DAMAGE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}  # of the process, not of the file
 _ARRAYS = ("ids", "segments", "offsets", "labels")
 
 
@@ -101,7 +103,9 @@ def kept_or_made(folder: Path, *, read: Callable[[], Kept], make: Callable[[], N
         try:
             check_checksums(folder)
             return read()
-        except (ValueError, EOFError, OSError):
+        except (ValueError, EOFError, OSError) as error:
+            if getattr(error, "errno", None) in _NOT_DAMAGE:
+                raise
             with cache_written_to(folder):
                 set_aside(folder)
     with cache_written_to(folder):
