@@ -6,6 +6,7 @@ import json
 import resource
 
 import pytest
+import torch
 from rich.console import Console
 
 from glue_bench.api import run
@@ -55,7 +56,11 @@ def finetune(monkeypatch):
     return install
 
 
-def fake_allocator(monkeypatch, room: int) -> None:
+HOST = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+DEVICE = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")
+
+
+def fake_allocator(monkeypatch, room: int, error: Exception = HOST) -> None:
     """An encoder that has memory for `room` rows."""
     from glue_bench.model.transformers_api import EncoderForSequenceClassification
 
@@ -63,7 +68,7 @@ def fake_allocator(monkeypatch, room: int) -> None:
 
     def limited(self, input_ids, *arguments, **options):
         if len(input_ids) > room:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+            raise error
         return forward(self, input_ids, *arguments, **options)
 
     monkeypatch.setattr(EncoderForSequenceClassification, "forward", limited)
@@ -76,7 +81,8 @@ def losses(outcome) -> list[float]:
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, finetune):
+@pytest.mark.parametrize("error", [HOST, DEVICE], ids=["host", "device"])
+def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, finetune, error):
     values = tiny(arms=["add"], tasks=["cola"], scratch=STILL, finetuning={"epochs": 2})
     workspace = Workspace(parse_experiment(values))
     (planned,) = plan_cells(workspace.experiment, workspace)
@@ -84,7 +90,7 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     assert "micro_batch_size" not in whole.record
     calls = finetune(lambda *_: None)
     monkeypatch.setattr("glue_bench.training.finetune.EVALUATION_TOKENS", 96)
-    fake_allocator(monkeypatch, 4)
+    fake_allocator(monkeypatch, 4, error)
     parted = attempt(planned, workspace)
     assert calls == [None, 8, 4]
     assert parted.record["micro_batch_size"] == 4
@@ -100,7 +106,9 @@ def test_a_row_that_does_not_fit_is_a_failure(planned, monkeypatch, finetune):
     assert failure.error.startswith("RuntimeError: [enforce fail] DefaultCPUAllocator")
 
 
-@pytest.mark.parametrize("error", [MemoryError("no room"), __import__("torch").OutOfMemoryError("CUDA out of memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), DEVICE, OSError(errno.ENOMEM, "x"), RuntimeError("bad_alloc")]
+)
 def test_kinds_of_short_memory(planned, finetune, error):
     def first_only(_, rows):
         if rows is None:
