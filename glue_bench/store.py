@@ -20,6 +20,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
+from glue_bench.remote import refuse_url
 
 SCHEMA_VERSION = 1
 REQUIRED_KEYS = frozenset(
@@ -261,6 +262,7 @@ def open_store(folder: str | Path) -> Store:
     Raises:
         UserError: there is no such folder, or it holds no records.
     """
+    refuse_url(folder)
     path = Path(folder)
     if (path / "records").is_dir():
         return Store(path)

@@ -12,6 +12,7 @@ from glue_bench.benchmark.schema import known_labels
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
+from glue_bench.remote import refuse_url
 from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
@@ -69,6 +70,7 @@ def sweep(
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
+    refuse_url(results)
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
