@@ -140,6 +140,13 @@ def test_handing_a_cell_out_and_storing_it_takes_milliseconds(sweep_with):
 
 
 @pytest.mark.usefixtures("cluster")
+def test_a_worker_that_cannot_start_ends_the_sweep(sweep_with, monkeypatch):
+    monkeypatch.setattr(Path, "cwd", lambda: Path("/no/such/folder"))
+    with pytest.raises(UserError, match=r"has no folder '/no/such/folder' \(No such file or directory\)"):
+        sweep_with(lambda planned, _: nothing(planned))
+
+
+@pytest.mark.usefixtures("cluster")
 def test_ctrl_c_lets_running_cells_end(sweep_with):
     console = Console(file=Listener(1, lambda: signal.raise_signal(signal.SIGINT)))
     summary = sweep_with(lambda planned, _: nothing(planned), console)
