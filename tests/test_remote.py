@@ -125,3 +125,6 @@ def test_results_behind_a_url_are_refused_at_once(refused, tiny, write_yaml, tmp
     assert said.startswith("results cannot lie at 's3:/bucket/runs': that takes a file system with locks and renames")
     assert refused("leaderboard", "s3://bucket/runs/tiny").startswith("results cannot lie at")
     assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.setenv("GLUE_BENCH_CACHE", "s3://bucket/cache")
+    assert refused("run", config, "--results", tmp_path).startswith("the cache (GLUE_BENCH_CACHE) cannot lie at 's3:")
+    assert sorted(tmp_path.iterdir()) == before

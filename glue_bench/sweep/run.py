@@ -11,7 +11,7 @@ from rich.console import Console
 from glue_bench.benchmark.schema import known_labels
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
-from glue_bench.files import results_written_to
+from glue_bench.files import cache_folder, results_written_to
 from glue_bench.remote import refuse_url
 from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
@@ -71,6 +71,7 @@ def sweep(
             written, or workers that cannot start.
     """
     refuse_url(results)
+    refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
