@@ -70,7 +70,6 @@ def sweep(
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
-    refuse_url(results)
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
