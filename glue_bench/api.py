@@ -46,6 +46,9 @@ def run(
         UserError: bad input, before any cell is run.
     """
     from glue_bench.files import results_written_to
+    from glue_bench.remote import refuse_url
+
+    refuse_url(results)  # before imports that take seconds
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
     from glue_bench.training.runtime import computing

@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to fix, and the near match that helps to fix it."""
+"""The kind of error that is the user's to fix, and the near match that helps to fix it."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -6,6 +6,10 @@ from difflib import get_close_matches
 
 class UserError(Exception):
     """Bad input: the message says what is wrong, where, and what to do. Shown without a traceback."""
+
+
+class DiskError(UserError):
+    """A disk that is full or cannot be written: what comes next would meet it, too, so it ends a sweep."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:

@@ -1,17 +1,33 @@
 """Files and folders that are either absent or whole."""
 
 import contextlib
+import errno
+import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from platformdirs import user_cache_path
 
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError, UserError
+
+CHECKSUMS = "checksums.json"
+_READ_AT_ONCE = 2**22  # bytes
+_CANNOT_WRITE = {
+    errno.ENOSPC: "No space left on device",
+    errno.EDQUOT: "Disk quota exceeded",
+    errno.EROFS: "Read-only file system",
+}
+# Of libraries whose errors have the system's number in their text only: safetensors and tokenizers; and of NumPy, which
+# loses it, and says how much of an array went to the disk.
+_NUMBER_IN_TEXT = re.compile(r"\b(?:code:|os error) (\d+)\b")
+_CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
 
 
 def cache_folder() -> Path:
@@ -20,20 +36,39 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else user_cache_path("glue-bench")
 
 
+def disk_trouble(error: BaseException) -> str | None:
+    """What is wrong with the disk, if that is what an error is about: it is full, or cannot be written."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return _CANNOT_WRITE.get(error.errno)
+    said = _NUMBER_IN_TEXT.search(str(error))
+    if said:
+        return _CANNOT_WRITE.get(int(said[1]))
+    return _CANNOT_WRITE[errno.ENOSPC] if _CUT_SHORT.search(str(error)) else None
+
+
 @contextlib.contextmanager
-def results_written_to(folder: Path) -> Iterator[None]:
+def results_written_to(
+    folder: Path, then: str = "earlier cells are kept, the same command goes on from there"
+) -> Iterator[None]:
     """A full or read-only disk is one line, and no reason to lose what is there.
 
     Raises:
-        UserError: in place of any OSError in the block.
+        DiskError: in place of any OSError in the block, and of what libraries make of one.
     """
     try:
         yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write to '{folder}': {error.strerror or error}; earlier cells are kept, "
-            "the same command goes on from there"
-        ) from error
+    except UserError:
+        raise
+    except Exception as error:
+        said = disk_trouble(error) or (isinstance(error, OSError) and (error.strerror or str(error)))
+        if not said:
+            raise
+        raise DiskError(f"cannot write to '{folder}': {said}; {then}") from error
+
+
+def cache_written_to(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """`results_written_to` for what is kept in the cache."""
+    return results_written_to(folder, "make room there, or set GLUE_BENCH_CACHE to another folder")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -77,6 +112,40 @@ def whole_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _sync_folder(path.parent)
+
+
+def write_checksums(folder: Path) -> None:
+    """Note the CRC-32 of every file in a folder, by which `check_checksums` finds a damaged one."""
+    found = {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    (folder / CHECKSUMS).write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def check_checksums(folder: Path) -> None:
+    """Compare every file of a folder with its checksum; one without checksums, of an earlier version, is believed.
+
+    Raises:
+        ValueError: a file is damaged or gone, whose path the message begins with.
+    """
+    path = folder / CHECKSUMS
+    if not path.exists():
+        return
+    try:
+        expected = dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"'{path}' is damaged ({error})") from error
+    for name, checksum in expected.items():
+        if not (folder / name).is_file():
+            raise ValueError(f"'{folder / name}' is gone")
+        if _checksum(folder / name) != checksum:
+            raise ValueError(f"'{folder / name}' is damaged: its checksum is not that of what was written")
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(_READ_AT_ONCE):
+            value = zlib.crc32(block, value)
+    return value
 
 
 def set_aside(folder: Path) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
+from glue_bench.remote import refuse_url
 
 SCHEMA_VERSION = 1
 REQUIRED_KEYS = frozenset(
@@ -43,12 +44,20 @@ PRETRAINING_KEYS = frozenset(
 )
 
 
+_Stamp = tuple[int, int, int]
+
+
+class DamagedError(UserError):
+    """A file that is no JSON object."""
+
+
 class Store:
     """The folder of one experiment. A record exists only when it is complete."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._believed: dict[Path, tuple[tuple[int, int, int], dict[str, Any]]] = {}
+        self._believed: dict[Path, tuple[_Stamp, dict[str, Any]]] = {}
+        self._whole: dict[Path, _Stamp] = {}
 
     def prepare(self) -> None:
         """Create the folders and prove that they can be written.
@@ -67,8 +76,24 @@ class Store:
             ) from error
 
     def has_record(self, cell_id: str) -> bool:
-        """Whether the cell is finished."""
-        return self._path("records", cell_id).exists()
+        """Whether the cell is finished: its record is there, and whole."""
+        return self._is_whole(self._path("records", cell_id))
+
+    def has_damaged_record(self, cell_id: str) -> bool:
+        """Whether the cell's record is there but no JSON, as a power cut may leave it: its cell has to be run again."""
+        path = self._path("records", cell_id)
+        return path.exists() and not self._is_whole(path)
+
+    def _is_whole(self, path: Path) -> bool:
+        """Whether a file is there and holds a JSON object; read again only if it is another one than before."""
+        try:
+            stamp = _stamp(path)
+            if self._whole.get(path) != stamp:
+                _load(path)
+                self._whole[path] = stamp
+        except (FileNotFoundError, NotADirectoryError, DamagedError):
+            return False
+        return True
 
     def has_failure(self, cell_id: str) -> bool:
         """Whether the cell's last attempt failed."""
@@ -82,8 +107,11 @@ class Store:
             return None
 
     def read_failure(self, cell_id: str) -> dict[str, Any]:
-        """Why the cell's last attempt failed."""
-        return _load(self._path("failures", cell_id))
+        """Why the cell's last attempt failed, as far as that can be read."""
+        try:
+            return _load(self._path("failures", cell_id))
+        except DamagedError as error:
+            return {"cell_id": cell_id, "error": str(error), "traceback": ""}
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Replace the plan: the cells that tables and `status` expect."""
@@ -116,10 +144,17 @@ class Store:
 
         cell_id = record["cell_id"]
         arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
+<<<<<<< HEAD
         stored = save(arrays)
         whole = {**record, "predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", cell_id, ".safetensors"), stored)
         write_atomically(self._path("records", cell_id), _dump({**whole, "digest": record_digest(whole)}))
+=======
+        write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
+        path = self._path("records", cell_id)
+        write_atomically(path, _dump({**record, "digest": record_digest(record)}))
+        self._whole[path] = _stamp(path)
+>>>>>>> wF
         self._path("failures", cell_id).unlink(missing_ok=True)
 
     def write_failure(self, cell_id: str, failure: Mapping[str, Any]) -> None:
@@ -154,10 +189,9 @@ class Store:
     def _record(self, path: Path) -> dict[str, Any]:
         """A record that can be believed; read and checked again only if the file is another one than before."""
         try:
-            status = path.stat()
+            stamp = _stamp(path)
         except OSError as error:
             raise UserError(f"cannot read '{path}': {error.strerror}") from error
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
         if path not in self._believed or self._believed[path][0] != stamp:
             self._believed[path] = stamp, _unedited(_checked(_load(path), path, REQUIRED_KEYS), path)
         return self._believed[path][1]
@@ -165,11 +199,11 @@ class Store:
     def read_failures(self) -> list[dict[str, Any]]:
         """Failures of cells that have not been finished since, sorted by cell id."""
         paths = sorted((self.folder / "failures").glob("*.json"))
-        return [_load(path) for path in paths if not self.has_record(path.stem)]
+        return [self.read_failure(path.stem) for path in paths if not self.has_record(path.stem)]
 
     def has_pretraining(self, pretraining_id: str) -> bool:
-        """Whether an arm's pretraining has ended."""
-        return self._path("pretraining", pretraining_id).exists()
+        """Whether an arm's pretraining has ended, and its record is whole."""
+        return self._is_whole(self._path("pretraining", pretraining_id))
 
     def write_pretraining(self, pretraining_id: str, record: Mapping[str, Any]) -> None:
         """Store how an arm was pretrained."""
@@ -203,7 +237,7 @@ class Store:
         return _load_arrays(self._path("predictions", cell_id, ".safetensors"))
 
     def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
-        """Store the gold labels of a task's scored splits, split -> (rows,), unless they are there already.
+        """Store the gold labels of a task's scored splits, split -> (rows,), unless these very ones are there already.
 
         `digest` is that of the task's data, as records have it: other data are other labels. Classes are stored as
         int8, STS-B's scores as float64.
@@ -211,10 +245,11 @@ class Store:
         from safetensors.numpy import save
 
         path = self._labels_path(task, digest)
-        if not path.exists():
-            arrays = {name: np.asarray(values) for name, values in labels.items()}
-            kinds = {name: np.int8 if values.dtype.kind in "iu" else np.float64 for name, values in arrays.items()}
-            write_atomically(path, save({name: values.astype(kinds[name]) for name, values in arrays.items()}))
+        arrays = {name: np.asarray(values) for name, values in labels.items()}
+        kinds = {name: np.int8 if values.dtype.kind in "iu" else np.float64 for name, values in arrays.items()}
+        content = save({name: values.astype(kinds[name]) for name, values in arrays.items()})
+        if not path.exists() or path.read_bytes() != content:
+            write_atomically(path, content)
 
     def read_labels(self, task: str, digest: str) -> dict[str, np.ndarray]:
         """Gold labels of each scored split, (rows,); empty where none are stored for this data."""
@@ -234,6 +269,7 @@ def open_store(folder: str | Path) -> Store:
     Raises:
         UserError: there is no such folder, or it holds no records.
     """
+    refuse_url(folder)
     path = Path(folder)
     if (path / "records").is_dir():
         return Store(path)
@@ -267,15 +303,21 @@ def _dump(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
+def _stamp(path: Path) -> _Stamp:
+    """What changes whenever a file is written anew."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def _load(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); delete it and run again") from error
+        raise DamagedError(f"{path}: not valid JSON ({error}); delete it and run again") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: not a JSON object; delete it and run again")
+        raise DamagedError(f"{path}: not a JSON object; delete it and run again")
     return value
 
 

@@ -12,6 +12,7 @@ from glue_bench.benchmark.schema import UNLABELLED, TaskData, split_digest
 from glue_bench.benchmark.tasks import TASKS, Task
 from glue_bench.benchmark.tsv import TsvSource
 from glue_bench.errors import UserError, unknown
+from glue_bench.remote import fetched, is_url
 
 NAMES = ("hub", "demo")
 DESCRIPTION = ["task", "split", "rows", "official_rows", "skipped", "labels", "digest", "status"]
@@ -53,12 +54,12 @@ class DemoSource:
 
 
 def open_source(name: str) -> Source:
-    """The source called `name`: `hub`, `demo`, or a folder (TSV layout or clone). UserError otherwise."""
+    """The source called `name`: `hub`, `demo`, or a folder or its URL (TSV layout or clone). UserError otherwise."""
     if name == "hub":
         return HubSource()
     if name == "demo":
         return DemoSource()
-    folder = Path(name).expanduser()
+    folder = fetched(name) if is_url(name) else Path(name).expanduser()
     if folder.is_dir():
         return _open_folder(folder)
     if folder.exists():

@@ -18,7 +18,7 @@ def run(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment: a YAML file.")],
     data: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="hub, demo or a folder, in place of the experiment's."),
+        typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL, in place of the experiment's."),
     ] = None,
     corpus: Annotated[
         list[str] | None,

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from glue_bench.errors import UserError
+from glue_bench.remote import fetched, is_url
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -21,11 +22,13 @@ _WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 
 
 def locate(name: str, revision: str | None = None) -> Path:
-    """Where checkpoint `name` lies: the folder or file of that name, or a snapshot downloaded from the hub.
+    """Where checkpoint `name` lies: the folder or file of that name, a copy of a URL's, or a snapshot from the hub.
 
     Raises:
-        UserError: no such folder, file or hub repository, or the hub cannot be reached.
+        UserError: no such folder, file, URL or hub repository, or the hub cannot be reached.
     """
+    if is_url(name):
+        return fetched(name)
     path = Path(name).expanduser()
     if path.exists():
         return path
@@ -137,4 +140,6 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise UserError(f"cannot read weights from '{path}': {error}; the file may be cut short") from error
+        raise UserError(
+            f"cannot read weights from '{path}': {error}; the file may be cut short, copy it again"
+        ) from error

@@ -95,8 +95,12 @@ class Claims:
             return False
         except FileNotFoundError:  # another sweep ended in between, and took the empty folder with it
             return self._create(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(self.own.dump())
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(self.own.dump())
+        except OSError:  # on a full disk: an empty claim would keep everyone out until it is stale
+            (self.folder / name).unlink()
+            raise
         return True
 
     def _take_over(self, name: str) -> bool:

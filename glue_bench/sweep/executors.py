@@ -1,6 +1,5 @@
 """Where cells run. A failing cell ends itself, never the sweep; only a full disk ends both."""
 
-import errno
 import gc
 import os
 import socket
@@ -12,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError
+from glue_bench.files import disk_trouble
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
@@ -24,7 +24,6 @@ from glue_bench.training.runtime import in_float32, is_float32
 from glue_bench.training.workspace import Workspace
 
 POLL_SECONDS = 0.2
-_NO_ROOM = {errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded", errno.EROFS: "Read-only"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def attempt(planned: PlannedCell, workspace: Workspace) -> Outcome | Failure:
     a lower precision gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
 
     Raises:
-        UserError: the disk is full or cannot be written, which the next cell would meet, too.
+        DiskError: the disk is full or cannot be written, which the next cell would meet, too.
     """
     rows, full_precision = None, False
     while True:
@@ -124,13 +123,12 @@ def _finetune(planned: PlannedCell, workspace: Workspace, rows: int | None) -> O
 
 
 def _check_disk(error: Exception) -> None:
-    said = _NO_ROOM.get(error.errno or 0) if isinstance(error, OSError) else None
-    # safetensors' error of writing has the number of the system's in its text only.
-    if said is None and type(error).__name__ == "SafetensorError":
-        said = next((words for number, words in _NO_ROOM.items() if f"code: {number}," in str(error)), None)
+    if isinstance(error, DiskError):
+        raise error
+    said = disk_trouble(error)
     if said:
         where = getattr(error, "filename", None)
         place = f" '{where}'" if where else ", to the results or the cache folder"
-        raise UserError(
+        raise DiskError(
             f"cannot write{place}: {said}; earlier cells are kept, the same command goes on from there"
         ) from error

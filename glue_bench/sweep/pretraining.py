@@ -4,6 +4,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from glue_bench.config import Arm, Pretraining
 from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
 from glue_bench.model.order import check_order
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.claims import Claims
@@ -18,9 +20,16 @@ from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, PretrainingEnded, PretrainingPoint, PretrainingStarted
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
+<<<<<<< HEAD
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.pretrain import Report, pretrain
 from glue_bench.training.runtime import accelerator
+=======
+from glue_bench.training.loop import NonFiniteLossError, accelerator
+from glue_bench.training.memory import release_memory
+from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.pretrain import Report, Task, pretrain
+>>>>>>> wF
 from glue_bench.training.workspace import Workspace
 
 
@@ -89,6 +98,7 @@ def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
         time.sleep(POLL_SECONDS)
 
 
+<<<<<<< HEAD
 def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> Failure | None:
     runtime = accelerator()
     try:
@@ -103,11 +113,40 @@ def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, wat
     except Exception as error:
         # All processes meet a loss that is no number; where one alone fails, the others wait for it.
         if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+=======
+def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
+    """Pretrain an arm; where memory is short, from the last state on with half the rows at once, at last row by row."""
+    runtime, task = accelerator(), workspace.pretraining_task(arm)
+    while True:
+        try:
+            with results_written_to(store.folder, "the same command goes on from the last state"):
+                _pretrain(arm, task, workspace, store, console)
+            return None
+        except UserError:
+>>>>>>> wF
             raise
-        failure = Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
+        except Exception as error:
+            less = _with_less_at_once(task) if is_out_of_memory(error) else None
+            # All processes meet a loss that is no number; where one alone fails, the others wait for it.
+            if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
+                raise
+            failure = Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
+        if less is None:
+            break
+        task = less
+        release_memory()  # the failed attempt's is free only now that its traceback is gone
     if runtime.is_main_process:
         console.print(f"pretraining {arm.name}: FAILED {failure.error}", markup=False, soft_wrap=True)
     return failure
+
+
+def _with_less_at_once(task: Task) -> Task | None:
+    """The same task in micro-batches of half the rows; None if it goes row by row already."""
+    settings = task.settings
+    rows = (settings.micro_batch_tokens or settings.batch_tokens) // settings.length
+    if rows == 1:
+        return None
+    return replace(task, settings=settings.model_copy(update={"micro_batch_tokens": rows // 2 * settings.length}))
 
 
 def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
@@ -122,8 +161,13 @@ def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
     return None
 
 
+<<<<<<< HEAD
 def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> None:
     folder, task, runtime = workspace.pretraining_folder(arm), workspace.pretraining_task(arm), accelerator()
+=======
+def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console: Console) -> None:
+    folder, runtime = workspace.pretraining_folder(arm), accelerator()
+>>>>>>> wF
     folder.prepare()  # in every process, so that all of them meet what is wrong with it
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
 
@@ -133,9 +177,16 @@ def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console, wa
 
         outcome = pretrain(workspace.initial(arm), task, folder, tell)
     if runtime.is_main_process:
+        outcome |= _less_at_once(task, workspace)
         store.write_pretraining(workspace.pretraining_id(arm), _record(arm, workspace, outcome))
         folder.drop_state()
     runtime.wait_for_everyone()
+
+
+def _less_at_once(task: Task, workspace: Workspace) -> dict[str, Any]:
+    """What a record says where memory was too short for the micro-batches that were asked for."""
+    size = task.settings.micro_batch_tokens
+    return {} if size == workspace.pretraining.micro_batch_tokens else {"micro_batch_tokens": size}
 
 
 def _record(arm: Arm, workspace: Workspace, outcome: dict[str, Any]) -> dict[str, Any]:

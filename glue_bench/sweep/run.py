@@ -11,7 +11,8 @@ from rich.console import Console
 from glue_bench.benchmark.schema import known_labels
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
-from glue_bench.files import results_written_to
+from glue_bench.files import cache_folder, results_written_to
+from glue_bench.remote import refuse_url
 from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
@@ -81,7 +82,11 @@ def sweep(
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
+<<<<<<< HEAD
     check_observers(json_log, track)
+=======
+    refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
+>>>>>>> wF
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
@@ -114,6 +119,7 @@ def sweep(
             _write_labels(workspace, store)
         cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
         if workers or address:
+<<<<<<< HEAD
             waiting = longest_first(waiting, cost)
         costs = {planned.id: cost(planned.cell) for planned in waiting}
     begun = SweepStarted(
@@ -126,6 +132,16 @@ def sweep(
         pretraining=summary.pretraining,
         workers=workers or (None if address else 1),
     )
+=======
+            operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
+            waiting = longest_first(waiting, Costs(workspace, operations))
+    console = console or Console(stderr=True)
+    for planned in unfinished:
+        if store.has_damaged_record(planned.id):
+            console.print(
+                f"records/{planned.id}.json is damaged; its cell is run again", highlight=False, soft_wrap=True
+            )
+>>>>>>> wF
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (
         _told(begun, watching),

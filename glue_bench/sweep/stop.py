@@ -1,5 +1,6 @@
 """Ctrl-C in two steps: the first lets what runs end, the second does not."""
 
+import queue
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -18,9 +19,13 @@ class Stop:
         self.console = console
         self.asked = False
         self._before: Any = None
+        # A signal may come in the middle of a print, which cannot be begun again there: another thread says it.
+        self._to_say: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._speaker = threading.Thread(target=self._speak, daemon=True, name="stop")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
+            self._speaker.start()
             self._before = signal.signal(signal.SIGINT, self._ask)
         return self
 
@@ -29,9 +34,15 @@ class Stop:
     ) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+            self._to_say.put(None)
+            self._speaker.join()
+
+    def _speak(self) -> None:
+        while (line := self._to_say.get()) is not None:
+            self.console.print(line)
 
     def _ask(self, _signal: int, _frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        self.console.print("stopping: no cell is started any more; Ctrl-C again gives up those that run")
+        self._to_say.put("stopping: no cell is started any more; Ctrl-C again gives up those that run")

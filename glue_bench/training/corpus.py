@@ -11,6 +11,7 @@ from typing import Any
 from glue_bench.benchmark.hub import quiet
 from glue_bench.benchmark.sources import open_source
 from glue_bench.errors import UserError
+from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
@@ -66,7 +67,7 @@ def _parts(name: str) -> Iterable[Path | list[str]]:
         return [_demo_texts()]
     if name.startswith(HUB):
         return [_hub_texts(name.removeprefix(HUB))]
-    path = Path(name).expanduser()
+    path = fetched(name) if is_url(name) else Path(name).expanduser()
     if path.is_dir():
         return _files(path)
     if not path.is_file():

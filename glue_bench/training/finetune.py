@@ -13,7 +13,7 @@ from accelerate.utils import set_seed
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import HELD_OUT, Cell
-from glue_bench.files import whole_folder
+from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
@@ -54,7 +54,12 @@ def finetune(
     history, predictions, training_seconds = _train(training, cell, tokens)
     if keep_in:
         with whole_folder(keep_in) as aside:
+<<<<<<< HEAD
             training.model.base.save_pretrained(aside)
+=======
+            model.base.save_pretrained(aside)
+            write_checksums(aside)
+>>>>>>> wF
     for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
             predictions[name] = training.predict(name)

@@ -1,5 +1,6 @@
 """A batch in parts that fit into memory, with the gradient of the whole."""
 
+import errno
 from collections.abc import Iterator
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
 
-_SAID = ("can't allocate memory", "DefaultCPUAllocator", "CUDA out of memory", "out of memory")
+_SAID = ("can't allocate memory", "DefaultCPUAllocator", "CUDA out of memory", "out of memory", "bad_alloc")
 
 
 def backward(model: nn.Module, batch: Batch, rows: int | None, runtime: Accelerator) -> torch.Tensor:
@@ -44,4 +45,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation has failed, on the device or in the process."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
+    if isinstance(error, OSError):  # of a file that could not be mapped
+        return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)

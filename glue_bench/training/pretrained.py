@@ -8,6 +8,7 @@
 import io
 import json
 import shutil
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.files import whole_folder, write_atomically
+from glue_bench.files import whole_folder, write_atomically, write_checksums
 
 
 class PretrainingFolder:
@@ -61,6 +62,7 @@ class PretrainingFolder:
             weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
             model.save_pretrained(aside, state_dict=weights)
             tokenizer.save_pretrained(aside)
+            write_checksums(aside)
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Replace the state to continue from."""
@@ -78,6 +80,7 @@ class PretrainingFolder:
         if not path.exists():
             return None
         try:
+            _check_archive(path)
             state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # what a damaged pickle raises is anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -91,3 +94,11 @@ class PretrainingFolder:
         (self.folder / "resume.pt").unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+
+
+def _check_archive(path: Path) -> None:
+    """torch.save notes the CRC-32 of every tensor; torch.load does not look at it."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise ValueError(f"its part {damaged} is damaged")

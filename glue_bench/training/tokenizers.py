@@ -8,7 +8,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
-from glue_bench.files import cache_folder, set_aside, whole_folder
+from glue_bench.files import (
+    cache_folder,
+    cache_written_to,
+    check_checksums,
+    set_aside,
+    whole_folder,
+    write_checksums,
+)
 from glue_bench.model.locate import locate
 
 TRAINER_VERSION = 1
@@ -64,15 +71,21 @@ def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrai
     """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size.
 
     What is damaged in the cache is made anew.
+
+    Raises:
+        DiskError: the cache is full or cannot be written.
     """
     folder = cache_folder() / "tokenizers" / f"v{TRAINER_VERSION}-{key}"
     if folder.is_dir():
         try:
+            check_checksums(folder)
             return load_tokenizer(str(folder))
         except Exception:  # what a damaged file raises is anything
-            set_aside(folder)
-    with whole_folder(folder) as aside:
+            with cache_written_to(folder):
+                set_aside(folder)
+    with cache_written_to(folder), whole_folder(folder) as aside:
         train_tokenizer(texts, vocab_size).save_pretrained(aside)
+        write_checksums(aside)
     return load_tokenizer(str(folder))
 
 

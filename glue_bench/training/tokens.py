@@ -1,5 +1,6 @@
 """Tokenise a task once, keep it in memory-mapped arrays, share it between cells and processes."""
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,19 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.schema import TaskData
-from glue_bench.files import cache_folder, set_aside, whole_folder
+from glue_bench.files import (
+    cache_folder,
+    cache_written_to,
+    check_checksums,
+    set_aside,
+    whole_folder,
+    write_checksums,
+)
 from glue_bench.training.tokenizers import tokenizer_digest
 
 LAYOUT_VERSION = 1
 Kept = TypeVar("Kept")
+_NOT_DAMAGE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}  # of the process, not of the file
 _ARRAYS = ("ids", "segments", "offsets", "labels")
 
 
@@ -78,19 +87,29 @@ def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with whole_folder(folder) as aside:
         for name, values in arrays.items():
             np.save(aside / f"{name}.npy", values)
+        write_checksums(aside)
 
 
 def kept_or_made(folder: Path, *, read: Callable[[], Kept], make: Callable[[], None]) -> Kept:
     """What the cache has in `folder`, made first if it is not there, and anew if it cannot be read.
 
-    `read` raises ValueError, EOFError or OSError of arrays that are cut short, or that do not fit together.
+    `read` raises ValueError, EOFError or OSError of arrays that are cut short, or that do not fit together; a bit that
+    has changed shows in the checksums.
+
+    Raises:
+        DiskError: the cache is full or cannot be written.
     """
     if folder.is_dir():
         try:
+            check_checksums(folder)
             return read()
-        except (ValueError, EOFError, OSError):
-            set_aside(folder)
-    make()
+        except (ValueError, EOFError, OSError) as error:
+            if getattr(error, "errno", None) in _NOT_DAMAGE:
+                raise
+            with cache_written_to(folder):
+                set_aside(folder)
+    with cache_written_to(folder):
+        make()
     return read()
 
 

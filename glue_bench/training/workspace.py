@@ -14,6 +14,7 @@ from glue_bench.benchmark.sources import Source, open_source
 from glue_bench.benchmark.tasks import AX_SPLIT
 from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
+from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
@@ -101,7 +102,7 @@ class Workspace:
             return start
         if not source.is_dir():
             raise FileNotFoundError(f"the MNLI run that it starts from has left no encoder in '{source}'")
-        tuned = graft(read_checkpoint(str(source)), cell.arm.variant, cell.arm.options)
+        tuned = graft(_own_checkpoint(source), cell.arm.variant, cell.arm.options)
         return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
 
     def mnli_folder(self, cell: Cell) -> Path | None:
@@ -214,7 +215,7 @@ class Workspace:
         return graft(self._checkpoint(arm.checkpoint, arm.revision), arm.variant, arm.options)
 
     def _pretrained(self, arm: Arm, steps: int) -> Start:
-        checkpoint = read_checkpoint(str(self.pretraining_folder(arm).checkpoint(steps)))
+        checkpoint = _own_checkpoint(self.pretraining_folder(arm).checkpoint(steps))
         return graft(checkpoint, arm.variant, arm.options)
 
     def _load_tokenizer(self, name: str, revision: str | None) -> PreTrainedTokenizerBase:
@@ -249,6 +250,15 @@ class Workspace:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
+
+
+def _own_checkpoint(folder: Path) -> Checkpoint:
+    """A checkpoint that a sweep has written."""
+    try:
+        check_checksums(folder)
+    except ValueError as error:
+        raise UserError(f"{error}; delete its folder, and the same command makes it again") from error
+    return read_checkpoint(str(folder))
 
 
 def _plugin(arm: Arm) -> dict[str, str]:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -70,14 +71,14 @@ def nothing(planned) -> Outcome:  # noqa: ARG001
 
 @pytest.fixture
 def sweep_with(tiny, tmp_path, monkeypatch):
-    """A sweep of CoLA with six seeds on the cluster, each cell being `attempt`."""
+    """A sweep of CoLA with six seeds on the cluster, unless told otherwise, each cell being `attempt`."""
 
-    def run_it(attempt, console=None):
+    def run_it(attempt, console=None, seeds=6):
         def make_executor(workspace, *_):
             return RayExecutor(workspace.experiment, workspace.folder, address="here", attempt=attempt)
 
         monkeypatch.setattr(sweep_module, "make_executor", make_executor)
-        values = tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3, 4, 5, 6])
+        values = tiny(arms=["add"], tasks=["cola"], seeds=[*range(1, seeds + 1)])
         return run(values, results=tmp_path / "runs", console=console or Console(file=io.StringIO()), address="here")
 
     return run_it
@@ -126,6 +127,23 @@ def test_what_would_meet_every_cell_ends_the_sweep(sweep_with):
 
     with pytest.raises(UserError, match=r"^cannot write '/cache': No space left on device"):
         sweep_with(full)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_handing_a_cell_out_and_storing_it_takes_milliseconds(sweep_with):
+    """benchmarks/scheduling.py in short; the bound is for a busy machine."""
+    moments: list[float] = []
+    console = Console(file=Listener(1, lambda: moments.append(time.perf_counter())))
+    summary = sweep_with(lambda planned, _: nothing(planned), console, seeds=300)
+    assert (summary.finished, summary.failed) == (300, {})
+    assert (time.perf_counter() - moments[0]) / 300 < 0.05
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_cannot_start_ends_the_sweep(sweep_with, monkeypatch):
+    monkeypatch.setattr(Path, "cwd", lambda: Path("/no/such/folder"))
+    with pytest.raises(UserError, match=r"has no folder '/no/such/folder' \(No such file or directory\)"):
+        sweep_with(lambda planned, _: nothing(planned))
 
 
 @pytest.mark.usefixtures("cluster")

@@ -6,6 +6,7 @@ import json
 import resource
 
 import pytest
+import torch
 from rich.console import Console
 
 from glue_bench.api import run
@@ -56,7 +57,11 @@ def finetune(monkeypatch):
     return install
 
 
-def fake_allocator(monkeypatch, room: int) -> None:
+HOST = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+DEVICE = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")
+
+
+def fake_allocator(monkeypatch, room: int, error: Exception = HOST) -> None:
     """An encoder that has memory for `room` rows."""
     from glue_bench.model.transformers_api import EncoderForSequenceClassification
 
@@ -64,7 +69,7 @@ def fake_allocator(monkeypatch, room: int) -> None:
 
     def limited(self, input_ids, *arguments, **options):
         if len(input_ids) > room:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+            raise error
         return forward(self, input_ids, *arguments, **options)
 
     monkeypatch.setattr(EncoderForSequenceClassification, "forward", limited)
@@ -77,15 +82,21 @@ def losses(outcome) -> list[float]:
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, finetune):
+@pytest.mark.parametrize("error", [HOST, DEVICE], ids=["host", "device"])
+def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, finetune, error):
     values = tiny(arms=["add"], tasks=["cola"], scratch=STILL, finetuning={"epochs": 2})
     workspace = Workspace(parse_experiment(values))
     (planned,) = plan_cells(workspace.experiment, workspace)
     whole = attempt(planned, workspace)
     assert "micro_batch_size" not in whole.record
     calls = finetune(lambda *_: None)
+<<<<<<< HEAD
     monkeypatch.setattr("glue_bench.training.host.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4)
+=======
+    monkeypatch.setattr("glue_bench.training.finetune.EVALUATION_TOKENS", 96)
+    fake_allocator(monkeypatch, 4, error)
+>>>>>>> wF
     parted = attempt(planned, workspace)
     assert calls == [None, 8, 4]
     assert parted.record["micro_batch_size"] == 4
@@ -101,7 +112,9 @@ def test_a_row_that_does_not_fit_is_a_failure(planned, monkeypatch, finetune):
     assert failure.error.startswith("RuntimeError: [enforce fail] DefaultCPUAllocator")
 
 
-@pytest.mark.parametrize("error", [MemoryError("no room"), __import__("torch").OutOfMemoryError("CUDA out of memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), DEVICE, OSError(errno.ENOMEM, "x"), RuntimeError("bad_alloc")]
+)
 def test_kinds_of_short_memory(planned, finetune, error):
     def first_only(_, rows):
         if rows is None:
@@ -190,7 +203,8 @@ def test_a_damaged_checkpoint_is_a_failure_that_names_the_file(sweep, monkeypatc
     monkeypatch.setattr(executors, "finetune", cut_short)
     summary = sweep(arms=["add"], tasks=["mnli", "rte"], finetuning=settings)
     (error,) = summary.failed.values()
-    assert error.startswith("UserError: cannot read weights from '")
-    assert "model.safetensors'" in error
+    assert error.startswith("UserError: '")
+    assert "model.safetensors' is damaged: " in error
+    assert error.endswith("; delete its folder, and the same command makes it again")
     failure = json.loads(next((summary.folder / "failures").iterdir()).read_text())
     assert failure["environment"]["threads"] >= 1

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from glue_bench.benchmark.schema import TaskData
+from glue_bench.errors import UserError
 from glue_bench.training import tokens
 from glue_bench.training.tokenizers import train_tokenizer
 from glue_bench.training.tokens import cache_folder, tokenise
@@ -140,8 +141,8 @@ def test_a_task_appears_in_the_cache_whole(tokenizer, cache, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", watched)
     tokenise(pairs(), tokenizer, 32)
-    assert seen == [(3 * 4, False)]  # four arrays a split
-    assert [len(list(folder.iterdir())) for folder in (cache / "tokens").iterdir()] == [12]
+    assert seen == [(3 * 4 + 1, False)]  # four arrays a split, and their checksums
+    assert [len(list(folder.iterdir())) for folder in (cache / "tokens").iterdir()] == [13]
 
 
 def test_an_interrupted_tokenisation_leaves_nothing(tokenizer, cache, monkeypatch):
@@ -163,7 +164,7 @@ def test_an_error_of_the_disk_is_not_hidden(tokenizer, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match=r"^cannot write to '.*tokens.*': No space left on device; make room there, or"):
         tokenise(pairs(), tokenizer, 32)
 
 
@@ -171,6 +172,13 @@ def test_the_cache_is_where_the_user_wants_it(cache, monkeypatch):
     assert cache_folder() == cache
     monkeypatch.delenv("GLUE_BENCH_CACHE")
     assert cache_folder().name == "glue-bench"
+
+
+def flip(path: Path, place: int = -3) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 def damages():
@@ -193,6 +201,7 @@ def damages():
         "fewer rows": ("labels", replaced(lambda values: values[:-1])),
         "offsets beyond": ("offsets", replaced(lambda values: values * 2)),
         "offsets late": ("offsets", replaced(lambda values: np.maximum(values, 1))),
+        "a bit": ("ids", lambda path: flip(path)),
         "offsets back": ("offsets", replaced(lambda values: values[[0, 2, 1, 3, 4]])),
     }
 
@@ -211,3 +220,22 @@ def test_what_is_damaged_in_the_cache_is_made_anew(tokenizer, cache, damage):
     assert list((cache / "tokens").iterdir()) == [folder]
     assert tokenise(pairs(), counting, 32)
     assert counting.calls == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]"])
+def test_damaged_checksums_are_damage(tokenizer, cache, content):
+    tokenise(pairs(), tokenizer, 32)
+    (path,) = cache.rglob("checksums.json")
+    path.write_bytes(content)
+    counting = Counting(tokenizer)
+    tokenise(pairs(), counting, 32)
+    assert counting.calls == 3
+
+
+def test_arrays_of_a_version_without_checksums_are_read(tokenizer, cache):
+    tokenise(pairs(), tokenizer, 32)
+    (path,) = cache.rglob("checksums.json")
+    path.unlink()
+    counting = Counting(tokenizer)
+    tokenise(pairs(), counting, 32)
+    assert counting.calls == 0

@@ -1,0 +1,89 @@
+"""Inputs behind a URL (s3://, gs://, https:// ...): copied into the cache by fsspec. Results never lie behind one."""
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from glue_bench.errors import DiskError, UserError
+from glue_bench.files import cache_folder, disk_trouble, whole_folder
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
+
+
+def is_url(name: str | Path) -> bool:
+    """Whether this is no place of a file system that is mounted here."""
+    return bool(_URL.match(str(name)))
+
+
+def refuse_url(folder: str | Path, what: str = "results") -> None:
+    """Refuse a URL where files have to be created exclusively, locked and renamed.
+
+    Raises:
+        UserError: it is one.
+    """
+    if is_url(folder):
+        raise UserError(
+            f"{what} cannot lie at '{folder}': that takes a file system with locks and renames, which an object store "
+            "is not; give a folder, and copy it there afterwards"
+        )
+
+
+@cache
+def fetched(url: str) -> Path:
+    """A local copy of the file or folder behind a URL, as it is at the process's first look.
+
+    Copies lie in the cache, one for each state that was seen.
+
+    Raises:
+        UserError: nothing there, it cannot be read, or fsspec lacks a package for such URLs.
+        DiskError: the cache is full or cannot be written.
+    """
+    files, found = _listing(url)
+    state = hashlib.sha256("\n".join([url, *(f"{name} {key}" for name, (_, key) in found.items())]).encode())
+    folder = cache_folder() / "fetched" / state.hexdigest()[:16]
+    if not folder.is_dir():
+        with whole_folder(folder) as aside:
+            for name, (path, _) in found.items():
+                _copy(files, path, aside / name, url)
+    only = list(found)
+    return folder / only[0] if len(only) == 1 and url.rstrip("/").endswith(f"/{only[0]}") else folder
+
+
+def _listing(url: str) -> tuple[Any, dict[str, tuple[str, str]]]:
+    """The file system, and every file: its name below the URL -> (its path there, a key of its state)."""
+    import fsspec
+
+    try:
+        files, root = fsspec.core.url_to_fs(url)
+        paths = sorted(files.find(root))
+        found = {_below(path, root): (path, str(files.ukey(path))) for path in paths}
+    except ImportError as error:  # its message names the package
+        raise UserError(f"cannot read '{url}': {error}") from error
+    except Exception as error:  # every file system has errors of its own
+        raise _unreadable(url, error) from error
+    if not found:
+        raise UserError(f"nothing at '{url}'")
+    return files, found
+
+
+def _below(path: str, root: str) -> str:
+    inside = path.removeprefix(root).strip("/")
+    return inside or PurePosixPath(path).name
+
+
+def _copy(files: Any, path: str, place: Path, url: str) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        files.get_file(path, str(place))
+    except Exception as error:
+        said = disk_trouble(error)
+        if said:
+            raise DiskError(f"cannot copy '{url}' to '{place.parent}': {said}; make room in the cache") from error
+        raise _unreadable(url, error) from error
+
+
+def _unreadable(url: str, error: Exception) -> UserError:
+    first = (str(error).splitlines() or [""])[0]
+    return UserError(f"cannot read '{url}' ({type(error).__name__}: {first})")

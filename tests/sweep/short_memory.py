@@ -1,0 +1,45 @@
+"""A program: a cell in a process that may not grow, then the same one in a process that may. Prints both.
+
+python short_memory.py EXPERIMENT.yaml MIB_MORE
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+from glue_bench.config import load_experiment
+from glue_bench.sweep.executors import Failure, attempt
+from glue_bench.sweep.plan import PlannedCell, plan_cells
+from glue_bench.training.workspace import Workspace
+
+
+def address_space() -> int:
+    """Bytes that this process has mapped."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def described(planned: PlannedCell, workspace: Workspace) -> dict:
+    result = attempt(planned, workspace)
+    if isinstance(result, Failure):
+        return {"error": result.error, "traceback": result.traceback}
+    losses = [epoch["train_loss"] for epoch in result.record["history"]]
+    logits = {name: values.tolist() for name, values in result.predictions.items()}
+    return {"rows": result.record.get("micro_batch_size"), "losses": losses, "logits": logits} | {
+        "scores": result.record["scores"]
+    }
+
+
+def main() -> None:
+    workspace = Workspace(load_experiment(sys.argv[1]))
+    warm, planned = plan_cells(workspace.experiment, workspace)
+    described(warm, workspace)  # a small one: whatever is imported late is there now
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + int(sys.argv[2]) * 2**20, hard))
+    short = described(planned, workspace)
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    print(json.dumps({"short": short, "whole": described(planned, workspace)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A program: sweeps on a disk of its own that fills up, and that becomes read-only. Prints what came of each.
+
+    unshare -m python small_disk.py MOUNTPOINT [glue-bench run's options]
+
+The disk is a tmpfs in a mount namespace of this process's own; it is gone when the process ends, however it ends.
+"""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+DISK_MIB = 16
+STEP = 8  # KiB more from run to run: the write that fails is of the cache, the plan, a state, a checkpoint, a record
+ENOUGH = 2  # records on the disk when it becomes read-only, and so many more
+
+
+def mount(place: Path, *options: str) -> None:
+    """A tmpfs, or with other options the same one again."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(place)], check=True)
+
+
+def leave(place: Path, room: int) -> None:
+    """Fill the disk up to so many KiB."""
+    status = os.statvfs(place)
+    size = status.f_bavail * status.f_bsize - room * 1024
+    with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
+        file.write(b"\0" * size)
+
+
+def glue_bench(*words: object) -> dict:
+    """What a verb does, in this process."""
+    from glue_bench import cli
+
+    sys.argv = ["glue-bench", *map(str, words)]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main()
+            status: object = 0
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException as error:
+            status = repr(error)
+    return {"status": status, "out": out.getvalue(), "err": err.getvalue()}
+
+
+def left_half_written(place: Path) -> list[str]:
+    """Files that are neither absent nor whole, and claims that no one holds."""
+    results = place / "runs" / "tiny"
+    found = [str(path) for path in place.rglob(".*")] + [str(path) for path in results.glob("claims/*")]
+    for path in results.rglob("*.json"):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError:
+            found.append(str(path))
+    return found
+
+
+def read_only_after(place: Path, cells: int) -> None:
+    """The disk becomes read-only once so many records are there."""
+    from glue_bench.store import Store
+
+    write = Store.write_record
+
+    def then(store, record, predictions):
+        write(store, record, predictions)
+        if len(list((store.folder / "records").iterdir())) >= cells:
+            mount(place, "remount", "ro")
+            Store.write_record = write
+
+    Store.write_record = then
+
+
+def main() -> None:
+    """Mount, fill, run, free, run."""
+    place, config, options = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    mount(place, f"size={DISK_MIB}m")
+    os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
+
+    from glue_bench.training import pretrain
+
+    pretrain.SAVE_SECONDS = 0  # a state at every step
+    command = ("run", config, "--results", place / "runs", *options)
+    records = place / "runs" / "tiny" / "records"
+    found: dict = {"full": []}
+
+    def count() -> int:
+        return len(list(records.iterdir())) if records.is_dir() else 0
+
+    def fill_until(done: Callable[[], bool]) -> None:
+        room = 0
+        while not done():
+            leave(place, room)
+            found["full"].append({"room": room, **glue_bench(*command), "half": left_half_written(place)})
+            (place / "ballast").unlink()
+            room += STEP * (3 if options else 1)  # each takes Ray a while
+
+    if not options:  # what comes before the cells has nothing to do with workers
+        fill_until(lambda: any("from the last state" in said["err"] for said in found["full"]))
+    found["pretrained"] = glue_bench(*command[:4], "--only", "seed=1")
+    before = count()
+    fill_until(lambda: count() >= before + ENOUGH)
+    found["kept"] = count()
+    read_only_after(place, found["kept"] + ENOUGH)
+    found["read_only"] = glue_bench(*command)
+    found["still_read_only"] = glue_bench(*command)
+    mount(place, "remount", "rw")
+    found["half"] = [path for path in left_half_written(place) if "/claims/" not in path]
+    found["last"] = glue_bench(*command)
+    found["half_at_last"] = left_half_written(place)
+    names = ("leaderboard.csv", "scores.csv", "leaderboard.md")
+    found["tables"] = [(place / "runs" / "tiny" / name).read_text() for name in names]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Memory that is short in earnest: half the rows at once, the same numbers, and a record that says so."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_kill import WORDS
+
+from glue_bench.store import Store
+
+PROGRAM = Path(__file__).with_name("short_memory.py")
+ROWS, LABELS = {"RTE": 16, "WNLI": 128}, {"RTE": ["entailment", "not_entailment"], "WNLI": ["0", "1"]}
+MIB = 50  # a batch takes about 250, a row 2
+
+
+def write_tasks(folder: Path) -> None:
+    """RTE of a few long rows and WNLI of a whole batch, in the classic layout."""
+    generator = random.Random(0)
+    for task, train in ROWS.items():
+        (folder / task).mkdir(parents=True)
+        for name, rows in (("train", train), ("dev", train // 4), ("test", 4)):
+            lines = ["index\tsentence1\tsentence2" + ("" if name == "test" else "\tlabel")]
+            for row in range(rows):
+                texts = [" ".join(generator.choices(WORDS, k=60)) for _ in range(2)]
+                label = [] if name == "test" else [generator.choice(LABELS[task])]
+                lines.append("\t".join([str(row), *texts, *label]))
+            (folder / task / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc")
+def test_a_process_that_may_not_grow_learns_the_same_in_parts(tiny, write_yaml, tmp_path):
+    write_tasks(tmp_path / "glue")
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 1024, "max_position_embeddings": 128}
+    still = {"num_hidden_layers": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = write_yaml(
+        tiny(
+            data=str(tmp_path / "glue"),
+            arms=["add"],
+            tasks=["rte", "wnli"],
+            scratch=sizes | still,
+            finetuning={"batch_size": 128, "max_length": 128},
+        )
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(PROGRAM), str(config), str(MIB)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    short, whole = found["short"], found["whole"]
+    assert whole["rows"] is None
+    assert 1 <= short["rows"] <= 64, short
+    assert short["losses"] == pytest.approx(whole["losses"], rel=1e-5)
+    assert short["scores"] == whole["scores"]
+    assert short["logits"].keys() == whole["logits"].keys()
+    for name, logits in whole["logits"].items():
+        assert [value for row in short["logits"][name] for value in row] == pytest.approx(
+            [value for row in logits for value in row], abs=1e-4
+        )
+
+
+def has_room_for(monkeypatch, rows: int) -> list[int]:
+    """A masked-LM encoder with memory for so many rows; returns how many each call has had."""
+    import torch
+
+    from glue_bench.model.transformers_api import EncoderForMaskedLM
+
+    forward, seen = EncoderForMaskedLM.forward, []
+
+    def limited(self, input_ids, *arguments, **options):
+        if self.training:
+            seen.append(len(input_ids))
+            if len(input_ids) > rows:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return forward(self, input_ids, *arguments, **options)
+
+    monkeypatch.setattr(EncoderForMaskedLM, "forward", limited)
+    return seen
+
+
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_pretraining_goes_on_in_smaller_parts(sweep, monkeypatch):
+    changes = {"arms": ["add"], "scratch": STILL}
+    (whole,) = Store(sweep(name="whole", **changes).folder).read_pretrainings()
+    seen = has_room_for(monkeypatch, 3)  # of the 8 rows of a batch
+    summary = sweep(**changes)
+    assert (summary.finished, summary.failed) == (1, {})
+    assert seen[:3] == [8, 4, 2]
+    (parted,) = Store(summary.folder).read_pretrainings()
+    assert parted["micro_batch_tokens"] == 2 * 32
+    assert "micro_batch_tokens" not in whole
+    assert parted["stream"] == whole["stream"]
+    assert parted["validation_loss"] == pytest.approx(whole["validation_loss"], rel=1e-4)
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_pretraining_of_which_no_row_fits_is_a_failure(sweep, monkeypatch):
+    seen = has_room_for(monkeypatch, 0)
+    summary = sweep(arms=["add"])
+    (error,) = summary.failed.values()
+    assert error.startswith("OutOfMemoryError in pretraining: CUDA out of memory")
+    assert seen == [8, 4, 2, 1]
+    assert sweep.said.count("FAILED OutOfMemoryError in pretraining") == 2  # of the arm, and of its cell

@@ -1,0 +1,85 @@
+"""Ctrl-C as a terminal sends it: SIGINT to every process of the foreground, the sweep's helpers among them."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_kill import finish, write_rte
+
+pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs SIGINT"), pytest.mark.slow]
+
+CELLS = 8
+
+
+@pytest.fixture
+def config(tiny, write_yaml, tmp_path) -> Path:
+    """Cells of a second or so each."""
+    write_rte(tmp_path / "glue")
+    finetuning = {"epochs": 12, "batch_size": 4}
+    return write_yaml(
+        tiny(data=str(tmp_path / "glue"), arms=["add"], tasks=["rte"], seeds=[*range(CELLS)], finetuning=finetuning)
+    )
+
+
+def start(config: Path, results: Path, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "glue_bench.cli", "run", str(config), "--results", str(results), *options]
+    environment = os.environ | {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def records(results: Path) -> int:
+    return len(list((results / "tiny" / "records").glob("*.json")))
+
+
+def wait_for(process: subprocess.Popen, results: Path, count: int) -> None:
+    deadline = time.monotonic() + 240
+    while records(results) < count:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ended(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output, output
+    assert output.count("interrupted: finished cells are kept; the same command goes on from here") == 1, output
+    return output
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["inline", "workers"])
+def test_ctrl_c_once_and_twice(config, tmp_path, options):
+    if options:
+        pytest.importorskip("ray")
+    results = tmp_path / "runs"
+    once = start(config, results, *options)
+    wait_for(once, results, 1)
+    os.killpg(once.pid, signal.SIGINT)
+    output = ended(once)
+    assert output.count("stopping: no cell is started any more; Ctrl-C again gives up those that run") == 1
+    ran = int(re.search(r"(\d+) cells run, ", output)[1])
+    assert (records(results), "0 failed" in output) == (ran, True), output
+    assert 1 <= ran < CELLS
+    assert not (results / "tiny" / "claims").exists()
+
+    twice = start(config, results, *options)
+    wait_for(twice, results, ran + 1)
+    time.sleep(0.4)  # the next cell runs
+    os.killpg(twice.pid, signal.SIGINT)
+    time.sleep(0.05)
+    os.killpg(twice.pid, signal.SIGINT)
+    output = ended(twice)
+    kept = records(results)
+    assert f" {ran} were done before, 0 failed, " in output
+    assert kept < CELLS
+    assert not (results / "tiny" / "claims").exists()
+
+    last = start(config, results, *options)
+    assert f"{CELLS - kept} cells run, {kept} were done before, 0 failed, 0 left" in finish(last)
