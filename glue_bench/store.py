@@ -144,17 +144,12 @@ class Store:
 
         cell_id = record["cell_id"]
         arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
-<<<<<<< HEAD
         stored = save(arrays)
         whole = {**record, "predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", cell_id, ".safetensors"), stored)
-        write_atomically(self._path("records", cell_id), _dump({**whole, "digest": record_digest(whole)}))
-=======
-        write_atomically(self._path("predictions", cell_id, ".safetensors"), save(arrays))
         path = self._path("records", cell_id)
-        write_atomically(path, _dump({**record, "digest": record_digest(record)}))
+        write_atomically(path, _dump({**whole, "digest": record_digest(whole)}))
         self._whole[path] = _stamp(path)
->>>>>>> wF
         self._path("failures", cell_id).unlink(missing_ok=True)
 
     def write_failure(self, cell_id: str, failure: Mapping[str, Any]) -> None:

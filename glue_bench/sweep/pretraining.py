@@ -20,16 +20,11 @@ from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, PretrainingEnded, PretrainingPoint, PretrainingStarted
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
-<<<<<<< HEAD
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.pretrain import Report, pretrain
-from glue_bench.training.runtime import accelerator
-=======
-from glue_bench.training.loop import NonFiniteLossError, accelerator
 from glue_bench.training.memory import release_memory
 from glue_bench.training.micro import is_out_of_memory
 from glue_bench.training.pretrain import Report, Task, pretrain
->>>>>>> wF
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.workspace import Workspace
 
 
@@ -98,32 +93,15 @@ def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
         time.sleep(POLL_SECONDS)
 
 
-<<<<<<< HEAD
 def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> Failure | None:
-    runtime = accelerator()
-    try:
-        _pretrain(arm, workspace, store, console, watching)
-        return None
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"cannot write to '{store.folder}': {error.strerror or error}; the same command goes on from the last state"
-        ) from error
-    except Exception as error:
-        # All processes meet a loss that is no number; where one alone fails, the others wait for it.
-        if runtime.num_processes > 1 and not isinstance(error, NonFiniteLossError):
-=======
-def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console) -> Failure | None:
     """Pretrain an arm; where memory is short, from the last state on with half the rows at once, at last row by row."""
     runtime, task = accelerator(), workspace.pretraining_task(arm)
     while True:
         try:
             with results_written_to(store.folder, "the same command goes on from the last state"):
-                _pretrain(arm, task, workspace, store, console)
+                _pretrain(arm, task, workspace, store, console, watching)
             return None
         except UserError:
->>>>>>> wF
             raise
         except Exception as error:
             less = _with_less_at_once(task) if is_out_of_memory(error) else None
@@ -161,13 +139,8 @@ def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
     return None
 
 
-<<<<<<< HEAD
-def _pretrain(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> None:
-    folder, task, runtime = workspace.pretraining_folder(arm), workspace.pretraining_task(arm), accelerator()
-=======
-def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console: Console) -> None:
+def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console: Console, watching: Observer) -> None:
     folder, runtime = workspace.pretraining_folder(arm), accelerator()
->>>>>>> wF
     folder.prepare()  # in every process, so that all of them meet what is wrong with it
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
 

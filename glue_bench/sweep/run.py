@@ -82,11 +82,8 @@ def sweep(
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
-<<<<<<< HEAD
     check_observers(json_log, track)
-=======
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
->>>>>>> wF
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
@@ -119,7 +116,6 @@ def sweep(
             _write_labels(workspace, store)
         cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
         if workers or address:
-<<<<<<< HEAD
             waiting = longest_first(waiting, cost)
         costs = {planned.id: cost(planned.cell) for planned in waiting}
     begun = SweepStarted(
@@ -132,16 +128,11 @@ def sweep(
         pretraining=summary.pretraining,
         workers=workers or (None if address else 1),
     )
-=======
-            operations = {name: facts["flops_per_token"] for name, facts in plan["arms"].items()}
-            waiting = longest_first(waiting, Costs(workspace, operations))
-    console = console or Console(stderr=True)
     for planned in unfinished:
         if store.has_damaged_record(planned.id):
             console.print(
                 f"records/{planned.id}.json is damaged; its cell is run again", highlight=False, soft_wrap=True
             )
->>>>>>> wF
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (
         _told(begun, watching),

@@ -54,12 +54,8 @@ def finetune(
     history, predictions, training_seconds = _train(training, cell, tokens)
     if keep_in:
         with whole_folder(keep_in) as aside:
-<<<<<<< HEAD
             training.model.base.save_pretrained(aside)
-=======
-            model.base.save_pretrained(aside)
             write_checksums(aside)
->>>>>>> wF
     for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
             predictions[name] = training.predict(name)

@@ -90,13 +90,8 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     whole = attempt(planned, workspace)
     assert "micro_batch_size" not in whole.record
     calls = finetune(lambda *_: None)
-<<<<<<< HEAD
     monkeypatch.setattr("glue_bench.training.host.EVALUATION_TOKENS", 96)
-    fake_allocator(monkeypatch, 4)
-=======
-    monkeypatch.setattr("glue_bench.training.finetune.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4, error)
->>>>>>> wF
     parted = attempt(planned, workspace)
     assert calls == [None, 8, 4]
     assert parted.record["micro_batch_size"] == 4
