@@ -109,15 +109,8 @@ def sweep(
     watching = make_observers(console, json_log, track, shown=summary.is_main)
     costs: dict[str, float] = {}
     if summary.is_main:
-        store.prepare()
-        plan = plan_document(experiment, workspace, cells)
-        with results_written_to(store.folder):
-            store.write_plan(plan)
-            _write_labels(workspace, store)
-        cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
-        if workers or address:
-            waiting = longest_first(waiting, cost)
-        costs = {planned.id: cost(planned.cell) for planned in waiting}
+        waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=bool(workers or address))
+        _say_damaged(unfinished, store, console)
     begun = SweepStarted(
         experiment=experiment.name,
         folder=store.folder,
@@ -128,11 +121,6 @@ def sweep(
         pretraining=summary.pretraining,
         workers=workers or (None if address else 1),
     )
-    for planned in unfinished:
-        if store.has_damaged_record(planned.id):
-            console.print(
-                f"records/{planned.id}.json is damaged; its cell is run again", highlight=False, soft_wrap=True
-            )
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (
         _told(begun, watching),
@@ -148,6 +136,28 @@ def sweep(
             return summary
         run = _Run(summary, workspace, store, claims, console, watching)
         return run.to_the_end(executor, waiting, cells, failed)
+
+
+def _write_plan(
+    cells: list[PlannedCell], waiting: list[PlannedCell], workspace: Workspace, store: Store, *, side_by_side: bool
+) -> tuple[list[PlannedCell], dict[str, float]]:
+    """Store the plan and the gold labels; the waiting cells in the order in which they run, and each one's cost."""
+    store.prepare()
+    plan = plan_document(workspace.experiment, workspace, cells)
+    with results_written_to(store.folder):
+        store.write_plan(plan)
+        _write_labels(workspace, store)
+    cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
+    if side_by_side:
+        waiting = longest_first(waiting, cost)
+    return waiting, {planned.id: cost(planned.cell) for planned in waiting}
+
+
+def _say_damaged(cells: list[PlannedCell], store: Store, console: Console) -> None:
+    for planned in cells:
+        if store.has_damaged_record(planned.id):
+            line = f"records/{planned.id}.json is damaged; its cell is run again"
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 def _without(cells: list[PlannedCell], others: list[PlannedCell]) -> list[PlannedCell]:
