@@ -107,11 +107,11 @@ class Store:
             return None
 
     def read_failure(self, cell_id: str) -> dict[str, Any]:
-        """Why the cell's last attempt failed, as far as that can be read."""
+        """Why the cell's last attempt failed; of a file that is `damaged`, what is wrong with it."""
         try:
             return _load(self._path("failures", cell_id))
         except DamagedError as error:
-            return {"cell_id": cell_id, "error": str(error), "traceback": ""}
+            return {"cell_id": cell_id, "error": str(error), "traceback": "", "damaged": True}
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Replace the plan: the cells that tables and `status` expect."""

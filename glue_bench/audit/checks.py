@@ -173,8 +173,10 @@ def check_failures(store: Store) -> Check:
         failures = store.read_failures()
     except UserError as error:
         return Check("failures", "unreadable", (_inside(store, error),))
+    faults = [failure["error"].replace(f"{store.folder}/", "") for failure in failures if "damaged" in failure]
     bare = [failure for failure in failures if not {"cell_id", "error"} <= failure.keys()]
-    return Check("failures", str(len(failures)), tuple(f"failures/: one does not say why; {AGAIN}" for _ in bare))
+    faults += [f"failures/: one does not say why; {AGAIN}" for _ in bare]
+    return Check("failures", str(len(failures)), tuple(faults))
 
 
 def check_tables(store: Store) -> Check:
