@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ EXPERIMENT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def _few_rows() -> Iterator[None]:
+@contextmanager
+def few_rows() -> Iterator[None]:
+    """The demo with few rows, in this block only: other rooms' tests have the whole one, or few rows of their own."""
     from glue_bench.benchmark import demo
 
     with pytest.MonkeyPatch.context() as patch:
@@ -55,14 +57,21 @@ def _few_rows() -> Iterator[None]:
     demo.generate.cache_clear()
 
 
+@pytest.fixture(autouse=True)
+def _few_rows() -> Iterator[None]:
+    with few_rows():
+        yield
+
+
 @pytest.fixture(scope="session")
-def _run_once(_few_rows: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _run_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from rich.console import Console
 
     from glue_bench.api import run
 
     folder = tmp_path_factory.mktemp("runs")
-    summary = run(copy.deepcopy(EXPERIMENT), results=folder, console=Console(file=io.StringIO()))
+    with few_rows():
+        summary = run(copy.deepcopy(EXPERIMENT), results=folder, console=Console(file=io.StringIO()))
     assert (summary.finished, summary.failed) == (6, {})
     return summary.folder
 

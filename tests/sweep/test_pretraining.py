@@ -84,7 +84,7 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
 
 def test_progress_names_arms_steps_and_losses(sweep):
     sweep()
-    first, *lines = sweep.said.splitlines()
+    _, first, *lines = sweep.said.splitlines()
     assert "2 cells to run; 2 arms to pretrain first" in first
     line = r"pretraining add: step (\d+) of 10, [\d,]+ tokens, loss \d\.\d{3}, held-out \d\.\d{3}, [\d,]+ tokens/s"
     assert [re.fullmatch(line, text)[1] for text in lines[:2]] == ["5", "10"]

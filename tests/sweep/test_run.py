@@ -261,8 +261,12 @@ def test_progress_names_every_cell(tiny, tmp_path, failing):
         shown = console.file.getvalue()
         assert "add on cola, rate 0.001, seed 1" in shown
         if not terminal:
-            assert shown.splitlines()[2].endswith("FAILED RuntimeError: [bold]no markup")
-            assert len(shown.splitlines()) == 5
+            device, _, *lines = shown.splitlines()
+            assert device == "computing on cpu in float32"
+            assert [line for line in lines if "none on cola" in line][0].endswith(
+                "FAILED RuntimeError: [bold]no markup"
+            )
+            assert len(lines) == 4
 
 
 def test_predictions_are_those_of_the_record(sweep):
