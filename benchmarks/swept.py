@@ -21,7 +21,7 @@ def make_sweep(settings: Settings, results: str, started: float) -> Round:
         experiment = settings.experiment.model_copy(update={"seeds": list(range(1, cells + 1))})
         clock = CellClock(started)
         with (
-            patch.object(finetuning, "predict", clock.predict),
+            patch.object(finetuning, "training_of", clock.training_of),
             patch.object(executors, "finetune", clock.finetune),
         ):
             summary = sweep(experiment, results, console=Console(file=StringIO()))
@@ -38,14 +38,21 @@ class CellClock:
     def __init__(self, started: float) -> None:
         self.cells: list[dict[str, float]] = []
         self._ended, self._scoring = started, 0.0
-        self._predict, self._finetune = finetuning.predict, executors.finetune
+        self._training_of, self._finetune = finetuning.training_of, executors.finetune
 
-    def predict(self, *arguments: Any) -> Any:
-        """All forward passes over one split."""
-        began = time.perf_counter()
-        logits = self._predict(*arguments)
-        self._scoring += time.perf_counter() - began
-        return logits
+    def training_of(self, *arguments: Any) -> Any:
+        """A cell's training, whose forward passes over a split are timed."""
+        training = self._training_of(*arguments)
+        predict = training.predict
+
+        def timed(name: str) -> Any:
+            began = time.perf_counter()
+            logits = predict(name)
+            self._scoring += time.perf_counter() - began
+            return logits
+
+        training.predict = timed
+        return training
 
     def finetune(self, *arguments: Any) -> Any:
         """One cell; its seconds run from the end of the one before it, so that all in between belongs to it."""
