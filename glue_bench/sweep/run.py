@@ -100,16 +100,16 @@ def sweep(
         pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
         is_main=accelerator().is_main_process,
     )
-    console = console or Console(stderr=True)
+    console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:
-        console.print(f"computing on {describe()}", highlight=False)
+        _say_where(experiment, console, side_by_side=side_by_side)
     if dry_run:
         return summary
     executor = make_executor(workspace, workers, address)
     watching = make_observers(console, json_log, track, shown=summary.is_main)
     costs: dict[str, float] = {}
     if summary.is_main:
-        waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=bool(workers or address))
+        waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=side_by_side)
         _say_damaged(unfinished, store, console)
     begun = SweepStarted(
         experiment=experiment.name,
@@ -136,6 +136,13 @@ def sweep(
             return summary
         run = _Run(summary, workspace, store, claims, console, watching)
         return run.to_the_end(executor, waiting, cells, failed)
+
+
+def _say_where(experiment: Experiment, console: Console, *, side_by_side: bool) -> None:
+    """Where this process computes; workers to whom no GPU is promised are shown none."""
+    on_cpus = side_by_side and not experiment.resources.gpus and accelerator().device.type != "cpu"
+    cells = "; cells on CPUs, because resources.gpus is 0" if on_cpus else ""
+    console.print(f"computing on {describe()}{cells}", highlight=False, soft_wrap=True)
 
 
 def _write_plan(

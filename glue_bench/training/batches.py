@@ -57,6 +57,11 @@ def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int = EVA
         yield collate(split, rows, padding_id)
 
 
+def share_at_once(batch_size: int, rows_at_once: int | None) -> float:
+    """The part of a batch that goes through at once; evaluation batches are cut by it, too."""
+    return (rows_at_once or batch_size) / batch_size
+
+
 def evaluation_rows(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """The rows of each of these batches."""
     order = np.argsort(-lengths, kind="stable")

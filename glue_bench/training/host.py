@@ -6,7 +6,13 @@ import numpy as np
 
 from glue_bench.config import Cell
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.training.batches import EVALUATION_TOKENS, Batch, evaluation_batches, training_batches
+from glue_bench.training.batches import (
+    EVALUATION_TOKENS,
+    Batch,
+    evaluation_batches,
+    share_at_once,
+    training_batches,
+)
 from glue_bench.training.loop import predict, train
 from glue_bench.training.tokens import TokenisedTask
 from glue_bench.training.used_rows import used_rows_only
@@ -41,7 +47,7 @@ class HostTraining:
 
     def predict(self, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
-        split, size = self.tokens.splits[name], self.cell.hyperparameters.batch_size
-        share = (self.rows_at_once or size) / size
+        split = self.tokens.splits[name]
+        share = share_at_once(self.cell.hyperparameters.batch_size, self.rows_at_once)
         batches = evaluation_batches(split, self.tokens.padding_id, int(EVALUATION_TOKENS * share))
         return predict(self.model, batches, len(split))

@@ -6,13 +6,19 @@ import gc
 from pathlib import Path
 
 import torch
+from accelerate.utils import parse_flag_from_env
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
+def sees_cuda() -> bool:
+    """Whether there is a CUDA device, and accelerate has not been told to leave it alone."""
+    return torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
+
+
 def reset_peak() -> None:
     """Start counting anew, as far as the operating system lets us."""
-    if torch.cuda.is_available():
+    if sees_cuda():
         torch.cuda.reset_peak_memory_stats()
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -23,7 +29,7 @@ def reset_peak() -> None:
 
 def peak_bytes() -> int | None:
     """Bytes at the peak since `reset_peak`: allocated on the GPU, else resident; None where it is not known."""
-    if torch.cuda.is_available():
+    if sees_cuda():
         return torch.cuda.max_memory_allocated()
     try:
         lines = _STATUS.read_text().splitlines()

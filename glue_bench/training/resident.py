@@ -12,7 +12,7 @@ from torch import Tensor
 from glue_bench.config import Cell
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.training.batches import bucketed_rows, evaluation_rows
+from glue_bench.training.batches import bucketed_rows, evaluation_rows, share_at_once
 from glue_bench.training.device_split import ABSENT, DeviceSplit, on_device
 from glue_bench.training.engine import ENGINES, Shape
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
@@ -82,7 +82,7 @@ class ResidentTraining:
         """Logits float32 (rows, labels) of a split, in its order."""
         split, tokens = self._split(name), self.tokens.splits[name]
         self.engine.model.eval()
-        share = (self.rows_at_once or self.cell.hyperparameters.batch_size) / self.cell.hyperparameters.batch_size
+        share = share_at_once(self.cell.hyperparameters.batch_size, self.rows_at_once)
         logits = torch.empty(len(tokens), self.engine.model.num_labels, device=self.device)
         for rows in evaluation_rows(tokens.lengths, int(EVALUATION_TOKENS * share)):
             chosen = torch.as_tensor(rows).to(self.device, non_blocking=True)

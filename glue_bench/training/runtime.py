@@ -8,10 +8,9 @@ from functools import cache
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import parse_flag_from_env
 
 from glue_bench.errors import UserError
-from glue_bench.training.memory import keep_freed
+from glue_bench.training.memory import keep_freed, sees_cuda
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
@@ -30,7 +29,7 @@ def accelerator() -> Accelerator:
 
 def best_precision() -> str:
     """bf16 where a GPU computes in it, else float32: most CPUs are slower in bf16."""
-    if parse_flag_from_env(CPU_VARIABLE) or not torch.cuda.is_available():
+    if not sees_cuda():
         return "float32"
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
 
