@@ -21,8 +21,9 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from cells import SCRATCH_SIZES, Settings, checkpoint_folder
+from cells import Settings, checkpoint_folder
 from measure import OURS, Rounds, column, command, in_turns, machine, over_peers, report, table, with_quartiles
+from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Task, Threads
 from utilisation import flops_per_token, peak_flops
 from workers import Worker, set_environment
 
@@ -35,18 +36,16 @@ PEERS = {
 
 
 def main(
-    data: Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")] = "demo",
-    task: Annotated[str, typer.Option(help="A GLUE task.")] = "rte",
-    checkpoint: Annotated[
-        str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")
-    ] = "scratch-tiny",
-    batch_size: Annotated[int, typer.Option(help="Examples in a batch.")] = 32,
+    data: Data = "demo",
+    task: Task = "rte",
+    checkpoint: Checkpoint = "scratch-tiny",
+    batch_size: BatchSize = 32,
     rounds: Annotated[int, typer.Option(help="How often every contender is timed.")] = 5,
     steps: Annotated[int, typer.Option(help="Batches in a round.")] = 20,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto (bf16 on cuda), fp32 or bf16.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads of a contender; all unless given.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    json: Json = None,
 ) -> None:
     """Print tokens per second, seconds of a cell, peak memory, and ours over each peer."""
     device, precision = settle(device, precision)

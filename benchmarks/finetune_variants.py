@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cells import SCRATCH_SIZES, Settings, checkpoint_folder
+from cells import Settings, checkpoint_folder
 from finetune import settle
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Arm, Cell
@@ -25,6 +25,7 @@ from glue_bench.training.held_out import take
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
 from measure import column, command, in_turns, machine, report, table, with_quartiles
+from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Task, Threads
 from workers import set_environment
 
 BASE = "add"
@@ -32,19 +33,17 @@ SCORED_ROWS = 32  # of the validation split: what is timed is training
 
 
 def main(
-    data: Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")] = "demo",
-    task: Annotated[str, typer.Option(help="A GLUE task.")] = "rte",
-    checkpoint: Annotated[
-        str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")
-    ] = "scratch-tiny",
+    data: Data = "demo",
+    task: Task = "rte",
+    checkpoint: Checkpoint = "scratch-tiny",
     variant: Annotated[list[str] | None, typer.Option(help="Only these, and add. May be given several times.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Examples in a batch.")] = 32,
+    batch_size: BatchSize = 32,
     rounds: Annotated[int, typer.Option(help="How often every variant is timed.")] = 5,
     steps: Annotated[int, typer.Option(help="Batches in a round.")] = 8,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto (bf16 on cuda), fp32 or bf16.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all unless given.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    json: Json = None,
 ) -> None:
     """Print tokens per second of every variant, and its ratio to `add`."""
     device, precision = settle(device, precision)

@@ -22,24 +22,23 @@ from typing import Annotated
 
 import typer
 
-from cells import SCRATCH_SIZES, Settings, checkpoint_folder
+from cells import Settings, checkpoint_folder
 from finetune import settle
 from measure import command, machine, report, row_table
+from options import Checkpoint, Data, Json, Task, Threads
 from workers import Worker, set_environment
 
 HERE = Path(__file__).parent
 
 
 def main(
-    data: Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")] = "demo",
-    task: Annotated[str, typer.Option(help="A GLUE task.")] = "rte",
-    checkpoint: Annotated[
-        str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")
-    ] = "scratch-tiny",
+    data: Data = "demo",
+    task: Task = "rte",
+    checkpoint: Checkpoint = "scratch-tiny",
     cells: Annotated[int, typer.Option(help="Seeds that the sweep trains.", min=2)] = 4,
     processes: Annotated[int, typer.Option(help="How often the peer starts.", min=2)] = 4,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all unless given.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")] = None,
+    threads: Threads = None,
+    json: Json = None,
 ) -> None:
     """Print a row a cell of ours, and a row a process of the peer."""
     device, precision = settle("auto", "auto")

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cells import SCRATCH_SIZES, Settings, checkpoint_folder
+from cells import Settings, checkpoint_folder
 from finetune import settle
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.training.finetune import build_classifier, finetune, training_of
@@ -24,24 +24,23 @@ from glue_bench.training.held_out import take
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
 from measure import command, machine, report, row_table
+from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Threads
 from workers import set_environment
 
 SCORED_ROWS = 512
 
 
 def main(
-    data: Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")] = "demo",
-    checkpoint: Annotated[
-        str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")
-    ] = "scratch-tiny",
+    data: Data = "demo",
+    checkpoint: Checkpoint = "scratch-tiny",
     task: Annotated[list[str] | None, typer.Option(help="Only these tasks. May be given several times.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Examples in a batch.")] = 32,
+    batch_size: BatchSize = 32,
     epochs: Annotated[int, typer.Option(help="Epochs of each task.")] = 3,
     steps: Annotated[int, typer.Option(help="Batches that are timed.")] = 8,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto (bf16 on cuda), fp32 or bf16.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all unless given.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    json: Json = None,
 ) -> None:
     """Print the rate of each task, and the seconds that it would take as a whole."""
     device, precision = settle(device, precision)

@@ -92,14 +92,7 @@ def sweep(
     chosen = select(cells, only)
     unfinished = [planned for planned in chosen if not store.has_record(planned.id)]
     waiting = in_order(unfinished, cells, workspace)
-    summary = Summary(
-        store.folder,
-        planned=len(chosen),
-        skipped=len(chosen) - len(unfinished),
-        waiting=tuple(planned.id for planned in waiting),
-        pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
-        is_main=accelerator().is_main_process,
-    )
+    summary = _summary(chosen, unfinished, waiting, workspace, store)
     console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:
         _say_where(experiment, console, side_by_side=side_by_side)
@@ -111,16 +104,7 @@ def sweep(
     if summary.is_main:
         waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=side_by_side)
         _say_damaged(unfinished, store, console)
-    begun = SweepStarted(
-        experiment=experiment.name,
-        folder=store.folder,
-        before=_without(chosen, waiting),
-        cells=waiting,
-        arms=list(dict.fromkeys(planned.cell.arm.name for planned in chosen)),
-        costs=costs,
-        pretraining=summary.pretraining,
-        workers=workers or (None if address else 1),
-    )
+    begun = _beginning(summary, experiment, chosen, waiting, costs, workers or (None if address else 1))
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (
         _told(begun, watching),
@@ -143,6 +127,44 @@ def _say_where(experiment: Experiment, console: Console, *, side_by_side: bool) 
     on_cpus = side_by_side and not experiment.resources.gpus and accelerator().device.type != "cpu"
     cells = "; cells on CPUs, because resources.gpus is 0" if on_cpus else ""
     console.print(f"computing on {describe()}{cells}", highlight=False, soft_wrap=True)
+
+
+def _beginning(
+    summary: Summary,
+    experiment: Experiment,
+    chosen: list[PlannedCell],
+    waiting: list[PlannedCell],
+    costs: dict[str, float],
+    workers: int | None,
+) -> SweepStarted:
+    return SweepStarted(
+        experiment=experiment.name,
+        folder=summary.folder,
+        before=_without(chosen, waiting),
+        cells=waiting,
+        arms=list(dict.fromkeys(planned.cell.arm.name for planned in chosen)),
+        costs=costs,
+        pretraining=summary.pretraining,
+        workers=workers,
+    )
+
+
+def _summary(
+    chosen: list[PlannedCell],
+    unfinished: list[PlannedCell],
+    waiting: list[PlannedCell],
+    workspace: Workspace,
+    store: Store,
+) -> Summary:
+    """What there is to do, before anything of it is done."""
+    return Summary(
+        store.folder,
+        planned=len(chosen),
+        skipped=len(chosen) - len(unfinished),
+        waiting=tuple(planned.id for planned in waiting),
+        pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
+        is_main=accelerator().is_main_process,
+    )
 
 
 def _write_plan(

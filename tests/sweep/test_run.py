@@ -291,3 +291,21 @@ def test_a_full_disk_is_one_message_and_keeps_what_is_finished(sweep, monkeypatc
             sweep()
     assert len(Store(kept.folder).read_records()) == 1
     assert sweep().finished == 3
+
+
+def test_workers_without_a_gpu_are_said_to_compute_on_cpus(tiny, monkeypatch):
+    """A GPU that only the first process uses is no news to be kept back."""
+    from types import SimpleNamespace
+
+    from glue_bench.sweep import run as sweeping
+
+    monkeypatch.setattr(sweeping, "accelerator", lambda: SimpleNamespace(device=SimpleNamespace(type="cuda")))
+    monkeypatch.setattr(sweeping, "describe", lambda: "a GPU in bf16")
+    said = []
+    for side_by_side, gpus in ((False, 0.0), (True, 0.5), (True, 0.0)):
+        console = Console(file=io.StringIO(), width=200)
+        experiment = parse_experiment(tiny(resources={"cpus": 1, "gpus": gpus}))
+        sweeping._say_where(experiment, console, side_by_side=side_by_side)
+        said.append(console.file.getvalue().strip())
+    assert said[:2] == ["computing on a GPU in bf16"] * 2
+    assert said[2] == "computing on a GPU in bf16; cells on CPUs, because resources.gpus is 0"
