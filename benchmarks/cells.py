@@ -19,7 +19,7 @@ SCRATCH_SIZES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """One benchmark's cell. `bf16` is mixed precision; `data` is demo, hub or a folder, `checkpoint` a folder."""
+    """One benchmark's cell. `bf16`: a peer's precision; `data` is demo, hub or a folder, `checkpoint` a folder."""
 
     data: str
     task: str

@@ -4,17 +4,23 @@
 
 Contenders: run_glue's default (every example padded to 128), its `--pad_to_max_length False` (to the longest of the
 batch), the same with `--train_sampling_strategy group_by_length`, and ours. All train the same weights on the same
-random rows of train, with equal batch size, dropout, optimiser settings and precision. Each is a process of its own
-that waits while another works. An untimed round comes first; tokenising is not timed. Of the threads
-given ours takes as many as in a sweep: one for an encoder as narrow as scratch-tiny.
+random rows of train, with equal batch size, dropout and optimiser settings. Each is a process of its own that waits
+while another works. An untimed round comes first; tokenising is not timed. Of the threads given ours takes as many as
+in a sweep: one for an encoder as narrow as scratch-tiny.
+
+All compute in the precision given. Under `auto` each computes as it does by itself: run_glue in float32, ours in bf16
+where the device is faster in it; then there is one peer more, run_glue in bf16 and grouped by length.
 
 - tokens/s: tokens that are not padding, by the seconds of the training loop
 - of peak: operations that the model needs for these tokens, padding not counted, by those of a large matrix product
+  in the contender's precision
 - cell: seconds from the checkpoint's folder to the validation scores
 - memory: peak beyond the imports, of the process, or as PyTorch allocated it on a GPU
 """
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +39,7 @@ PEERS = {
     "run_glue, padded to the batch": "dynamic",
     "run_glue, grouped by length": "grouped",
 }
+LOWER_PEER = {"run_glue, grouped by length, bf16": "grouped"}
 
 
 def main(
@@ -48,18 +55,23 @@ def main(
     json: Json = None,
 ) -> None:
     """Print tokens per second, seconds of a cell, peak memory, and ours over each peer."""
+    peers = dict.fromkeys(PEERS, "fp32" if precision == "auto" else precision)
     device, precision = settle(device, precision)
+    if precision == "bf16" and "fp32" in peers.values():
+        peers |= dict.fromkeys(LOWER_PEER, precision)
     set_environment(device, precision, threads)
     with tempfile.TemporaryDirectory() as aside:
         folder = checkpoint_folder(checkpoint, data, task, Path(aside))
-        settings = Settings(data, task, folder, batch_size=batch_size, bf16=precision == "bf16")
-        measured = measure(settings, rounds, warm_up(device, steps), steps)
-        used = model_flops(settings, measured, steps) / peak_flops(device, precision, threads)
+        settings = Settings(data, task, folder, batch_size=batch_size)
+        measured = measure(settings, peers, rounds, warm_up(device, steps), steps)
+        precisions = peers | {OURS: precision}
+        peaks = {each: peak_flops(device, each, threads) for each in set(precisions.values())}
+        used = model_flops(settings, measured, steps) / pd.Series(precisions).map(peaks)
     what = (
         f"{task}, {checkpoint}, batches of {batch_size}, {rounds} rounds of {steps} steps; medians and quartiles; "
         "ratios are of one round each, above 1 where ours is faster or smaller"
     )
-    where = machine(device=device, precision=precision, threads=threads)
+    where = machine(device=device, precision=f"glue-bench in {precision}", threads=threads)
     report([what, to_table(measured, used), where, command()], measured, json)
 
 
@@ -67,12 +79,14 @@ def settle(device: str, precision: str) -> tuple[str, str]:
     """What `auto` stands for on this machine."""
     import torch
 
+    from glue_bench.training.runtime import has_tiles
+
     if device not in ("auto", "cpu", "cuda") or precision not in ("auto", "fp32", "bf16"):
         raise typer.BadParameter("--device takes auto, cpu or cuda; --precision takes auto, fp32 or bf16")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if precision == "auto":
-        precision = "bf16" if device == "cuda" else "fp32"
+        precision = "bf16" if device == "cuda" or has_tiles() else "fp32"
     return device, precision
 
 
@@ -81,12 +95,16 @@ def warm_up(device: str, steps: int) -> int:
     return max(WARM_UP, steps) if device == "cuda" else WARM_UP
 
 
-def measure(settings: Settings, rounds: int, warm_up: int, steps: int) -> Rounds:
-    """All rounds of all contenders, after an untimed one of `warm_up` steps."""
+def measure(settings: Settings, peers: Mapping[str, str], rounds: int, warm_up: int, steps: int) -> Rounds:
+    """All rounds of ours and of `peers` in their precisions, after an untimed one of `warm_up` steps."""
     from ours import make_ours
     from peer import make_peer
 
-    workers = {name: Worker(make_peer, settings, padding) for name, padding in PEERS.items()}
+    paddings = PEERS | LOWER_PEER
+    workers = {
+        name: Worker(make_peer, replace(settings, bf16=precision == "bf16"), paddings[name])
+        for name, precision in peers.items()
+    }
     workers[OURS] = Worker(make_ours, settings)
     try:
         in_turns({name: bound(worker, warm_up) for name, worker in workers.items()}, 1)

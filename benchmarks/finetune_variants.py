@@ -51,7 +51,7 @@ def main(
     quiet_libraries()
     with tempfile.TemporaryDirectory() as aside:
         folder = checkpoint_folder(checkpoint, data, task, Path(aside))
-        settings = Settings(data, task, folder, batch_size=batch_size, bf16=precision == "bf16")
+        settings = Settings(data, task, folder, batch_size=batch_size)
         runs = make_runs(settings, list(dict.fromkeys([BASE, *(variant or VARIANTS)])), steps)
         in_turns(runs, 1)
         measured = in_turns(runs, rounds)

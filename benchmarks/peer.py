@@ -3,6 +3,7 @@
 Left out is what run_glue does beside training and scoring and can be told not to do: saving, progress bars, reporting.
 """
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Hyperparameters, Pretraining
 from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.runtime import PRECISION_VARIABLE
 from glue_bench.training.workspace import Workspace
 from workers import Round
 
@@ -37,6 +39,7 @@ PADDINGS = ("fixed", "dynamic", "grouped")
 def make_peer(settings: Settings, padding: str) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is one of PADDINGS."""
     quiet_libraries()
+    os.environ[PRECISION_VARIABLE] = "bf16" if settings.bf16 else "no"  # what Trainer falls back to
     cell, workspace = settings.cell, Workspace(settings.experiment)
     tokenizer, frames = workspace.tokenizer(cell.arm), workspace.data(cell.task).splits
     scored = {
@@ -135,6 +138,7 @@ def plain_arguments(settings: Hyperparameters | Pretraining, folder: str | Path,
         weight_decay=settings.weight_decay,
         adam_epsilon=settings.adam_epsilon,
         max_grad_norm=settings.clip_norm,
+        use_cpu=not torch.cuda.is_available(),  # else bf16 is refused
         dataloader_pin_memory=torch.cuda.is_available(),
         save_strategy="no",
         report_to="none",

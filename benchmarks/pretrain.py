@@ -10,7 +10,6 @@ Each is a process of its own that waits while the other works. An untimed round 
 
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from cells import SCRATCH_SIZES
 from finetune import WARM_UP, bound, settle
 from glue_bench.config import Arm, Experiment, Pretraining, ScratchEncoder
 from measure import OURS, Rounds, column, command, in_turns, machine, over_peers, report, table, with_quartiles
+from options import Device, Json, Precision, Threads
 from workers import Worker, set_environment
 
 PEER = "Trainer, BertForMaskedLM"
@@ -72,10 +72,10 @@ def main(
     dropout: Annotated[float, typer.Option(help="Rate of both dropouts.")] = 0.1,
     rounds: Annotated[int, typer.Option(help="How often each is timed.")] = 5,
     steps: Annotated[int, typer.Option(help="Batches in a round.")] = 10,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto (bf16 on cuda), fp32 or bf16.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads of each; all unless given.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    json: Json = None,
 ) -> None:
     """Print tokens per second, peak memory, and ours over the peer."""
     if size not in SCRATCH_SIZES:

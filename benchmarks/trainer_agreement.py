@@ -22,7 +22,7 @@ from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Experiment, load_experiment
 from glue_bench.training.finetune import finetune
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import accelerator
+from glue_bench.training.runtime import accelerator, precision_name
 from glue_bench.training.workspace import Workspace
 from measure import OURS, machine, row_table
 from peer import as_dataset, train_and_score
@@ -61,7 +61,8 @@ def main(
             lines += found
     if both:
         runtime = accelerator()
-        where = machine(device=runtime.device.type, precision={"no": "fp32"}.get(runtime.mixed_precision, "mixed"))
+        precision = f"glue-bench in {precision_name()}, Trainer in {runtime.mixed_precision.replace('no', 'float32')}"
+        where = machine(device=runtime.device.type, precision=precision)
         print(differences(pd.DataFrame(lines)), where, sep="\n\n")
 
 
@@ -79,7 +80,7 @@ def by_trainer(cell: Cell, workspace: Workspace, padding: str) -> Scores:
     tokenizer, length = workspace.tokenizer(cell.arm), cell.hyperparameters.max_length
     frames, needed = workspace.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
-    bf16 = accelerator().mixed_precision == "bf16"  # as ours, whatever was configured
+    bf16 = accelerator().mixed_precision == "bf16"  # as ours, but for a CPU's bf16 products
     return train_and_score(cell, splits, tokenizer, padding, bf16=bf16)
 
 

@@ -50,7 +50,7 @@ def main(
     for name in task or TRAINABLE:
         with tempfile.TemporaryDirectory() as aside:
             folder = checkpoint_folder(checkpoint, data, name, Path(aside))
-            settings = Settings(data, name, folder, batch_size=batch_size, bf16=precision == "bf16")
+            settings = Settings(data, name, folder, batch_size=batch_size)
             measured[name] = measure(settings, steps) | official_rows(name, epochs)
     what = f"{checkpoint}, batches of {batch_size}, {epochs} epochs, from {steps} steps of each task"
     where = machine(device=device, precision=precision, threads=threads)

@@ -47,6 +47,14 @@ def _token_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _float32() -> Iterator[None]:
+    """On every machine, those whose CPU would choose bf16 included; a test of the choice takes this away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+        yield
+
+
 @pytest.fixture(scope="module")
 def frozen_imports() -> Iterator[None]:
     """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time."""

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.training.batches import Batch
 from glue_bench.training.micro import backward
-from glue_bench.training.runtime import accelerator
+from glue_bench.training.runtime import accelerator, multiplying
 from glue_bench.training.used_rows import UsedRows
 
 ALL_THREADS = torch.get_num_threads()
@@ -59,6 +59,7 @@ def train(
         runtime.free_memory()  # accelerate holds on to what it prepared
 
 
+@multiplying()
 def _step(
     model: nn.Module,
     batch: Batch,
@@ -115,6 +116,7 @@ def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
 
 
 @torch.inference_mode()
+@multiplying()
 def predict(model: nn.Module, batches: Iterable[Batch], rows: int) -> np.ndarray:
     """Logits float32 (rows, labels), in the split's order whatever the order of batches."""
     model.eval()

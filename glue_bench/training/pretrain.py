@@ -21,7 +21,7 @@ from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batc
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.runtime import accelerator
+from glue_bench.training.runtime import accelerator, multiplying
 from glue_bench.training.seeding import initialise, seed_step
 
 LOSSES = 100  # points of a training-loss curve
@@ -183,6 +183,7 @@ class _Run:
         state.tokens += batch.tokens
         state.step += 1
 
+    @multiplying()
     def _step(self, batch: MaskedBatch) -> Tensor:
         """One update; returns the mean loss over the masked tokens of the batch, of all processes together."""
         parts = self._parts(batch)
@@ -227,6 +228,7 @@ class _Run:
         return state.losses[-1]
 
     @torch.inference_mode()
+    @multiplying()
     def _validate(self) -> float:
         """Mean loss over the masked tokens of the held-out text, with the same masks every time."""
         self.inner.eval()

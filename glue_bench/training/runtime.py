@@ -1,13 +1,14 @@
 """Where this process computes, and in which precision: settled once, before anything is prepared."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 
 from glue_bench.errors import UserError
 from glue_bench.training.memory import keep_freed, sees_cuda
@@ -16,22 +17,59 @@ AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
 PRECISIONS = {"float32": "no", "bf16": "bf16"}
 """Ours -> accelerate's. bf16 is mixed: weights, moments and losses stay float32."""
+BF16_PRODUCTS = "bf16 products"
+"""What records call bf16 on a CPU with tiles, where activations are float32, too."""
 # accelerate's own, which `accelerate launch` sets and worker processes inherit.
 PRECISION_VARIABLE, CPU_VARIABLE = "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU"
+_FULL = ContextVar("full precision, whatever the process's is", default=False)
 
 
 @cache
 def accelerator() -> Accelerator:
     """The process's accelerator; accelerate keeps its state per process too."""
     keep_freed()
-    return Accelerator(mixed_precision=os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()])
+    return Accelerator(mixed_precision="no" if has_bf16_products() else _asked())
+
+
+def _asked() -> str:
+    return os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()]
 
 
 def best_precision() -> str:
-    """bf16 where a GPU computes in it, else float32: most CPUs are slower in bf16."""
+    """bf16 where a GPU computes in it or a CPU has tiles for its products, else float32: other CPUs lose by it."""
     if not sees_cuda():
-        return "float32"
+        return "bf16" if has_tiles() and PartialState().device.type == "cpu" else "float32"
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+
+
+def has_tiles() -> bool:
+    """Whether the CPU multiplies matrices of bf16 in tiles (Intel AMX): several times as fast as in float32."""
+    capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("amx_bf16")) and torch.backends.mkldnn.is_available()
+
+
+@cache
+def has_bf16_products() -> bool:
+    """Whether bf16 stands for the products alone: on a CPU with tiles for them.
+
+    Their operands are rounded to bf16 and summed in float32; whatever else autocasting rounds stays float32, which on a
+    CPU is no slower.
+    """
+    return _asked() == "bf16" and PartialState().device.type == "cpu" and has_tiles()
+
+
+@contextmanager
+def multiplying() -> Iterator[None]:
+    """In this block, or in what this decorates, float32 matrices are multiplied as the process's precision says."""
+    if _FULL.get() or not has_bf16_products():
+        yield
+        return
+    kept = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(kept)
 
 
 @contextmanager
@@ -65,6 +103,8 @@ def device_name() -> str:
 
 def precision_name() -> str:
     """float32, or the format of mixed precision."""
+    if has_bf16_products():
+        return BF16_PRODUCTS
     return {"no": "float32"}.get(accelerator().mixed_precision, accelerator().mixed_precision)
 
 
@@ -76,19 +116,20 @@ def records_steps() -> bool:
 
 def is_float32() -> bool:
     """Whether this process trains in float32 throughout."""
-    return accelerator().mixed_precision == "no"
+    return accelerator().mixed_precision == "no" and not has_bf16_products()
 
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """What is prepared in this block trains without autocasting and without a loss scale."""
+    """What is prepared in this block trains without autocasting, rounded products and a loss scale."""
     runtime = accelerator()
-    kept = runtime.native_amp, runtime.scaler
+    kept, full = (runtime.native_amp, runtime.scaler), _FULL.set(True)
     runtime.native_amp, runtime.scaler = False, None
     try:
         yield
     finally:
         runtime.native_amp, runtime.scaler = kept
+        _FULL.reset(full)
 
 
 def _variables(device: str, precision: str) -> dict[str, str | None]:
@@ -112,5 +153,11 @@ def _set(variables: dict[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    settle_anew()
+
+
+def settle_anew() -> None:
+    """Forget what was settled: the next question is answered by the environment as it then is."""
     AcceleratorState._reset_state(reset_partial_state=True)
     accelerator.cache_clear()
+    has_bf16_products.cache_clear()

@@ -14,9 +14,6 @@ sys.path.insert(0, str(BENCHMARKS))
 def _own_accelerator() -> Iterator[None]:
     """Trainer sets accelerate's state of the process; other tests' cells want their own."""
     yield
-    from accelerate.state import AcceleratorState
+    from glue_bench.training.runtime import settle_anew
 
-    from glue_bench.training.runtime import accelerator
-
-    accelerator.cache_clear()
-    AcceleratorState._reset_state(True)
+    settle_anew()

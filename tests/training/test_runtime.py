@@ -1,21 +1,43 @@
 """Which device and precision are chosen, and what a choice leaves behind."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from glue_bench.errors import UserError
 from glue_bench.training import runtime
-from glue_bench.training.runtime import accelerator, best_precision, computing, describe, is_float32, records_steps
+from glue_bench.training.runtime import (
+    accelerator,
+    best_precision,
+    computing,
+    describe,
+    has_tiles,
+    in_float32,
+    is_float32,
+    multiplying,
+    records_steps,
+    settle_anew,
+)
 
 VARIABLES = ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
 
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch):
+    """Nor a CPU with tiles, unless a test puts one there."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(runtime, "has_tiles", lambda: False)
+    settle_anew()
+    yield
+    settle_anew()
+
+
+@pytest.fixture
+def _tiles(monkeypatch):
+    monkeypatch.setattr(runtime, "has_tiles", lambda: True)
 
 
 def test_here_cells_are_trained_on_the_cpu_in_float32():
@@ -31,6 +53,56 @@ def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, there, able, expected):
     assert best_precision() == expected
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     assert best_precision() == "float32"
+
+
+@pytest.mark.usefixtures("_tiles")
+def test_a_cpu_with_tiles_multiplies_in_bf16():
+    assert best_precision() == "bf16"
+    assert describe() == "cpu in bf16 products"
+    assert not is_float32()
+    assert not accelerator().native_amp
+    with multiplying():
+        assert torch.get_float32_matmul_precision() == "medium"
+    with in_float32(), multiplying():
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.usefixtures("_tiles")
+def test_float32_is_left_to_a_cpu_with_tiles():
+    with computing("cpu", "float32"), multiplying():
+        assert describe() == "cpu in float32"
+        assert torch.get_float32_matmul_precision() == "highest"
+    with computing("cpu", "bf16"):
+        assert describe() == "cpu in bf16 products"
+
+
+@pytest.mark.usefixtures("_tiles")
+def test_products_are_not_autocasting_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(runtime, "PartialState", lambda: SimpleNamespace(device=torch.device("cuda")))
+    assert not runtime.has_bf16_products()
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"), [({"amx_bf16": True}, True), ({"amx_bf16": False}, False), ({}, False)]
+)
+def test_tiles_are_what_the_processor_says(monkeypatch, processor, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    assert has_tiles() is expected
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert not has_tiles()
+
+
+@pytest.mark.skipif(not has_tiles(), reason="this CPU has no tiles (Intel AMX)")
+def test_products_are_rounded_and_summed_in_float32(monkeypatch):
+    monkeypatch.setattr(runtime, "has_tiles", has_tiles)
+    left, right = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0))
+    rounded = left.bfloat16().float() @ right.bfloat16().float()
+    with multiplying():
+        product = left @ right
+    assert product.dtype == torch.float32
+    assert not torch.equal(product, left @ right)
+    torch.testing.assert_close(product, rounded, rtol=1e-4, atol=1e-4)
 
 
 def test_a_choice_holds_inside_its_block_only():
@@ -74,5 +146,6 @@ def test_steps_are_recorded_on_a_gpu(monkeypatch, device, precision, recorded):
         pass
 
     Acting.device, Acting.mixed_precision = torch.device(device), precision
-    monkeypatch.setattr(runtime, "accelerator", Acting)
-    assert records_steps() is recorded
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "accelerator", Acting)
+        assert records_steps() is recorded
