@@ -22,7 +22,7 @@ from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Experiment, load_experiment
 from glue_bench.training.finetune import finetune
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import accelerator, precision_name
+from glue_bench.training.runtime import accelerator, computing, precision_name
 from glue_bench.training.workspace import Workspace
 from measure import OURS, machine, row_table
 from peer import as_dataset, train_and_score
@@ -41,6 +41,7 @@ def main(
     task: Annotated[list[str] | None, typer.Option(help="Only these tasks.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the experiment's own.")] = None,
     padding: Annotated[str, typer.Option(help="Trainer's batches: dynamic, or grouped by length.")] = "dynamic",
+    trainer_precision: Annotated[str, typer.Option(help="float32 or bf16; auto: as ours.")] = "auto",
     both: Annotated[bool, typer.Option("--both", help="Ours, too, and the differences.")] = False,
     output: Annotated[Path, typer.Option("-o", "--output", help="Lines are appended.")] = Path("trainer.csv"),
 ) -> None:
@@ -48,7 +49,9 @@ def main(
     quiet_libraries()
     experiment = load_experiment(config, data)
     workspace = Workspace(experiment)
-    systems: dict[str, Callable[[Cell], Scores]] = {TRAINER: lambda cell: by_trainer(cell, workspace, padding)}
+    systems: dict[str, Callable[[Cell], Scores]] = {
+        TRAINER: lambda cell: by_trainer(cell, workspace, padding, trainer_precision)
+    }
     if both:
         systems[OURS] = lambda cell: by_us(cell, workspace)
     lines = []
@@ -60,9 +63,9 @@ def main(
             append(output, found)
             lines += found
     if both:
-        runtime = accelerator()
-        precision = f"glue-bench in {precision_name()}, Trainer in {runtime.mixed_precision.replace('no', 'float32')}"
-        where = machine(device=runtime.device.type, precision=precision)
+        with computing(precision=trainer_precision):
+            precision = f"Trainer in {precision_name()}"
+        where = machine(device=accelerator().device.type, precision=f"glue-bench in {precision_name()}, {precision}")
         print(differences(pd.DataFrame(lines)), where, sep="\n\n")
 
 
@@ -75,13 +78,13 @@ def cells(experiment: Experiment, tasks: list[str], seeds: list[int], epochs: in
                 yield cell.model_copy(update={"seed": seed, "hyperparameters": settings})
 
 
-def by_trainer(cell: Cell, workspace: Workspace, padding: str) -> Scores:
+def by_trainer(cell: Cell, workspace: Workspace, padding: str, precision: str) -> Scores:
     """Scores of each validation split by transformers' Trainer."""
     tokenizer, length = workspace.tokenizer(cell.arm), cell.hyperparameters.max_length
     frames, needed = workspace.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
-    bf16 = accelerator().mixed_precision == "bf16"  # as ours, but for a CPU's bf16 products
-    return train_and_score(cell, splits, tokenizer, padding, bf16=bf16)
+    with computing(precision=precision):  # Trainer shares accelerate's state of the process
+        return train_and_score(cell, splits, tokenizer, padding, bf16=accelerator().mixed_precision == "bf16")
 
 
 def by_us(cell: Cell, workspace: Workspace) -> Scores:

@@ -13,12 +13,12 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.model.dropout import draws_cheaply, keep_factors
+from glue_bench.model.dropout import draw_kept, draws_cheaply, keep_factors
 
 
 def reads_in_place(tensor: Tensor) -> bool:
-    """Whether training attends as here: on a CPU, in the precisions that its products take any layout in."""
-    return draws_cheaply(tensor) and tensor.dtype in (torch.float32, torch.float64)
+    """Whether training attends as here: on a CPU, from any precision that float32 holds, or from float64."""
+    return draws_cheaply(tensor) and tensor.dtype in (torch.float32, torch.float64, torch.bfloat16)
 
 
 def attend(
@@ -32,8 +32,9 @@ def attend(
 ) -> Float[Tensor, "b q h k"]:
     """softmax(q k^T * scale + bias + padding) with dropout, times v, in float32 or float64 on a CPU.
 
-    A bias that all examples share stays one: it is never added to their padding, which is a constant. `packed` has keys
-    and values as the last two of dimension 2, and the queries before them unless `query` is given.
+    Of bf16, too: products this small are slower in it than in float32. A bias that all examples share stays one: it is
+    never added to their padding, which is a constant. `packed` has keys and values as the last two of dimension 2, and
+    the queries before them unless `query` is given.
     """
     return _Attention.apply(packed, query, bias, padding, scale, dropout)
 
@@ -51,8 +52,7 @@ class _Attention(torch.autograd.Function):
         scale: float,
         dropout: float,
     ) -> Tensor:
-        queries = packed[:, :, 0] if query is None else query
-        keys, values = packed[:, :, -2], packed[:, :, -1]
+        queries, keys, values = _parts(packed, query)
         batch, rows, heads, size = queries.shape
         weights = queries.new_empty(heads, batch, rows, keys.shape[1])
         for h in range(heads):
@@ -61,22 +61,22 @@ class _Attention(torch.autograd.Function):
             if scores is not None:
                 weights += scores.transpose(0, 1)
         torch.softmax(weights, dim=-1, out=weights)
-        factors = keep_factors(weights.shape, dropout, weights.dtype) if dropout else None
-        dropped = weights if factors is None else weights * factors
+        kept = draw_kept(weights.shape, dropout) if dropout else None
+        dropped = weights if kept is None else keep_factors(kept, dropout, weights.dtype).mul_(weights)
         mixed = queries.new_empty(heads, batch, rows, size)
         for h in range(heads):
             _product(dropped[h], values[:, :, h], mixed[h])
-        ctx.save_for_backward(packed, query, bias, weights, factors)
-        ctx.scale = scale
+        ctx.save_for_backward(packed, query, bias, weights, kept)
+        ctx.scale, ctx.dropout = scale, dropout
         return rearrange(mixed, "h b q k -> b q h k").contiguous()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        packed, query, bias, weights, factors = ctx.saved_tensors
-        queries = packed[:, :, 0] if query is None else query
-        keys, values = packed[:, :, -2], packed[:, :, -1]
+        packed, query, bias, weights, kept = ctx.saved_tensors
+        queries, keys, values = _parts(packed, query)
         heads, batch, rows, length = weights.shape
         size = packed.shape[-1]
+        factors = None if kept is None else keep_factors(kept, ctx.dropout, weights.dtype)
         dropped = weights if factors is None else weights * factors
         to_scores = torch.empty_like(weights)
         to_queries = weights.new_empty(heads, batch, rows, size)
@@ -94,8 +94,15 @@ class _Attention(torch.autograd.Function):
         into = torch.empty_like(packed)
         for place, part in enumerate((to_queries, to_keys, to_values)[-packed.shape[2] :]):
             into[:, :, place] = rearrange(part, "h b l k -> b l h k")
-        apart = None if query is None else rearrange(to_queries, "h b q k -> b q h k").contiguous()
+        apart = None if query is None else rearrange(to_queries, "h b q k -> b q h k").to(query.dtype).contiguous()
         return into, apart, to_bias, None, None, None
+
+
+def _parts(packed: Tensor, query: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values (b, l, h, k), in float32 at least."""
+    wide = torch.promote_types(packed.dtype, torch.float32)
+    packed = packed.to(wide)
+    return packed[:, :, 0] if query is None else query.to(wide), packed[:, :, -2], packed[:, :, -1]
 
 
 def _product(left: Tensor, right: Tensor, out: Tensor, scale: float = 1.0) -> None:

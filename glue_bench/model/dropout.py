@@ -5,10 +5,11 @@ torch's own draws one Bernoulli number an element, one after the other: a quarte
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 LANES = 4
@@ -20,19 +21,30 @@ def draws_cheaply(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def keep_factors(shape: torch.Size | tuple[int, ...], rate: float, dtype: torch.dtype) -> Tensor:
-    """Independent factors on the CPU: 0 with probability `rate`, else 1 / (1 - rate), so that their mean is 1.
+def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor, "*shape"]:
+    """Independent numbers on the CPU: 0 (dropped) with probability `rate`, else 1.
 
-    `rate` is met to the nearest 2^-16 (0.1 is 0.100006), and the factor is that of the rate that is met.
+    The rate is met to the nearest 2^-16 (0.1 is 0.100006).
     """
-    dropped = min(round(rate * STEPS), STEPS - 1)
     count = math.prod(shape)
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
     words.random_(-(2**63), None)  # the whole range: without a lower end the top bit would always be 0
     bits = words.view(torch.int16)[:count].view(shape)
-    kept = torch.empty(shape, dtype=dtype)
-    torch.ge(bits, dropped - STEPS // 2, out=kept)
-    return kept.mul_(STEPS / (STEPS - dropped))
+    return torch.ge(bits, _dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8))
+
+
+def keep_factors(
+    kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "*shape"]:
+    """0, or for what is kept 1 / (1 - rate) with the rate that is met, so that the mean is 1.
+
+    Made anew wherever they are needed: to keep them from the forward to the backward pass takes four times the memory.
+    """
+    return kept.to(dtype).mul_(STEPS / (STEPS - _dropped(rate)))
+
+
+def _dropped(rate: float) -> int:
+    return min(round(rate * STEPS), STEPS - 1)
 
 
 class Dropout(nn.Module):
@@ -47,10 +59,29 @@ class Dropout(nn.Module):
             return values
         if not draws_cheaply(values):
             return F.dropout(values, self.rate)
-        return values * keep_factors(values.shape, self.rate, values.dtype)
+        return _AddDropped.apply(None, values, self.rate)
 
     def add(self, residual: Float[Tensor, "*shape"], values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """residual + dropout(values), in one pass over memory where random numbers are cheap."""
         if not (self.training and self.rate and draws_cheaply(values)):
             return residual + self(values)
-        return torch.addcmul(residual, values, keep_factors(values.shape, self.rate, values.dtype))
+        return _AddDropped.apply(residual, values, self.rate)
+
+
+class _AddDropped(torch.autograd.Function):
+    """dropout(values), added to a residual if there is one; of bf16 values in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor | None, values: Tensor, rate: float) -> Tensor:
+        kept = draw_kept(values.shape, rate)
+        ctx.save_for_backward(kept)
+        ctx.rate, ctx.dtype = rate, values.dtype
+        wide = torch.promote_types(values.dtype, torch.float32)
+        factors = keep_factors(kept, rate, wide)
+        return factors.mul_(values) if residual is None else torch.addcmul(residual, values.to(wide), factors)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (kept,) = ctx.saved_tensors
+        to_values = keep_factors(kept, ctx.rate, gradient.dtype).mul_(gradient).to(ctx.dtype)
+        return gradient if ctx.needs_input_grad[0] else None, to_values, None

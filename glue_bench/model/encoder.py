@@ -45,7 +45,7 @@ class Attention(nn.Module):
             query = rearrange(queries[:, :, :rows], "b h q k -> b q h k")
             packed = torch.stack([rearrange(keys, "b h l k -> b l h k"), packed[:, :, 2]], dim=2)
         if bias is not None:
-            bias = bias[:, :, :rows].to(packed.dtype)
+            bias = bias[:, :, :rows]
         return self.out(rearrange(self._attend(packed, query, bias, padding), "b q h k -> b q (h k)"))
 
     def _project(

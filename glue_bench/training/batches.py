@@ -1,6 +1,6 @@
 """Batches of similar length, so that little is spent on padding."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +12,14 @@ from glue_bench.training.tokens import TokenisedSplit
 # Batches are cut from sorted runs of this many batches: enough to hold similar lengths together, few enough
 # that epochs differ (transformers' group_by_length uses the same figure).
 RUN = 50
-EVALUATION_TOKENS = 8_192
+EVALUATION_TOKENS = 4_096
+Padded = Callable[[int], int]
+"""Length of a batch's longest example -> the length that the batch is padded to."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch, padded on the right to its longest example.
+    """One batch, padded on the right to its longest example or somewhat further.
 
     `ids` and `segments` int64 (b, l); `mask` bool (b, l), None where nothing is padded; `labels` (b,);
     `rows` the examples' positions in the split.
@@ -35,11 +37,13 @@ class Batch:
         return Batch(self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows)
 
 
-def training_batches(split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int) -> Iterator[Batch]:
+def training_batches(
+    split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int, padded: Padded = int
+) -> Iterator[Batch]:
     """One epoch: shuffled, grouped by length, batches in random order; decided by (seed, epoch) alone."""
     generator = np.random.default_rng([seed, epoch])
     for rows in bucketed_rows(split.lengths, batch_size, generator):
-        yield collate(split, rows, padding_id)
+        yield collate(split, rows, padding_id, padded)
 
 
 def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
@@ -51,10 +55,12 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS) -> Iterator[Batch]:
+def evaluation_batches(
+    split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS, padded: Padded = int
+) -> Iterator[Batch]:
     """Every row once, longest first, in batches of about `tokens` tokens with padding."""
-    for rows in evaluation_rows(split.lengths, tokens):
-        yield collate(split, rows, padding_id)
+    for rows in evaluation_rows(split.lengths, tokens, padded):
+        yield collate(split, rows, padding_id, padded)
 
 
 def share_at_once(batch_size: int, rows_at_once: int | None) -> float:
@@ -62,20 +68,20 @@ def share_at_once(batch_size: int, rows_at_once: int | None) -> float:
     return (rows_at_once or batch_size) / batch_size
 
 
-def evaluation_rows(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+def evaluation_rows(lengths: np.ndarray, tokens: int, padded: Padded = int) -> Iterator[np.ndarray]:
     """The rows of each of these batches."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        stop = start + max(1, tokens // int(lengths[order[start]]))
+        stop = start + max(1, tokens // padded(int(lengths[order[start]])))
         yield order[start:stop]
         start = stop
 
 
-def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int) -> Batch:
+def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int, padded: Padded = int) -> Batch:
     """The examples `rows` of a split as one batch."""
     lengths = split.lengths[rows]
-    columns = np.arange(lengths.max())
+    columns = np.arange(padded(int(lengths.max())))
     real = columns < lengths[:, None]
     places = np.where(real, split.offsets[rows][:, None] + columns, 0)
     ids = np.where(real, split.ids[places], padding_id).astype(np.int64)

@@ -14,6 +14,7 @@ from glue_bench.training.batches import (
     training_batches,
 )
 from glue_bench.training.loop import predict, train
+from glue_bench.training.runtime import few_sizes
 from glue_bench.training.tokens import TokenisedTask
 from glue_bench.training.used_rows import used_rows_only
 
@@ -40,7 +41,9 @@ class HostTraining:
         steps = -(-len(split) // settings.batch_size)
 
         def batches(epoch: int) -> Iterator[Batch]:
-            return training_batches(split, settings.batch_size, self.tokens.padding_id, self.cell.seed, epoch)
+            return training_batches(
+                split, settings.batch_size, self.tokens.padding_id, self.cell.seed, epoch, self._padded
+            )
 
         with used_rows_only(self.model, split.ids):
             yield from train(self.model, batches, steps, settings, self.rows_at_once)
@@ -49,5 +52,8 @@ class HostTraining:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
         split = self.tokens.splits[name]
         share = share_at_once(self.cell.hyperparameters.batch_size, self.rows_at_once)
-        batches = evaluation_batches(split, self.tokens.padding_id, int(EVALUATION_TOKENS * share))
+        batches = evaluation_batches(split, self.tokens.padding_id, int(EVALUATION_TOKENS * share), self._padded)
         return predict(self.model, batches, len(split))
+
+    def _padded(self, length: int) -> int:
+        return min(few_sizes(length), self.cell.hyperparameters.max_length)

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.training.batches import Batch
 from glue_bench.training.micro import backward
-from glue_bench.training.runtime import accelerator, multiplying
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.used_rows import UsedRows
 
 ALL_THREADS = torch.get_num_threads()
@@ -42,8 +42,10 @@ def train(
     for module in model.modules():
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
-    # Evaluation mode: a cell belongs to one process, whatever the launcher started.
-    model, optimizer = runtime.prepare_model(model, evaluation_mode=True), runtime.prepare_optimizer(optimizer)
+    # A cell belongs to one process, whatever the launcher started. accelerate's own preparation of a model leaves a
+    # reference cycle in it under mixed precision, and so keeps a finished cell's weights for the garbage collector.
+    model.to(runtime.device)
+    optimizer = runtime.prepare_optimizer(optimizer)
     schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
     try:
         for epoch in range(1, settings.epochs + 1):
@@ -59,7 +61,6 @@ def train(
         runtime.free_memory()  # accelerate holds on to what it prepared
 
 
-@multiplying()
 def _step(
     model: nn.Module,
     batch: Batch,
@@ -116,15 +117,16 @@ def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
 
 
 @torch.inference_mode()
-@multiplying()
 def predict(model: nn.Module, batches: Iterable[Batch], rows: int) -> np.ndarray:
     """Logits float32 (rows, labels), in the split's order whatever the order of batches."""
     model.eval()
-    device = accelerator().device
+    runtime = accelerator()
     logits: np.ndarray | None = None
     for batch in batches:
-        moved = batch.to(device)
-        values = model(moved.ids, moved.mask, moved.segments).logits.float().cpu().numpy()
+        moved = batch.to(runtime.device)
+        with runtime.autocast():
+            found = model(moved.ids, moved.mask, moved.segments).logits
+        values = found.float().cpu().numpy()
         if logits is None:
             logits = np.zeros((rows, values.shape[1]), dtype=np.float32)
         logits[batch.rows] = values

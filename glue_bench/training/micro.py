@@ -21,7 +21,9 @@ def backward(model: nn.Module, batch: Batch, rows: int | None, runtime: Accelera
     total = torch.zeros((), device=runtime.device)
     for part in parts(batch, rows):
         part = part.to(runtime.device)
-        loss = classification_loss(model(part.ids, part.mask, part.segments).logits, part.labels)
+        with runtime.autocast():
+            logits = model(part.ids, part.mask, part.segments).logits
+        loss = classification_loss(logits, part.labels)
         if len(part.labels) < len(batch.labels):
             loss = loss * (len(part.labels) / len(batch.labels))
         runtime.backward(loss)

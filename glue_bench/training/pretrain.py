@@ -21,11 +21,12 @@ from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batc
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.runtime import accelerator, multiplying
+from glue_bench.training.runtime import accelerator, few_sizes
 from glue_bench.training.seeding import initialise, seed_step
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
+IGNORED = -100  # a target that cross_entropy leaves out
 SAVE_SECONDS = 60.0  # between two states to continue from
 
 Report = Callable[[dict[str, Any]], None]
@@ -183,7 +184,6 @@ class _Run:
         state.tokens += batch.tokens
         state.step += 1
 
-    @multiplying()
     def _step(self, batch: MaskedBatch) -> Tensor:
         """One update; returns the mean loss over the masked tokens of the batch, of all processes together."""
         parts = self._parts(batch)
@@ -228,7 +228,6 @@ class _Run:
         return state.losses[-1]
 
     @torch.inference_mode()
-    @multiplying()
     def _validate(self) -> float:
         """Mean loss over the masked tokens of the held-out text, with the same masks every time."""
         self.inner.eval()
@@ -260,8 +259,10 @@ class _Run:
 
 
 def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:
-    logits = model(batch.ids, batch.mask, places=batch.places).logits
-    return F.cross_entropy(logits.float(), batch.targets, reduction="sum")
+    more = (0, few_sizes(len(batch.places)) - len(batch.places))
+    logits = model(batch.ids, batch.mask, places=F.pad(batch.places, more)).logits
+    targets = F.pad(batch.targets, more, value=IGNORED)
+    return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, settings: Pretraining, step: int) -> None:

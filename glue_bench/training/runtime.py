@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 
 import torch
@@ -17,29 +16,24 @@ AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
 PRECISIONS = {"float32": "no", "bf16": "bf16"}
 """Ours -> accelerate's. bf16 is mixed: weights, moments and losses stay float32."""
-BF16_PRODUCTS = "bf16 products"
-"""What records call bf16 on a CPU with tiles, where activations are float32, too."""
 # accelerate's own, which `accelerate launch` sets and worker processes inherit.
 PRECISION_VARIABLE, CPU_VARIABLE = "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU"
-_FULL = ContextVar("full precision, whatever the process's is", default=False)
 
 
 @cache
 def accelerator() -> Accelerator:
     """The process's accelerator; accelerate keeps its state per process too."""
     keep_freed()
-    return Accelerator(mixed_precision="no" if has_bf16_products() else _asked())
-
-
-def _asked() -> str:
-    return os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()]
+    return Accelerator(mixed_precision=os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()])
 
 
 def best_precision() -> str:
-    """bf16 where a GPU computes in it or a CPU has tiles for its products, else float32: other CPUs lose by it."""
-    if not sees_cuda():
-        return "bf16" if has_tiles() and PartialState().device.type == "cpu" else "float32"
-    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    """bf16 where a GPU computes in it or a CPU has tiles for it, else float32: other CPUs lose by it."""
+    if sees_cuda():
+        able = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        able = has_tiles() and PartialState().device.type == "cpu"
+    return "bf16" if able else "float32"
 
 
 def has_tiles() -> bool:
@@ -48,28 +42,16 @@ def has_tiles() -> bool:
     return bool(capabilities.get("amx_bf16")) and torch.backends.mkldnn.is_available()
 
 
-@cache
-def has_bf16_products() -> bool:
-    """Whether bf16 stands for the products alone: on a CPU with tiles for them.
+def few_sizes(size: int) -> int:
+    """`size`, or for bf16 on a CPU the next of four sizes from each power of two to the next.
 
-    Their operands are rounded to bf16 and summed in float32; whatever else autocasting rounds stays float32, which on a
-    CPU is no slower.
+    oneDNN makes and keeps a kernel for every shape of a product: without this an epoch of RTE took three times the
+    memory.
     """
-    return _asked() == "bf16" and PartialState().device.type == "cpu" and has_tiles()
-
-
-@contextmanager
-def multiplying() -> Iterator[None]:
-    """In this block, or in what this decorates, float32 matrices are multiplied as the process's precision says."""
-    if _FULL.get() or not has_bf16_products():
-        yield
-        return
-    kept = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(kept)
+    if is_float32() or accelerator().device.type != "cpu":
+        return size
+    apart = max(16, 2 ** ((size - 1).bit_length() - 3))
+    return -(-size // apart) * apart
 
 
 @contextmanager
@@ -103,8 +85,6 @@ def device_name() -> str:
 
 def precision_name() -> str:
     """float32, or the format of mixed precision."""
-    if has_bf16_products():
-        return BF16_PRODUCTS
     return {"no": "float32"}.get(accelerator().mixed_precision, accelerator().mixed_precision)
 
 
@@ -116,20 +96,19 @@ def records_steps() -> bool:
 
 def is_float32() -> bool:
     """Whether this process trains in float32 throughout."""
-    return accelerator().mixed_precision == "no" and not has_bf16_products()
+    return accelerator().mixed_precision == "no"
 
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """What is prepared in this block trains without autocasting, rounded products and a loss scale."""
+    """What is prepared in this block trains without autocasting and without a loss scale."""
     runtime = accelerator()
-    kept, full = (runtime.native_amp, runtime.scaler), _FULL.set(True)
+    kept = runtime.native_amp, runtime.scaler
     runtime.native_amp, runtime.scaler = False, None
     try:
         yield
     finally:
         runtime.native_amp, runtime.scaler = kept
-        _FULL.reset(full)
 
 
 def _variables(device: str, precision: str) -> dict[str, str | None]:
@@ -160,4 +139,3 @@ def settle_anew() -> None:
     """Forget what was settled: the next question is answered by the environment as it then is."""
     AcceleratorState._reset_state(reset_partial_state=True)
     accelerator.cache_clear()
-    has_bf16_products.cache_clear()

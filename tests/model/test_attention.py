@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from einops import rearrange
 
 from glue_bench.model.attention import attend
-from glue_bench.model.dropout import keep_factors
+from glue_bench.model.dropout import draw_kept, keep_factors
 
 B, L, H, K = 3, 7, 2, 4
 SCALE = 0.3
@@ -40,7 +40,9 @@ def test_values_and_gradients(kind, dropout):
     mine = attend(packed, query, bias, scale=SCALE, dropout=dropout)
     torch.manual_seed(1)
     rows = L if query is None else 1
-    factors = keep_factors((H, B, rows, L), dropout, torch.float64).transpose(0, 1) if dropout else None
+    factors = (
+        keep_factors(draw_kept((H, B, rows, L), dropout), dropout, torch.float64).transpose(0, 1) if dropout else None
+    )
     theirs = reference(packed, query, bias, factors)
     torch.testing.assert_close(mine, theirs)
     gradient = torch.randn_like(mine)

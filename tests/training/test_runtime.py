@@ -1,7 +1,6 @@
 """Which device and precision are chosen, and what a choice leaves behind."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +12,9 @@ from glue_bench.training.runtime import (
     best_precision,
     computing,
     describe,
+    few_sizes,
     has_tiles,
-    in_float32,
     is_float32,
-    multiplying,
     records_steps,
     settle_anew,
 )
@@ -56,53 +54,28 @@ def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, there, able, expected):
 
 
 @pytest.mark.usefixtures("_tiles")
-def test_a_cpu_with_tiles_multiplies_in_bf16():
-    assert best_precision() == "bf16"
-    assert describe() == "cpu in bf16 products"
-    assert not is_float32()
-    assert not accelerator().native_amp
-    with multiplying():
-        assert torch.get_float32_matmul_precision() == "medium"
-    with in_float32(), multiplying():
-        assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
-@pytest.mark.usefixtures("_tiles")
-def test_float32_is_left_to_a_cpu_with_tiles():
-    with computing("cpu", "float32"), multiplying():
+def test_a_cpu_with_tiles_computes_in_bf16_unless_told_otherwise():
+    assert describe() == "cpu in bf16"
+    assert accelerator().native_amp
+    with computing("cpu", "float32"):
         assert describe() == "cpu in float32"
-        assert torch.get_float32_matmul_precision() == "highest"
-    with computing("cpu", "bf16"):
-        assert describe() == "cpu in bf16 products"
 
 
-@pytest.mark.usefixtures("_tiles")
-def test_products_are_not_autocasting_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(runtime, "PartialState", lambda: SimpleNamespace(device=torch.device("cuda")))
-    assert not runtime.has_bf16_products()
-
-
-@pytest.mark.parametrize(
-    ("processor", "expected"), [({"amx_bf16": True}, True), ({"amx_bf16": False}, False), ({}, False)]
-)
-def test_tiles_are_what_the_processor_says(monkeypatch, processor, expected):
+@pytest.mark.parametrize(("processor", "able"), [({"amx_bf16": True}, True), ({"amx_bf16": False}, False), ({}, False)])
+def test_tiles_are_what_the_processor_says(monkeypatch, processor, able):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
-    assert has_tiles() is expected
+    assert has_tiles() is able
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert not has_tiles()
 
 
-@pytest.mark.skipif(not has_tiles(), reason="this CPU has no tiles (Intel AMX)")
-def test_products_are_rounded_and_summed_in_float32(monkeypatch):
-    monkeypatch.setattr(runtime, "has_tiles", has_tiles)
-    left, right = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0))
-    rounded = left.bfloat16().float() @ right.bfloat16().float()
-    with multiplying():
-        product = left @ right
-    assert product.dtype == torch.float32
-    assert not torch.equal(product, left @ right)
-    torch.testing.assert_close(product, rounded, rtol=1e-4, atol=1e-4)
+def test_bf16_meets_few_shapes_on_a_cpu():
+    sizes = range(1, 513)
+    assert [few_sizes(size) for size in sizes] == list(sizes)
+    with computing("cpu", "bf16"):
+        few = [few_sizes(size) for size in sizes]
+    assert sorted(set(few)) == [*range(16, 129, 16), *range(160, 257, 32), *range(320, 513, 64)]
+    assert all(size <= rounded <= max(16, 1.25 * size + 12) for size, rounded in zip(sizes, few, strict=True))
 
 
 def test_a_choice_holds_inside_its_block_only():

@@ -1,0 +1,69 @@
+"""bf16 on a CPU: the same training as in float32, up to the rounding of products, with weights that stay float32."""
+
+import pytest
+import torch
+
+from glue_bench.config import parse_experiment
+from glue_bench.model.variants import VARIANTS
+from glue_bench.training.finetune import build_classifier, finetune
+from glue_bench.training.host import HostTraining
+from glue_bench.training.runtime import accelerator, computing
+from glue_bench.training.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+@pytest.fixture
+def workspace_of(tiny):
+    def make(**changes) -> Workspace:
+        return Workspace(parse_experiment(tiny(tasks=["cola"], **changes)))
+
+    return make
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_every_variant_trains_as_in_float32(workspace_of, name):
+    outcomes = {}
+    for precision in ("float32", "bf16"):
+        with computing("cpu", precision):
+            workspace = workspace_of(arms=[name])
+            (cell,) = workspace.experiment.cells()
+            outcomes[precision] = finetune(cell, workspace.start(cell.arm), workspace.tokens(cell))
+    full, half = (outcomes[precision].predictions["validation"] for precision in ("float32", "bf16"))
+    losses = [outcomes[precision].record["history"][0]["train_loss"] for precision in ("float32", "bf16")]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    assert not (full == half).all()
+    assert abs(full - half).max() < 0.05
+
+
+def test_weights_and_moments_stay_float32(workspace_of):
+    with computing("cpu", "bf16"):
+        workspace = workspace_of()
+        cell = next(workspace.experiment.cells())
+        model = build_classifier(workspace.start(cell.arm), cell.task, cell.seed)
+        training = HostTraining(model, cell, workspace.tokens(cell), None)
+        epochs = training.epochs()
+        next(epochs)
+        (optimizer,) = accelerator()._optimizers
+        states = [moment for state in optimizer.state.values() for moment in state.values()]
+        assert {tensor.dtype for tensor in [*model.parameters(), *states]} == {torch.float32}
+
+
+def test_a_finished_cell_leaves_nothing_behind(workspace_of):
+    """Nor would the garbage collector have to be waited for."""
+    import gc
+    import weakref
+
+    with computing("cpu", "bf16"):
+        workspace = workspace_of()
+        cell = next(workspace.experiment.cells())
+        model = build_classifier(workspace.start(cell.arm), cell.task, cell.seed)
+        training, seen = HostTraining(model, cell, workspace.tokens(cell), None), weakref.ref(model)
+        gc.disable()
+        try:
+            list(training.epochs())
+            training.predict("validation")
+            del model, training
+            assert seen() is None
+        finally:
+            gc.enable()
