@@ -21,8 +21,7 @@ def reset_peak() -> None:
     if sees_cuda():
         torch.cuda.reset_peak_memory_stats()
         return
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # what `keep_freed` keeps is no one's
+    return_freed()
     with contextlib.suppress(OSError):
         _CLEAR.write_text("5")  # proc(5): resets the peak resident set size
 
@@ -49,6 +48,12 @@ def keep_freed() -> None:
         library = ctypes.CDLL("libc.so.6")
         library.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed() -> None:
+    """Give the system what `keep_freed` has kept: between two cells, whose tensors would not fit each other's holes."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
