@@ -43,7 +43,8 @@ def run(
         str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
     ] = "auto",
     precision: Annotated[
-        str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 on a GPU that computes in it.")
+        str,
+        typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 where the device is faster in it."),
     ] = "auto",
     json_log: Annotated[
         Path | None,

@@ -32,9 +32,9 @@ def attend(
 ) -> Float[Tensor, "b q h k"]:
     """softmax(q k^T * scale + bias + padding) with dropout, times v, in float32 or float64 on a CPU.
 
-    Of bf16, too: products this small are slower in it than in float32. A bias that all examples share stays one: it is
-    never added to their padding, which is a constant. `packed` has keys and values as the last two of dimension 2, and
-    the queries before them unless `query` is given.
+    From bf16 to bf16, too: products this small are slower in it than in float32. A bias that all examples share stays
+    one: it is never added to their padding, which is a constant. `packed` has keys and values as the last two of
+    dimension 2, and the queries before them unless `query` is given.
     """
     return _Attention.apply(packed, query, bias, padding, scale, dropout)
 
@@ -68,12 +68,13 @@ class _Attention(torch.autograd.Function):
             _product(dropped[h], values[:, :, h], mixed[h])
         ctx.save_for_backward(packed, query, bias, weights, kept)
         ctx.scale, ctx.dropout = scale, dropout
-        return rearrange(mixed, "h b q k -> b q h k").contiguous()
+        return packed.new_empty(batch, rows, heads, size).copy_(rearrange(mixed, "h b q k -> b q h k"))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         packed, query, bias, weights, kept = ctx.saved_tensors
         queries, keys, values = _parts(packed, query)
+        gradient = gradient.to(weights.dtype)
         heads, batch, rows, length = weights.shape
         size = packed.shape[-1]
         factors = None if kept is None else keep_factors(kept, ctx.dropout, weights.dtype)

@@ -69,7 +69,7 @@ class Dropout(nn.Module):
 
 
 class _AddDropped(torch.autograd.Function):
-    """dropout(values), added to a residual if there is one; of bf16 values in float32."""
+    """dropout(values), added to a residual if there is one; of bf16 values computed in float32."""
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor | None, values: Tensor, rate: float) -> Tensor:
@@ -78,10 +78,13 @@ class _AddDropped(torch.autograd.Function):
         ctx.rate, ctx.dtype = rate, values.dtype
         wide = torch.promote_types(values.dtype, torch.float32)
         factors = keep_factors(kept, rate, wide)
-        return factors.mul_(values) if residual is None else torch.addcmul(residual, values.to(wide), factors)
+        if residual is None:
+            return factors.mul_(values).to(values.dtype)
+        return torch.addcmul(residual.to(wide), values.to(wide), factors).to(residual.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (kept,) = ctx.saved_tensors
-        to_values = keep_factors(kept, ctx.rate, gradient.dtype).mul_(gradient).to(ctx.dtype)
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        to_values = keep_factors(kept, ctx.rate, wide).mul_(gradient).to(ctx.dtype)
         return gradient if ctx.needs_input_grad[0] else None, to_values, None

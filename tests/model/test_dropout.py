@@ -54,7 +54,7 @@ def test_the_gradient_is_dropped_where_the_value_is():
     torch.testing.assert_close(added, residual + dropout(values))
 
 
-def test_what_is_dropped_of_bf16_is_so_in_float32():
+def test_what_is_dropped_of_bf16_is_added_in_float32():
     torch.manual_seed(6)
     values, residual = torch.ones(1000, dtype=torch.bfloat16, requires_grad=True), torch.zeros(1000)
     added = Dropout(0.1).add(residual, values)

@@ -203,3 +203,32 @@ def test_a_damaged_checkpoint_is_a_failure_that_names_the_file(sweep, monkeypatc
     assert error.endswith("; delete its folder, and the same command makes it again")
     failure = json.loads(next((summary.folder / "failures").iterdir()).read_text())
     assert failure["environment"]["threads"] >= 1
+
+
+OVERFLOWING = """
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from glue_bench.model.variants.add import Add
+
+
+class Mine(Add):
+    name = "mine"
+
+    def forward(self, token_ids, segment_ids):
+        made = super().forward(token_ids, segment_ids)
+        # Finite in float32; in bf16 it rounds to infinity.
+        one = torch.ones(1, 1, device=made.hidden.device)
+        product = F.linear(one, 3.4e38 * one)
+        return replace(made, hidden=made.hidden + (1e-38 * product.float()).to(made.hidden.dtype))
+"""
+
+
+def test_what_overflows_in_bf16_alone_is_scored_in_float32(tiny, write_plugin, tmp_path):
+    raw = tiny(arms=["mine"], tasks=["cola"], plugins=[str(write_plugin(OVERFLOWING))])
+    summary = run(raw, results=tmp_path / "runs", precision="bf16", device="cpu", console=Console(file=io.StringIO()))
+    (record,) = Store(tmp_path / "runs" / "tiny").read_records()
+    assert record["precision"] == "float32"
+    assert record["environment"]["precision"] == "bf16"
+    assert not summary.failed

@@ -36,6 +36,30 @@ def test_every_variant_trains_as_in_float32(workspace_of, name):
     assert abs(full - half).max() < 0.05
 
 
+def test_the_same_cell_gives_the_same_bits_whatever_ran_before(workspace_of):
+    with computing("cpu", "bf16"):
+        workspace = workspace_of(scratch={"hidden_dropout_prob": 0.1})
+        first, other = workspace.experiment.cells()
+        found = [
+            finetune(cell, workspace.start(cell.arm), workspace.tokens(cell)).predictions["validation"]
+            for cell in (first, other, first)
+        ]
+    assert (found[0] == found[2]).all()
+    assert not (found[0] == found[1]).all()
+
+
+@pytest.mark.parametrize("name", ["add", "untied-relative"])
+def test_a_model_of_bf16_weights_trains_with_dropout(workspace_of, name):
+    workspace = workspace_of(arms=[name], scratch={"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})
+    (cell,) = workspace.experiment.cells()
+    model = build_classifier(workspace.start(cell.arm), cell.task, cell.seed).bfloat16().train()
+    ids = torch.randint(5, 90, (4, 12))
+    loss = model(ids, labels=torch.tensor([0, 1, 0, 1])).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert {parameter.grad.dtype for parameter in model.parameters() if parameter.grad is not None} == {torch.bfloat16}
+
+
 def test_weights_and_moments_stay_float32(workspace_of):
     with computing("cpu", "bf16"):
         workspace = workspace_of()
