@@ -40,7 +40,8 @@ def run(
     beside those that the experiment names. `workers` processes of this machine share the cells, or those of the Ray
     cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another. `device` is auto, cpu,
     cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
-    the file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb, mlflow.
+    the file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb,
+    mlflow.
 
     Raises:
         UserError: bad input, before any cell is run.
