@@ -21,7 +21,7 @@ from glue_bench.training.host import HostTraining
 from glue_bench.training.loop import ALL_THREADS
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
-from glue_bench.training.runtime import records_steps
+from glue_bench.training.runtime import keeps_kernels, records_steps
 from glue_bench.training.tokens import TokenisedTask
 
 NARROW = 256
@@ -48,7 +48,8 @@ def finetune(
         NonFiniteLossError: training diverged.
     """
     began = time.perf_counter()
-    return_freed()
+    if keeps_kernels():  # they lie between what the last cell has freed
+        return_freed()
     torch.set_num_threads(threads_for(start.config.hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
