@@ -95,9 +95,11 @@ def test_collating_equals_padding_one_by_one(lengths, data):
 
 
 @settings(max_examples=50, deadline=None)
-@given(Lengths, st.integers(1, 500))
-def test_evaluation_covers_every_row_within_the_budget(lengths, budget):
-    batches = list(evaluation_batches(split_of(lengths), PADDING, budget))
+@given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
+def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
+    batches = list(evaluation_batches(split_of(lengths), PADDING, budget, lambda length: -(-length // apart) * apart))
+    assert all(batch.ids.shape[1] % apart == 0 for batch in batches)
+    assert sum(int((batch.ids != PADDING).sum()) for batch in batches) == sum(lengths)
     assert sorted(row for rows in rows_of(batches) for row in rows) == list(range(len(lengths)))
     assert all(batch.ids.numel() <= budget or len(batch.rows) == 1 for batch in batches)
     assert [batch.ids.shape[1] for batch in batches] == sorted((b.ids.shape[1] for b in batches), reverse=True)

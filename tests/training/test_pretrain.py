@@ -149,6 +149,16 @@ def test_the_losses_are_those_of_the_full_head(tmp_path):
     assert outcome["validation_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_places_that_only_fill_a_shape_change_nothing(tmp_path, monkeypatch):
+    plain, filled = folder(tmp_path / "plain"), folder(tmp_path / "filled")
+    expected = pretrain(fresh(**STILL), task(steps=3), plain)["losses"]
+    monkeypatch.setattr(module, "few_sizes", lambda size: size + 7)
+    found = pretrain(fresh(**STILL), task(steps=3), filled)["losses"]
+    for one, other in zip(found, expected, strict=True):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
+        assert one["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-6)
+
+
 def test_a_point_is_the_mean_since_the_last_one(tmp_path, monkeypatch):
     every = pretrain(fresh(), task(), folder(tmp_path / "every"))["losses"]
     monkeypatch.setattr(module, "LOSSES", 4)
