@@ -13,47 +13,54 @@ if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
 
 
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment: a YAML file.")]
+Data = Annotated[
+    str | None, typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL, in place of the experiment's.")
+]
+Corpus = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="Files, folders, hub:NAME or demo, in place of the text to pretrain on."),
+]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Only cells with this arm, variant, task, learning_rate or seed."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Run cells in N processes of this machine (needs Ray).")
+]
+Address = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Run cells on a Ray cluster; `auto` is the one of this machine.")
+]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
+Precision = Annotated[
+    str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 where the device is faster in it.")
+]
+JsonLog = Annotated[
+    Path | None,
+    typer.Option("--json-log", metavar="FILE", help="Append what happens to a file, one JSON object a line."),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
+]
+
+
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment: a YAML file.")],
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL, in place of the experiment's."),
-    ] = None,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Files, folders, hub:NAME or demo, in place of the text to pretrain on."),
-    ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")] = Path("runs"),
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only cells with this arm, variant, task, learning_rate or seed."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Run cells in N processes of this machine (needs Ray).")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Run cells on a Ray cluster; `auto` is the one of this machine."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
-    ] = "auto",
-    precision: Annotated[
-        str,
-        typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 where the device is faster in it."),
-    ] = "auto",
-    json_log: Annotated[
-        Path | None,
-        typer.Option("--json-log", metavar="FILE", help="Append what happens to a file, one JSON object a line."),
-    ] = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
-    ] = None,
+    config: Config,
+    data: Data = None,
+    corpus: Corpus = None,
+    results: Results = Path("runs"),
+    only: Only = None,
+    dry_run: DryRun = False,
+    workers: Workers = None,
+    address: Address = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    json_log: JsonLog = None,
+    track: Track = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
