@@ -153,9 +153,10 @@ class RayExecutor:
             if schedule.stop.asked and not self._runs_cells():
                 return
             self._hire(schedule)
+            if not self._runs_cells():  # workers that wait for a machine, too, are under way
+                self._say_if_homeless(schedule)
             waited = list(self._under_way)
             if not waited:
-                self._say_if_homeless(schedule)
                 time.sleep(POLL_SECONDS)
                 continue
             done, _ = ray.wait(waited, num_returns=1, timeout=POLL_SECONDS)
