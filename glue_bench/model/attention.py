@@ -32,7 +32,7 @@ def attend(
 ) -> Float[Tensor, "b q h k"]:
     """softmax(q k^T * scale + bias + padding) with dropout, times v, in float32 or float64 on a CPU.
 
-    From bf16 to bf16, too: products this small are slower in it than in float32. A bias that all examples share stays
+    From bf16 to bf16, too, computed in float32 all the same. A bias that all examples share stays
     one: it is never added to their padding, which is a constant. `packed` has keys and values as the last two of
     dimension 2, and the queries before them unless `query` is given.
     """

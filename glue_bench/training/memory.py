@@ -51,7 +51,7 @@ def keep_freed() -> None:
 
 
 def return_freed() -> None:
-    """Give the system what `keep_freed` has kept; to get it back takes 0.3 s a GiB."""
+    """Give the system what `keep_freed` has kept; to get it back takes time at every first touch."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
