@@ -9,9 +9,7 @@ from torch import Tensor
 
 from glue_bench.training.tokens import TokenisedSplit
 
-# Batches are cut from sorted runs of this many batches: enough to hold similar lengths together, few enough
-# that epochs differ (transformers' group_by_length uses the same figure).
-RUN = 50
+MOST_BATCHES_A_RUN = 50
 EVALUATION_TOKENS = 4_096
 Padded = Callable[[int], int]
 """Length of a batch's longest example -> the length that the batch is padded to."""
@@ -49,10 +47,21 @@ def training_batches(
 def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
     """Every row once, in batches of `batch_size` (the last one smaller) of similar length."""
     order = generator.permutation(len(lengths))
-    runs = [order[start : start + RUN * batch_size] for start in range(0, len(order), RUN * batch_size)]
+    rows_a_run = batches_a_run(len(lengths), batch_size) * batch_size
+    runs = [order[start : start + rows_a_run] for start in range(0, len(order), rows_a_run)]
     by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
     batches = [run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)]
     return [batches[index] for index in generator.permutation(len(batches))]
+
+
+def batches_a_run(rows: int, batch_size: int) -> int:
+    """Batches are cut from random runs of rows, each sorted by length; a run is this many batches long.
+
+    A longer run spends less on padding. A shorter one lets two epochs differ: were the whole of a small split one run,
+    its rows would meet the same rows in every epoch. This is the length that transformers' `LengthGroupedSampler` uses,
+    at least four runs of at most 50 batches.
+    """
+    return max(1, min(rows // (4 * batch_size), MOST_BATCHES_A_RUN))
 
 
 def evaluation_batches(

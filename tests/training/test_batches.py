@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from glue_bench.training.batches import bucketed_rows, collate, evaluation_batches, training_batches
 from glue_bench.training.tokens import TokenisedSplit
@@ -49,6 +50,46 @@ def test_bucketing_saves_nearly_all_padding():
     at_random = padded(lengths, np.split(order, 100))
     bucketed = padded(lengths, bucketed_rows(lengths, 32, np.random.default_rng(1)))
     assert bucketed < 0.1 * at_random
+
+
+def met_again(first, second) -> float:
+    """Of the pairs of rows that share a batch of the first epoch, the share that does so in the second, too."""
+
+    def batch_of_row(batches) -> np.ndarray:
+        places = np.empty(sum(map(len, batches)), dtype=np.int64)
+        for place, rows in enumerate(batches):
+            places[rows] = place
+        return places
+
+    def pairs(counts) -> int:
+        return int((counts * (counts - 1) // 2).sum())
+
+    earlier, later = batch_of_row(first), batch_of_row(second)
+    both = np.bincount(earlier * len(second) + later)
+    return pairs(both) / pairs(np.bincount(earlier))
+
+
+def transformers_batches(lengths, batch_size, seed) -> list[np.ndarray]:
+    sampler = LengthGroupedSampler(batch_size, lengths=lengths.tolist(), generator=torch.Generator().manual_seed(seed))
+    rows = np.array(list(sampler))
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+
+
+@pytest.mark.parametrize("rows", [635, 2490, 3668, 8551], ids=["WNLI", "RTE", "MRPC", "CoLA"])
+def test_epochs_vary_and_pad_as_much_as_transformers_grouping(rows):
+    """At the sizes of small tasks, which a run of a fixed length would hold nearly whole."""
+    lengths = np.random.default_rng(rows).gamma(4.0, 12.0, size=rows).astype(np.int64) + 5
+
+    def measured(batches_of) -> tuple[np.ndarray, np.ndarray]:
+        epochs = [[batches_of(2 * pair + epoch) for epoch in range(2)] for pair in range(10)]
+        again = np.array([met_again(*pair) for pair in epochs])
+        return again, np.array([padded(lengths, batches) for pair in epochs for batches in pair])
+
+    ours = measured(lambda seed: bucketed_rows(lengths, 32, np.random.default_rng(seed)))
+    theirs = measured(lambda seed: transformers_batches(lengths, 32, seed))
+    for measure, peers in zip(ours, theirs, strict=True):
+        noise = np.sqrt(measure.var(ddof=1) / len(measure) + peers.var(ddof=1) / len(peers))
+        assert abs(measure.mean() - peers.mean()) < 4 * noise
 
 
 def test_batches_do_not_come_in_the_order_of_length():
