@@ -38,13 +38,14 @@ def train(
         NonFiniteLossError: an epoch's loss is NaN or infinite.
     """
     runtime = accelerator()
+    # A cell belongs to one process, whatever the launcher started. accelerate's own preparation of a model leaves a
+    # reference cycle in it under mixed precision, and so keeps a finished cell's weights for the garbage collector.
+    # The model is moved before the optimiser is made, because a move may replace the parameters.
+    model.to(runtime.device)
     optimizer = make_optimizer(model, settings)
     for module in model.modules():
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
-    # A cell belongs to one process, whatever the launcher started. accelerate's own preparation of a model leaves a
-    # reference cycle in it under mixed precision, and so keeps a finished cell's weights for the garbage collector.
-    model.to(runtime.device)
     optimizer = runtime.prepare_optimizer(optimizer)
     schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
     try:

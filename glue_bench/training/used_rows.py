@@ -20,22 +20,23 @@ from glue_bench.model.transformers_api import EncoderForSequenceClassification
 class UsedRows(nn.Module):
     """A token table of which only the rows `used` (u,), sorted ids, are trained.
 
-    `weight` (u, d) are those rows. In evaluation all rows are there, as AdamW would have left them.
+    `weight` (u, d) are those rows. In evaluation all rows are there, as AdamW would have left them. The table itself
+    stays a part of the model, without a gradient, so that it goes wherever training moves the model.
     """
 
     lookup: Tensor
-    whole: Tensor
+    used: Tensor
 
     def __init__(self, table: nn.Embedding, used: Int[Tensor, " u"]) -> None:
         super().__init__()
         self.weight = nn.Parameter(table.weight.detach()[used])
-        self.used = used
         self.padding = None if table.padding_idx is None else int(torch.searchsorted(used, table.padding_idx))
         self.decay = 1.0
         lookup = torch.zeros(table.num_embeddings, dtype=torch.long)
         lookup[used] = torch.arange(len(used))
         self.register_buffer("lookup", lookup, persistent=False)
-        self.register_buffer("whole", table.weight.detach(), persistent=False)
+        self.register_buffer("used", used, persistent=False)
+        self.table = table.requires_grad_(False)
 
     @property
     def embedding_dim(self) -> int:
@@ -44,7 +45,7 @@ class UsedRows(nn.Module):
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         if not self.training:
-            return F.embedding(ids, self.whole)
+            return F.embedding(ids, self.table.weight)
         return F.embedding(self.lookup[ids], self.weight, padding_idx=self.padding)
 
     def train(self, mode: bool = True) -> "UsedRows":
@@ -65,14 +66,16 @@ class UsedRows(nn.Module):
 
     @torch.no_grad()
     def _bring_up_to_date(self) -> None:
-        self.whole.mul_(self.decay)
-        self.whole[self.used] = self.weight
+        self.table.weight.mul_(self.decay)
+        self.table.weight[self.used] = self.weight
         self.decay = 1.0
 
 
 @contextmanager
 def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> Iterator[None]:
-    """Inside, the model trains only the token rows of `ids`; after it, its table is whole and up to date.
+    """Inside, the model trains only the token rows of `ids`; after it, its table is whole, up to date and learns again.
+
+    The model may be moved inside, to another device or type.
 
     Variants of the user's own are left alone: they may use their table in other ways than by looking rows up.
     """
@@ -89,4 +92,4 @@ def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> 
         yield
     finally:
         rows.eval()
-        variant.words = table  # whose weight is `rows.whole`
+        variant.words = table.requires_grad_(True)

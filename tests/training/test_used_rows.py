@@ -27,13 +27,19 @@ def cell_of(tiny):
     return make
 
 
-def trained(workspace, cell, monkeypatch, *, rows):
-    """The classifier after fine-tuning, with or without the short table."""
+def trained(workspace, cell, monkeypatch, *, rows, moved=False):
+    """The classifier after fine-tuning in double precision, with or without the short table.
+
+    With `moved` it is training itself that takes the model to double precision, as it takes it to another device.
+    """
     made = []
     build = finetuning.build_classifier
 
     def watched(*arguments):
-        made.append(build(*arguments).double())
+        model = build(*arguments)
+        if moved:
+            model.to = lambda _: model.double()
+        made.append(model if moved else model.double())
         return made[-1]
 
     with monkeypatch.context() as patch:
@@ -55,6 +61,39 @@ def test_the_model_is_that_of_adamw_on_the_whole_table(cell_of, monkeypatch, arm
         torch.testing.assert_close(weight, weights[name], rtol=1e-9, atol=1e-12, msg=name)
     for split, logits in mine.predictions.items():
         np.testing.assert_allclose(logits, theirs.predictions[split], rtol=1e-6)
+
+
+@pytest.fixture(params=[False, True], ids=["same parameters", "new parameters"])
+def new_parameters(request):
+    """Whether a move keeps the parameters and changes what they hold, or replaces them; torch does either."""
+    torch.__future__.set_overwrite_module_params_on_conversion(request.param)
+    yield
+    torch.__future__.set_overwrite_module_params_on_conversion(False)
+
+
+@pytest.mark.usefixtures("new_parameters")
+def test_what_was_learnt_stays_where_training_moves_the_model(cell_of, monkeypatch):
+    workspace, cell = cell_of(arms=["add"])
+    model, outcome = trained(workspace, cell, monkeypatch, rows=True, moved=True)
+    whole, expected = trained(workspace, cell, monkeypatch, rows=False)
+    assert {name for name, _ in model.named_parameters()} == {name for name, _ in whole.named_parameters()}
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(weight, whole.state_dict()[name], rtol=1e-9, atol=1e-12, msg=name)
+    for split, logits in outcome.predictions.items():
+        np.testing.assert_allclose(logits, expected.predictions[split], rtol=1e-6)
+
+
+def test_nothing_is_left_behind_on_the_first_device(cell_of):
+    workspace, cell = cell_of(arms=["add"])
+    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    with used_rows_only(model, np.array([5, 7])):
+        model.to("meta")
+        model.train()
+        assert model(torch.tensor([[5, 7]], device="meta")).logits.is_meta
+        model.eval()
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+    assert model(torch.tensor([[5, 7]], device="meta")).logits.is_meta
 
 
 def test_words_that_do_not_occur_are_decayed_and_used_in_evaluation(cell_of):
