@@ -9,6 +9,7 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.model.order import check_order
 from glue_bench.model.plugins import check_plugin, load_plugins
 from glue_bench.model.variants import check_variant
+from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
 from glue_bench.training.workspace import Workspace, check_cell, check_pretraining
 
 
@@ -51,6 +52,25 @@ def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell
     cells = [_planned(cell, workspace) for cell in experiment.cells()]
     sources = {planned.mnli for planned in cells}
     return [replace(planned, is_source=planned.id in sources) for planned in cells]
+
+
+def check_processes(experiment: Experiment, cells: Sequence[PlannedCell]) -> None:
+    """Refuse processes that `accelerate launch` has started but that would not train the same together.
+
+    Each has read its own disk, and a process on another machine may compute in another precision.
+
+    Raises:
+        UserError: this process differs from the main one.
+    """
+    mine = {
+        "the experiment or its options; give all machines the same files": experiment.model_dump(mode="json"),
+        "its data, text, checkpoints or plugins; give all machines the same files": [planned.id for planned in cells],
+        "the precision it computes in; name one with --precision": precision_name(),
+    }
+    main = decided_by_main(lambda: mine)
+    for difference, value in mine.items():
+        if value != main[difference]:
+            raise UserError(f"process {accelerator().process_index} differs from the main one in {difference}")
 
 
 def _check_tasks(experiment: Experiment, workspace: Workspace) -> None:

@@ -24,7 +24,7 @@ from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import release_memory
 from glue_bench.training.micro import is_out_of_memory
 from glue_bench.training.pretrain import Report, Task, pretrain
-from glue_bench.training.runtime import accelerator
+from glue_bench.training.runtime import accelerator, decided_by_main
 from glue_bench.training.workspace import Workspace
 
 
@@ -51,7 +51,8 @@ def pretrain_arms(
 
 def arms_to_pretrain(cells: Sequence[PlannedCell], workspace: Workspace, store: Store) -> list[Arm]:
     """Arms of these cells that lack a checkpoint to start from, or the record of how it was made."""
-    return [arm for arm in _arms(cells, workspace) if not _is_pretrained(arm, workspace, store)]
+    arms = _arms(cells, workspace)
+    return decided_by_main(lambda: [arm for arm in arms if not _is_pretrained(arm, workspace, store)])
 
 
 def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[Arm]:
@@ -69,28 +70,29 @@ def _alone(
     arm: Arm, workspace: Workspace, store: Store, console: Console, claims: Claims, watching: Observer
 ) -> Failure | None:
     """Pretrain an arm while no other sweep does."""
-    runtime, name = accelerator(), workspace.pretraining_id(arm)
-    if runtime.is_main_process:
-        _wait_for_claim(name, claims, console)
-    runtime.wait_for_everyone()
+    name = workspace.pretraining_id(arm)
+    _wait_for_claim(name, claims, console)
     try:
-        if _is_pretrained(arm, workspace, store):  # by the one that we have waited for
+        if decided_by_main(lambda: _is_pretrained(arm, workspace, store)):  # by the one that we have waited for
             return None
         watching.hear(PretrainingStarted(arm.name))
         failure = _attempt(arm, workspace, store, console, watching)
         watching.hear(PretrainingEnded(arm.name, failure.error if failure else None))
         return failure
     finally:
-        if runtime.is_main_process:
+        if accelerator().is_main_process:
             claims.release(name)
 
 
 def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
-    if claims.take(name):
-        return
-    console.print(f"pretraining {name}: under way in another sweep; waiting for it", highlight=False, soft_wrap=True)
-    while not claims.take(name):
+    """Until the main process has the claim. It tells the others each time that it has looked: their patience ends."""
+    taken = decided_by_main(lambda: claims.take(name))
+    if not taken and accelerator().is_main_process:
+        line = f"pretraining {name}: under way in another sweep; waiting for it"
+        console.print(line, highlight=False, soft_wrap=True)
+    while not taken:
         time.sleep(POLL_SECONDS)
+        taken = decided_by_main(lambda: claims.take(name))
 
 
 def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> Failure | None:
@@ -141,7 +143,7 @@ def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
 
 def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console: Console, watching: Observer) -> None:
     folder, runtime = workspace.pretraining_folder(arm), accelerator()
-    folder.prepare()  # in every process, so that all of them meet what is wrong with it
+    decided_by_main(folder.prepare)
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
 
         def tell(point: dict[str, Any]) -> None:

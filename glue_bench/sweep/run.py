@@ -29,14 +29,14 @@ from glue_bench.sweep.events import (
 from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
 from glue_bench.sweep.observers import check_observers, make_observers
 from glue_bench.sweep.order import Costs, longest_first
-from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
+from glue_bench.sweep.plan import PlannedCell, check_processes, in_order, plan_cells, select
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.records import failure_document, plan_document, record_document
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import accelerator, describe
+from glue_bench.training.runtime import accelerator, decided_by_main, describe
 from glue_bench.training.workspace import Workspace
 
 
@@ -74,7 +74,8 @@ def sweep(
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
-    Under `accelerate launch` all processes pretrain; the main one alone writes and runs cells. Cells run one after
+    Under `accelerate launch` all processes pretrain; the main one alone decides what, writes and runs cells, so that
+    results need not lie on a disk that all of them see. Cells run one after
     another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
     cluster. What happens is shown on `console`, appended to the file `json_log`, and told the trackers `track`.
 
@@ -89,9 +90,10 @@ def sweep(
     store = Store(Path(results) / experiment.name)
     workspace = Workspace(experiment, store.folder / "checkpoints")
     cells = plan_cells(experiment, workspace)
+    check_processes(experiment, cells)
     chosen = select(cells, only)
-    unfinished = [planned for planned in chosen if not store.has_record(planned.id)]
-    waiting = in_order(unfinished, cells, workspace)
+    unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
+    waiting = decided_by_main(lambda: in_order(unfinished, cells, workspace))
     summary = _summary(chosen, unfinished, waiting, workspace, store)
     console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:

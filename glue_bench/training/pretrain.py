@@ -21,7 +21,7 @@ from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batc
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.runtime import accelerator, few_sizes
+from glue_bench.training.runtime import accelerator, decided_by_main, few_sizes
 from glue_bench.training.seeding import initialise, seed_step
 
 LOSSES = 100  # points of a training-loss curve
@@ -79,7 +79,6 @@ def pretrain(
     model = build_masked_lm(start, task.settings.seed)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
     state = _restore(folder, model, optimizer, task.settings.kept_steps)
-    runtime.wait_for_everyone()  # all have read the state before one of them writes
     run = _Run(wrapped, optimizer, task, state, folder)
     try:
         for point in run.points(SAVE_SECONDS if save_seconds is None else save_seconds):
@@ -275,12 +274,20 @@ def set_rate(optimizer: torch.optim.Optimizer, settings: Pretraining, step: int)
 def _restore(
     folder: PretrainingFolder, model: EncoderForMaskedLM, optimizer: torch.optim.Optimizer, kept_steps: list[int]
 ) -> State:
-    """The folder's state; a fresh one if there is none, or if it is past a checkpoint that is wanted since."""
-    saved = folder.read_state()
-    if saved is None or folder.lacks([step for step in kept_steps if step <= saved["progress"]["step"]]):
+    """The state that the main process finds in the folder; a fresh one if it finds none."""
+    saved = decided_by_main(lambda: _saved(folder, kept_steps))
+    if saved is None:
         return State()
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     state = State(**saved["progress"])
     state.pending = [loss.to(model.device) for loss in state.pending]
     return state
+
+
+def _saved(folder: PretrainingFolder, kept_steps: list[int]) -> dict[str, Any] | None:
+    """The folder's state; None if there is none, or if it is past a checkpoint that is wanted since."""
+    saved = folder.read_state()
+    if saved is None or folder.lacks([step for step in kept_steps if step <= saved["progress"]["step"]]):
+        return None
+    return saved

@@ -8,10 +8,43 @@ import pytest
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
+from glue_bench.sweep import plan as plan_module
+from glue_bench.sweep.plan import check_processes, plan_cells
 from glue_bench.training import workspace as workspace_module
 from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+# Processes that pretrain together
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "expected"),
+    [
+        ({"pretraining": {"validations": 9}}, "float32", "the experiment or its options; give all"),
+        ({}, "bf16", "the precision it computes in; name one with --precision"),
+    ],
+)
+def test_a_process_that_would_train_otherwise_is_refused(values, monkeypatch, changes, precision, expected):
+    experiment = parse_experiment(values())
+    cells = plan_cells(experiment, Workspace(experiment))
+    told = []
+    monkeypatch.setattr(plan_module, "decided_by_main", lambda decide: told.append(decide()) or told[0])
+    check_processes(experiment, cells)
+    monkeypatch.setattr(plan_module, "precision_name", lambda: precision)
+    with pytest.raises(UserError, match=f"process 0 differs from the main one in {expected}"):
+        check_processes(parse_experiment(values(**changes)), cells)
+
+
+def test_a_process_that_reads_other_text_is_refused(values, monkeypatch, small_demo):
+    experiment = parse_experiment(values())
+    told = []
+    monkeypatch.setattr(plan_module, "decided_by_main", lambda decide: told.append(decide()) or told[0])
+    check_processes(experiment, plan_cells(experiment, Workspace(experiment)))
+    small_demo(train=50)
+    with pytest.raises(UserError, match="in its data, text, checkpoints or plugins; give all machines the same"):
+        check_processes(experiment, plan_cells(experiment, Workspace(experiment)))
 
 
 # Identity

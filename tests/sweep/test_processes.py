@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,21 @@ from test_kill_pretraining import curves, write_text
 
 from glue_bench.api import run
 from glue_bench.store import Store
+
+# The second process works on a disk of its own, as one on another machine may: results lie elsewhere for it.
+OTHER_DISK = """
+import os
+import sys
+
+if os.environ["RANK"] == "1":
+    sys.argv[sys.argv.index("--results") + 1] = os.environ["OTHER_DISK"]
+"""
+
+CLI = """
+from glue_bench import cli
+
+cli.main()
+"""
 
 # A second process that is lost at a step of the second arm; states are saved at every step.
 LOSES_ONE = """
@@ -37,23 +53,38 @@ cli.main()
 """
 
 
-def launch(folder: Path, *program: str) -> subprocess.CompletedProcess:
-    """`program` in two processes on the CPU. The launcher takes CPU processes for those of GPUs it does not find."""
+SECONDS = 240.0
+
+
+def launch(folder: Path, program: str, *arguments: str, other_disk: Path) -> subprocess.CompletedProcess:
+    """`program` in two processes on the CPU, of which the second has its results on `other_disk`.
+
+    The launcher takes CPU processes for those of GPUs it does not find.
+    """
+    (folder / "program.py").write_text(OTHER_DISK + program)
     launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
     settings = ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     environment = os.environ | {
         "ACCELERATE_USE_CPU": "true",
         "OMP_NUM_THREADS": "1",
         "GLUE_BENCH_CACHE": str(folder / "cache"),
+        "OTHER_DISK": str(other_disk),
     }
-    return subprocess.run(
-        [sys.executable, *launcher, *settings, *program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+    command = [sys.executable, *launcher, *settings, str(folder / "program.py"), *arguments]
+    launched = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    try:
+        said = launched.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:  # processes that wait for each other
+        os.killpg(launched.pid, signal.SIGKILL)
+        launched.communicate()
+        raise
+    return subprocess.CompletedProcess(command, launched.returncode, *said)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def numbers(points: list[list]) -> list[list[float]]:
@@ -92,19 +123,22 @@ def experiment(tiny, tmp_path) -> dict:
 
 
 def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, write_yaml, tmp_path):
+    """The second one first sees results of which none is missing, and then none: it is told, and leaves them alone."""
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     run(experiment, results=alone, console=Console(file=io.StringIO()))
     command = ["run", str(write_yaml(experiment)), "--results", str(shared)]
 
-    (tmp_path / "loses_one.py").write_text(LOSES_ONE)
-    lost = launch(tmp_path, str(tmp_path / "loses_one.py"), *command)
+    finished = contents(alone)
+    lost = launch(tmp_path, LOSES_ONE, *command, other_disk=alone)
     assert lost.returncode != 0
+    assert contents(alone) == finished
     assert "RuntimeError: lost" in lost.stderr
     assert not Store(shared / "tiny").read_records()
     assert len(list(shared.glob("tiny/checkpoints/untied-*/resume.pt"))) == 1
 
-    done = launch(tmp_path, "-m", "glue_bench.cli", *command)
+    done = launch(tmp_path, CLI, *command, other_disk=tmp_path / "empty")
     assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "empty").exists()
     said = [line for line in done.stderr.splitlines() if "pretraining" in line or "checking" in line or "[" in line]
     assert [re.sub(r"^[-\d]+ [:\d]+ ", "", line).split(",")[0] for line in said] == [
         "checking the experiment",
