@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pandas as pd
 
@@ -10,6 +11,10 @@ from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError
 from glue_bench.leaderboard.frame import Results
+from glue_bench.leaderboard.rules import titles
+
+Value = TypeVar("Value")
+NOTHING = "nothing"
 
 
 def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Results:
@@ -37,14 +42,17 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         partial_tasks=_union(several, "partial_tasks"),
         from_mnli=_union(several, "from_mnli"),
         problems=tuple(line for results in several for line in results.problems),
+        held_out_share=_if_alike([results.held_out_share for results in several]),
         differences=(
             *(f"{TASKS[task].title} is left out: its data differ ({who})." for task, who in others.items()),
             *_settings_that_differ(several),
+            *_said_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
+            *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in several}),
             *(f"{results.experiment}: {line}" for results in several for line in results.differences),
             *_protocols_that_differ(first.protocol, declared),
         ),
         left_out=sum(results.left_out for results in several),
-        steps=first.steps if len({results.steps for results in several}) == 1 else None,
+        steps=_if_alike([results.steps for results in several]),
         all_steps=(),
     )
 
@@ -89,13 +97,25 @@ def _settings_that_differ(several: Sequence[Results]) -> list[str]:
     notes = []
     for task in TASKS:
         mine = {r.experiment: json.loads(r.settings[task]) for r in several if task in r.settings}
-        keys = sorted({key for settings in mine.values() for key in settings})
+        keys = sorted({key for settings in mine.values() for key in settings} - {"held_out_share"})  # has its own line
         for key in keys:
             values = {name: settings.get(key) for name, settings in mine.items()}
             if len({json.dumps(value) for value in values.values()}) > 1:
                 shown = ", ".join(f"{name}: {value}" for name, value in values.items())
                 notes.append(f"{TASKS[task].title}: fine-tuned with another {key} ({shown}).")
     return notes
+
+
+def _if_alike(values: Sequence[Value]) -> Value | None:
+    """What all of them are; None where they differ."""
+    return values[0] if len(set(values)) == 1 else None
+
+
+def _said_of_each(what: str, values: Mapping[str, float | str | None]) -> list[str]:
+    """A line about a setting of whole experiments, unless it is the same for all."""
+    if len(set(values.values())) == 1:
+        return []
+    return [f"{what}: {'; '.join(f'{name}: {value or NOTHING}' for name, value in values.items())}."]
 
 
 def _protocols_that_differ(used: Protocol, declared: Mapping[str, Protocol]) -> list[str]:

@@ -162,8 +162,7 @@ class _Run:
         }
 
     def _due(self, times: int) -> bool:
-        """Whether this step is one of `times` evenly spread ones; the last step is."""
-        return self.state.step == self.settings.steps or self.state.step % max(1, self.settings.steps // times) == 0
+        return is_due(self.state.step, self.settings.steps, times)
 
     def _advance(self) -> None:
         state, settings = self.state, self.settings
@@ -255,6 +254,14 @@ class _Run:
         self.state.seconds += time.perf_counter() - self.clock
         yield
         self.clock = time.perf_counter()
+
+
+def is_due(step: int, steps: int, times: int) -> bool:
+    """Whether `step`, from 1 to `steps`, is one of `times` that are spread evenly. The last step always is.
+
+    No more steps than `times` are due: all of them, where there are no more.
+    """
+    return step * times % steps < times
 
 
 def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:

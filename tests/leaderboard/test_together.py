@@ -36,6 +36,12 @@ def of_rte(**changes):
     return change
 
 
+def declare(folder, **config):
+    """Change what the plan says of the experiment's settings."""
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps(plan | {"config": config}))
+
+
 def test_arms_stand_side_by_side_under_names_of_their_own(two):
     frame = leaderboard(two()).set_index("arm")
     assert frame["rte"].to_dict() == pytest.approx({"one/add": 50, "two/add": 70, "none": 90})
@@ -58,6 +64,36 @@ def test_other_settings_of_fine_tuning_are_said(two):
     text = render(two(of_rte(hyperparameters={"learning_rate": 1e-5, "epochs": 3})))
     assert "RTE: fine-tuned with another epochs (one: None, two: 3)." in text
     assert "learning_rate" not in text
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.2), (0.1, None), (None, 0.2)], ids=str)
+def test_what_was_held_out_is_said_of_each(two, shares):
+    folders = two()
+    for folder, share in zip(folders, shares, strict=True):
+        declare(folder, finetuning={"held_out_share": share})
+    text = render(folders)
+    first, second = (share or "nothing" for share in shares)
+    assert f"Held out of each train set: one: {first}; two: {second}." in text
+    assert "was held out of training" not in text
+
+
+def test_what_was_held_out_of_all_is_said_once(two):
+    folders = two()
+    for folder in folders:
+        declare(folder, finetuning={"held_out_share": 0.1})
+    text = render(folders)
+    assert "0.1 of each train set was held out of training." in text
+    assert "Held out of each train set" not in text
+
+
+def test_the_tasks_that_start_from_mnli_are_said_of_each(two):
+    folders = two()
+    path = folders[1] / "plan.json"
+    plan = json.loads(path.read_text())
+    for cell in plan["cells"]:
+        cell.update({"from_mnli": "two-mnli"} if cell["task"] == "rte" else {})
+    path.write_text(json.dumps(plan))
+    assert "From the arm's own MNLI run: one: nothing; two: RTE." in render(folders)
 
 
 def test_another_protocol_is_said_and_the_first_is_used(two):

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_pretraining import LENGTH, config, folder, fresh, task, weights
 
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
@@ -151,9 +153,9 @@ def test_the_losses_are_those_of_the_full_head(tmp_path):
 
 def test_places_that_only_fill_a_shape_change_nothing(tmp_path, monkeypatch):
     plain, filled = folder(tmp_path / "plain"), folder(tmp_path / "filled")
-    expected = pretrain(fresh(**STILL), task(steps=3), plain)["losses"]
+    expected = pretrain(fresh(**STILL), task(steps=3, validations=3), plain)["losses"]
     monkeypatch.setattr(module, "few_sizes", lambda size: size + 7)
-    found = pretrain(fresh(**STILL), task(steps=3), filled)["losses"]
+    found = pretrain(fresh(**STILL), task(steps=3, validations=3), filled)["losses"]
     for one, other in zip(found, expected, strict=True):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
         assert one["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-6)
@@ -169,6 +171,24 @@ def test_a_point_is_the_mean_since_the_last_one(tmp_path, monkeypatch):
         mean = np.mean([one["train_loss"] for one in every[5 * number : 5 * number + 5]])
         assert point["train_loss"] == pytest.approx(mean, rel=1e-5)
     assert [point["validation_loss"] is None for point in fourth] == [True, False, True, False]
+
+
+@given(steps=st.integers(1, 300), times=st.integers(1, 320))
+def test_what_is_due_so_many_times_is_due_no_more_often_and_evenly(steps, times):
+    due = [step for step in range(1, steps + 1) if module.is_due(step, steps, times)]
+    assert len(due) == min(steps, times)
+    assert due[-1] == steps
+    assert max(np.diff([0, *due])) - min(np.diff([0, *due])) <= 1
+    if steps % times == 0:
+        assert due == list(range(steps // times, steps + 1, steps // times))
+
+
+def test_no_more_losses_are_measured_than_were_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LOSSES", 7)
+    losses = pretrain(fresh(), task(steps=19, validations=10), folder(tmp_path))["losses"]
+    validated = [point["step"] for point in losses if point["validation_loss"] is not None]
+    assert validated == [2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
+    assert sorted({point["step"] for point in losses} - set(validated)) == [3, 9, 11, 17]
 
 
 def test_validation_and_points_do_not_change_training(tmp_path, monkeypatch):
