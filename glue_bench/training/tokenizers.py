@@ -105,8 +105,8 @@ def _inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     return sorted({f"##{character}" for word in words for character in word[1:]})
 
 
-def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of what decides how the tokenizer splits text."""
+def recipe_1_tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The digest in the ids of recipe 1, which leaves out some of what `tokenizer_digest` has."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
@@ -116,3 +116,8 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         backend.no_padding()
         content = backend.to_str()
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of what decides how the tokenizer splits text."""
+    return recipe_1_tokenizer_digest(tokenizer)
