@@ -43,7 +43,7 @@ def pretraining_identity(arm: Arm, workspace: "Workspace", recipe: int) -> dict[
 
 
 def start_digest(arm: Arm, workspace: "Workspace", steps: int | None = None, recipe: int = 1) -> str:
-    """What the arm starts from: its pretraining under a recipe, the checkpoint's files, or the shape of fresh weights."""
+    """What the arm starts from: its pretraining by a recipe, the checkpoint's files, or the shape of fresh weights."""
     if steps is not None:
         return f"pretraining {identity_digest(pretraining_identity(arm, workspace, recipe))} step {steps}"
     if arm.checkpoint == SCRATCH:

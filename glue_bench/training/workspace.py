@@ -18,6 +18,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.variants import canonical_options
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.held_out import hold_out
 from glue_bench.training.identity import cell_identity, pretraining_identity, start_digest
@@ -93,7 +94,7 @@ class Workspace:
 
     def options(self, arm: Arm, recipe: int | None = None) -> dict[str, Any]:
         """The arm's options as a recipe hashes them: the first one as the experiment file has them."""
-        return arm.options
+        return arm.options if recipe == 1 else canonical_options(arm.variant, arm.options)
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
@@ -180,7 +181,7 @@ class Workspace:
         return identity_digest(self.identity(cell))
 
     def start_digest(self, arm: Arm, steps: int | None = None, recipe: int | None = None) -> str:
-        """What the arm starts from, as `start`: a pretraining, the checkpoint's files, or the shape of fresh weights."""
+        """What the arm starts from: a pretraining, the checkpoint's files, or the shape of fresh weights."""
         return start_digest(arm, self, steps, recipe or recipes.RECIPE)
 
     @property
@@ -217,7 +218,7 @@ class Workspace:
         tokenizer = self.tokenizer(arm)
         sizes = self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)}
         return EncoderConfig(
-            **sizes, variant=arm.variant, variant_options=arm.options, pad_token_id=tokenizer.pad_token_id
+            **sizes, variant=arm.variant, variant_options=self.options(arm), pad_token_id=tokenizer.pad_token_id
         )
 
     def _training_texts(self) -> Iterator[str]:
