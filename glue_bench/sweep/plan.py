@@ -1,6 +1,6 @@
 """From an experiment to cells with ids, everything checked before any compute is spent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,14 @@ def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell
     for cell in cells:
         check_cell(cell, workspace)
     return with_sources([as_planned(cell, workspace) for cell in cells])
+
+
+def segment_lines(experiment: Experiment, workspace: Workspace) -> Iterator[str]:
+    """A line about the arms whose encoder does not tell the segments apart that their tokenizer does."""
+    segments = {arm.name: workspace.segments(arm) for arm in experiment.arms}
+    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
+    if without:
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
 
 
 def with_sources(cells: Sequence[PlannedCell]) -> list[PlannedCell]:

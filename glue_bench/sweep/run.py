@@ -30,7 +30,7 @@ from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
 from glue_bench.sweep.observers import check_observers, make_observers
 from glue_bench.sweep.older import as_stored, check_again, older_lines
 from glue_bench.sweep.order import Costs, longest_first
-from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
+from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, segment_lines, select
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.records import failure_document, plan_document, record_document
 from glue_bench.sweep.schedule import Schedule
@@ -101,7 +101,7 @@ def sweep(
     console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:
         _say_where(experiment, console, side_by_side=side_by_side)
-        for line in older_lines(chosen):
+        for line in (*older_lines(chosen), *segment_lines(experiment, workspace)):
             console.print(line, highlight=False, soft_wrap=True)
     if dry_run:
         return summary

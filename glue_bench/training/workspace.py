@@ -30,6 +30,7 @@ from glue_bench.training.tokenizers import (
     cached_tokenizer,
     load_tokenizer,
     recipe_1_tokenizer_digest,
+    segment_types,
     tokenizer_digest,
     train_tokenizer,
 )
@@ -160,7 +161,14 @@ class Workspace:
         length, share = cell.hyperparameters.max_length, cell.hyperparameters.held_out_share
         tokens = self._tokens(cell.arm, cell.task, length)
         if share:
-            key = ("held out", self.tokenizer_digest(cell.arm), cell.task, length, share)
+            key = (
+                "held out",
+                self.tokenizer_digest(cell.arm),
+                self.has_one_segment(cell.arm),
+                cell.task,
+                length,
+                share,
+            )
             tokens = self._once(key, lambda: hold_out(tokens, share))
         if self.diagnostic(cell.task) is None:
             return tokens
@@ -170,7 +178,19 @@ class Workspace:
     def _tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
         tokenizer = self.tokenizer(arm)
         key = ("tokens", self.tokenizer_digest(arm), task, max_length)
-        return self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
+        tokens: TokenisedTask = self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
+        return self._once((*key, "in one segment"), tokens.in_one_segment) if self.has_one_segment(arm) else tokens
+
+    def segments(self, arm: Arm) -> tuple[int, int]:
+        """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
+        tokenizer = self.tokenizer(arm)
+        told = self._once(("segments", id(tokenizer)), lambda: segment_types(tokenizer))
+        return told, self.initial(arm).config.type_vocab_size
+
+    def has_one_segment(self, arm: Arm) -> bool:
+        """Whether both texts of a pair are segment 0, because the arm's encoder has no other."""
+        told, embedded = self.segments(arm)
+        return embedded == 1 < told
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """Everything that can change the cell's outcome: what its id is a hash of."""
@@ -246,11 +266,13 @@ def check_cell(cell: Cell, workspace: Workspace) -> None:
     """Refuse, before any compute, a cell that cannot run.
 
     Raises:
-        UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
+        UserError: the data lacks a split, the vocabulary or the segments do not fit, or the length exceeds the
+            positions.
     """
     _check_splits(cell, workspace)
     workspace.diagnostic(cell.task)
     _check_vocabulary(cell.arm, workspace)
+    _check_segments(cell.arm, workspace)
     positions = workspace.initial(cell.arm).config.max_position_embeddings
     if cell.hyperparameters.max_length > positions:
         raise UserError(
@@ -297,6 +319,15 @@ def _check_vocabulary(arm: Arm, workspace: Workspace) -> None:
     if tokens > embedded:
         raise UserError(
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
+            f"{embedded}; give the tokenizer it was trained with"
+        )
+
+
+def _check_segments(arm: Arm, workspace: Workspace) -> None:
+    told, embedded = workspace.segments(arm)
+    if told > embedded > 1:
+        raise UserError(
+            f"arm '{arm.name}': the tokenizer tells {told} segments apart but the checkpoint '{arm.checkpoint}' embeds "
             f"{embedded}; give the tokenizer it was trained with"
         )
 
