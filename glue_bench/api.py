@@ -31,6 +31,7 @@ def run(
     precision: str = "auto",
     json_log: str | Path | None = None,
     track: Iterable[str] = (),
+    again: str | None = None,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
@@ -41,7 +42,7 @@ def run(
     cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another. `device` is auto, cpu,
     cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
     the file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb,
-    mlflow.
+    mlflow. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -56,7 +57,7 @@ def run(
 
     parsed = _experiment(experiment, data, corpus, plugins)
     with computing(device, precision):
-        summary = sweep(parsed, results, only, dry_run, console, workers, address, json_log, track)
+        summary = sweep(parsed, results, only, dry_run, console, workers, address, json_log, track, again)
     if summary.is_main and not dry_run:
         with results_written_to(summary.folder):
             write_tables(summary.folder)

@@ -86,7 +86,7 @@ def test_a_tokenizer_may_be_named(glue_bench, make_tupe, bert, tmp_path):
             "unknown option 'rank' in variant 'untied'; known: share, segments",
         ),
         (["--variant", "diet-abs", "--option", "rank"], "--option takes KEY=VALUE, not 'rank'"),
-        (["--variant", "diet-abs", "--option", "rank=many"], "variant 'diet-abs' cannot be made with options"),
+        (["--variant", "diet-abs", "--option", "rank=many"], "option 'rank' of variant 'diet-abs': input should be"),
         (["--variant", "untied", "--tokenizer", "./nowhere"], "no checkpoint folder './nowhere'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -62,12 +62,14 @@ _STARTS, _FROM_MNLI, _STEPS = "starts from", "starts from an MNLI run", "steps o
 
 def facts_of(identity: Identity, known: Known) -> Facts:
     """An identity as a person would tell it: one fact a key of the experiment file, or what a digest is of."""
+    identity = known.in_terms_of_now(identity)
     return {
         "arm": identity["arm"],
         "variant": identity["variant"],
         "task": identity["task"],
         "seed": identity["seed"],
         **{f"options.{key}": value for key, value in identity["options"].items()},
+        "recipe (how training computes)": identity.get("recipe", 1),
         "plugin (its source)": _short(identity.get("plugin")),
         f"data of {identity['task']} (their content)": _short(identity["data"]),
         **{f"finetuning.{key}": value for key, value in identity["hyperparameters"].items()},
@@ -91,6 +93,7 @@ def _start(start: str, known: Known) -> Facts:
 
 def _pretraining(made: Identity, known: Known) -> Iterator[tuple[str, Any]]:
     """What decides pretrained weights; variant, options, plugin and tokenizer are those of the cell."""
+    yield f"{PRETRAINING}recipe (how training computes)", made.get("recipe", 1)
     yield from ((f"{PRETRAINING}{key}", value) for key, value in _start(made["start"], known).items())
     yield f"{PRETRAINING}corpus (its content)", _short(made["corpus"])
     yield f"{PRETRAINING}packing (its version)", made["packing"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from glue_bench import recipe as recipes
 from glue_bench.audit.differences import Difference, differences, unknown_facts
 from glue_bench.audit.identity import Identity, Known, ending, known
 from glue_bench.errors import UserError
@@ -113,11 +114,19 @@ def _done(cell_id: str, cells: Known, store: Store, now: Mapping[str, Any]) -> E
     if record is None:
         line = next((line for line in store.scan_records()[1] if cell_id in line), f"records/{cell_id}.json is gone")
         return Explanation(cell_id=cell_id, state="done", remarks=(f"but tables leave it out: {line}",), candidates=())
-    remarks = [made_by(record), *_encoder(cell_id, cells, store), *_other_environment(record, now)]
+    remarks = [made_by(record), *_recipe(record), *_encoder(cell_id, cells, store), *_other_environment(record, now)]
     earlier = [name for name in cells.records if name not in cells.planned]
     twins = [name for name in earlier if _is_twin(name, cell_id, cells)]
     candidates = _nearest(cell_id, cells, twins)
     return Explanation(cell_id=cell_id, state="done", remarks=tuple(remarks), candidates=candidates)
+
+
+def _recipe(record: Mapping[str, Any]) -> list[str]:
+    """That an older recipe has run it, which is the one difference that does not run a cell again."""
+    recipe = record.get("recipe", 1)
+    if recipe == recipes.RECIPE:
+        return []
+    return [f"run by recipe {recipe} (now {recipes.RECIPE}), which counts as done; --again recipe runs it anew"]
 
 
 def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from glue_bench.config import cell_id
+from glue_bench.recipe import recipe_key
 from glue_bench.store import Store
 from glue_bench.values import identity_digest
 
@@ -21,6 +22,20 @@ class Known:
     plan: Mapping[str, Any]
     records: Mapping[str, Mapping[str, Any]]
     pretrainings: Mapping[str, Identity]
+
+    def in_terms_of_now(self, identity: Identity) -> Identity:
+        """The identity with what older recipes hash otherwise as the plan's own recipe has it.
+
+        Where the plan has no arm of these options and this tokenizer, they stay as they are.
+        """
+        recipe, now = str(identity.get("recipe", 1)), dict(identity)
+        for arm in self.plan.get("arms", {}).values():
+            then = arm.get("older", {}).get(recipe, {})
+            if arm["variant"] == identity["variant"] and then.get("options") == identity["options"]:
+                now["options"] = arm["options"]
+            if then and then["tokenizer"] == identity.get("tokenizer"):
+                now["tokenizer"] = arm["tokenizer"]
+        return now
 
     @cached_property
     def planned(self) -> dict[str, Mapping[str, Any]]:
@@ -59,12 +74,15 @@ def known(store: Store, plan: Mapping[str, Any] | None) -> Known:
 def planned_identity(plan: Mapping[str, Any], cell: Mapping[str, Any]) -> Identity:
     """The identity of a cell of plan.json. Raises KeyError for plans of versions that did not store what it takes."""
     arm, task, steps = plan["arms"][cell["arm"]], plan["tasks"][cell["task"]], cell.get("steps")
-    start = arm["start"] if steps is None else f"pretraining {ending(arm['pretraining'])} step {steps}"
+    pretraining = cell.get("pretraining") or arm["pretraining"]
+    # Plans of the first recipe know no older one: theirs are the arm's own facts.
+    hashed = arm.get("older", {}).get(str(cell.get("recipe", 1)), arm)
     return {
         **_cell(cell),
-        "options": arm["options"],
-        "start": start,
-        "tokenizer": arm["tokenizer"],
+        **recipe_key(cell.get("recipe", 1)),
+        "options": hashed["options"],
+        "start": arm["start"] if steps is None else f"pretraining {ending(pretraining)} step {steps}",
+        "tokenizer": hashed["tokenizer"],
         "data": task["data"],
         "hyperparameters": {"learning_rate": cell["learning_rate"], **task["hyperparameters"]},
         **_optional(cell.get("from_mnli"), arm["plugin"]),
@@ -79,6 +97,7 @@ def record_identity(record: Mapping[str, Any], pretrainings: Mapping[str, Identi
     tokenizer = record.get("tokenizer") or pretraining.get("tokenizer")
     return {
         **_cell(record["cell"]),
+        **recipe_key(record.get("recipe", 1)),
         "options": record["options"],
         "start": start,
         **({"tokenizer": tokenizer} if tokenizer else {}),

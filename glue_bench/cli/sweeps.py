@@ -45,6 +45,10 @@ Track = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
 ]
+Again = Annotated[
+    str | None,
+    typer.Option(metavar="recipe", help="Run anew what an older recipe has run, which counts as done otherwise."),
+]
 
 
 @app.command()
@@ -61,6 +65,7 @@ def run(
     precision: Precision = "auto",
     json_log: JsonLog = None,
     track: Track = None,
+    again: Again = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -85,6 +90,7 @@ def run(
         precision=precision,
         json_log=json_log,
         track=track or (),
+        again=again,
     )
     if not summary.is_main:
         return

@@ -10,6 +10,7 @@ from pydantic import (
     model_validator,
 )
 
+from glue_bench import recipe as recipes
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config.pretraining import Pretraining
 from glue_bench.config.protocol import HELD_OUT, Protocol
@@ -44,7 +45,8 @@ class Hyperparameters(Section):
 class Cell(Section):
     """One fine-tuning run = arm x task x learning rate x seed, after `steps` of pretraining where there is one.
 
-    With `mnli_rate` it starts from what the arm's MNLI cell of the same seed and that rate has learnt.
+    With `mnli_rate` it starts from what the arm's MNLI cell of the same seed and that rate has learnt. It is trained
+    by `recipe`, and its arm is pretrained by `pretraining_recipe`: this version's, unless an older one has stored it.
     """
 
     arm: Arm
@@ -53,6 +55,8 @@ class Cell(Section):
     seed: int
     steps: int | None = None
     mnli_rate: float | None = None
+    recipe: int = Field(default_factory=lambda: recipes.RECIPE)
+    pretraining_recipe: int = Field(default_factory=lambda: recipes.RECIPE)
 
     @property
     def key(self) -> dict[str, Any]:

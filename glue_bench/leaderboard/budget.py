@@ -33,7 +33,7 @@ NOTES = (
 
 
 def budget_frame(store: Store) -> pd.DataFrame:
-    """A row an arm: arm, variant, origin, COLUMNS, `steps` and `stream`; missing where an arm was not pretrained.
+    """A row an arm: arm, variant, origin, COLUMNS, `steps`, `stream`, `recipe`; missing where it was not pretrained.
 
     `stream` is a hash over everything the arm was shown, in order: equal streams saw the same tokens and masks.
 
@@ -43,7 +43,9 @@ def budget_frame(store: Store) -> pd.DataFrame:
     plan = store.read_plan() or {}
     records = {record["pretraining_id"]: record for record in store.read_pretrainings()}
     rows = [_row(name, facts, records.get(facts.get("pretraining"))) for name, facts in plan.get("arms", {}).items()]
-    frame = pd.DataFrame(rows, columns=["arm", "variant", "origin", *COLUMNS, "steps", "stream", "length", "device"])
+    frame = pd.DataFrame(
+        rows, columns=["arm", "variant", "origin", *COLUMNS, "steps", "stream", "recipe", "length", "device"]
+    )
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
 
 
@@ -62,7 +64,7 @@ def losses_csv(losses: pd.DataFrame) -> str:
 
 def to_csv(budgets: pd.DataFrame) -> str:
     """The table as CSV."""
-    return budgets.to_csv(index=False, lineterminator="\n")
+    return budgets.drop(columns="recipe").to_csv(index=False, lineterminator="\n")
 
 
 def budget_page(budgets: pd.DataFrame, experiment: str) -> Page:
@@ -77,7 +79,9 @@ def budget_page(budgets: pd.DataFrame, experiment: str) -> Page:
     devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
     notes = [note.format(length=lengths, device=devices) for note in NOTES]
     return Page(
-        title=f"Budgets: {experiment}", sections=(Section(title="", grid=grid),), notes=(*notes, *_streams(budgets))
+        title=f"Budgets: {experiment}",
+        sections=(Section(title="", grid=grid),),
+        notes=(*notes, *_streams(budgets), *_recipes(budgets)),
     )
 
 
@@ -88,6 +92,7 @@ def _row(name: str, facts: Mapping[str, Any], record: Mapping[str, Any] | None) 
     peak = record.get("peak_memory_bytes")
     environment = record.get("environment", {})
     measured = {key: record[key] for key in ("steps", "tokens", "stream", "tokens_per_second")}
+    measured["recipe"] = record.get("recipe", 1)
     return (
         row
         | measured
@@ -115,6 +120,15 @@ def _streams(budgets: pd.DataFrame) -> list[str]:
         seen = streams.iloc[0][:12]
         return [f"All {len(streams)} pretrained arms saw the same tokens, masks and order (hash {seen})."]
     return ["**The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**"]
+
+
+def _recipes(budgets: pd.DataFrame) -> list[str]:
+    """Which arm was pretrained by which recipe, where they differ."""
+    if budgets["recipe"].nunique() < 2:
+        return []
+    by_arm = budgets.dropna(subset="recipe")
+    named = ", ".join(f"{arm} by {recipe:.0f}" for arm, recipe in zip(by_arm["arm"], by_arm["recipe"], strict=True))
+    return [f"The arms were pretrained by more than one recipe, and differ by that, too: {named}."]
 
 
 def shown(value: Any) -> str:

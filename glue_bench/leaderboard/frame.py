@@ -35,7 +35,8 @@ class Results:
     the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
     `problems` has a line about each record that cannot be believed; its cell counts as missing. `differences`
     are what runs or experiments shown together are not alike in; by task, `digests` has that of the data and
-    `settings` the hyperparameters but for the rate, as JSON.
+    `settings` the hyperparameters but for the rate, as JSON. `recipes` counts the finished runs by the recipe that they
+    were `fine-tuned` by, and that the weights were `pretrained` by which they start from.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -51,6 +52,7 @@ class Results:
     differences: tuple[str, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    recipes: Mapping[str, Counter[int]] = field(default_factory=dict)
     from_mnli: tuple[str, ...] = ()
     held_out_share: float | None = None
     steps: int | None = None
@@ -104,6 +106,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         differences=_precisions_that_differ(finished.values()),
         digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
         settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
+        recipes=_recipes(finished.values()),
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,
@@ -118,6 +121,15 @@ def _precisions_that_differ(records: Iterable[Record]) -> tuple[str, ...]:
         return ()
     shown = ", ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
     return (f"Runs were trained in more than one precision: {shown}.",)
+
+
+def _recipes(records: Iterable[Record]) -> dict[str, Counter[int]]:
+    """Records of the first recipe do not name it."""
+    pretrained = (record["checkpoint"] for record in records if record["cell"].get("steps") is not None)
+    return {
+        "fine-tuned": Counter(record.get("recipe", 1) for record in records),
+        "pretrained": Counter(checkpoint.get("recipe", 1) for checkpoint in pretrained),
+    }
 
 
 def _settings(record: Record) -> str:

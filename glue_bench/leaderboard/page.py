@@ -142,7 +142,7 @@ def _run_notes(board: Board) -> list[str]:
         f"{undefined}.": undefined,
         f"{missing} of {len(results.cells)} planned cells are missing: {MISSING} is a missing value, "
         "(2 of 3) counts finished and planned seeds.": missing,
-        f"Records outside the plan (settings changed since), left out: {results.left_out}.": results.left_out,
+        f"Records outside the plan (settings or recipe changed since), left out: {results.left_out}.": results.left_out,
     }
     return [*(note for note, applies in notes.items() if applies), *results.differences, *problem_notes(results)]
 

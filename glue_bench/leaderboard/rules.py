@@ -19,7 +19,18 @@ def protocol_notes(results: Results) -> list[str]:
         notes.append(f"{results.held_out_share:.3g} of each train set was held out of training.")
     if results.from_mnli:
         notes.append(f"{FROM_MNLI} {titles(results.from_mnli)}: from the arm's own MNLI run of the same seed.")
-    return notes
+    return [*notes, *_recipe_notes(results)]
+
+
+def _recipe_notes(results: Results) -> list[str]:
+    """A sentence where recipes are mixed: under another one, equal settings give other numbers."""
+    said = {"fine-tuned": "Runs were fine-tuned", "pretrained": "Runs start from weights that were pretrained"}
+    mixed = {what: counts for what, counts in results.recipes.items() if len(counts) > 1}
+    return [
+        f"{said[what]} by more than one recipe, and differ by that, too: "
+        f"{', '.join(f'{count} by recipe {recipe}' for recipe, count in sorted(counts.items()))}."
+        for what, counts in mixed.items()
+    ]
 
 
 def problem_notes(results: Results) -> list[str]:

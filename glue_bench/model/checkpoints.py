@@ -16,6 +16,7 @@ from glue_bench.model.families import FAMILIES, Family, rename
 from glue_bench.model.locate import locate, read_json, read_weights
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.tupe import read_tupe
+from glue_bench.model.variants import canonical_options
 from glue_bench.model.variants.base import Additive, Grafted
 
 
@@ -97,7 +98,8 @@ def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> S
         UserError: the checkpoint is of another variant that is not `add`, or of this one with other options.
     """
     config = checkpoint.config
-    if variant == config.variant and dict(options) == (config.variant_options or {}):
+    options = canonical_options(variant, options)
+    if variant == config.variant and options == canonical_options(variant, config.variant_options):
         return Start(config, checkpoint.weights, config.origin, head=_fitting_head(checkpoint, config))
     if config.variant != "add":
         raise UserError(

@@ -25,13 +25,20 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
     have had their chance.
 
     Raises:
-        UserError: with the arm, the checkpoint, and what to do.
+        UserError: with the arm, the checkpoint, and what to do; also where the encoder cannot be built or run.
     """
-    model = _encoder(start)
-    ids, order = _tokens(start)
-    with torch.no_grad():
-        change = float(_difference(model, ids, order).abs().max())
     said = f"arm '{arm}' (variant '{start.config.variant}' from '{checkpoint}')"
+    ids, order = _tokens(start)
+    try:
+        model = _encoder(start)
+        with torch.no_grad():
+            change = float(_difference(model, ids, order).abs().max())
+    except UserError as error:
+        raise UserError(f"arm '{arm}': {error}") from error
+    except Exception as error:  # what the code of a plugin raises is anything
+        raise UserError(
+            f"{said}: its encoder cannot run: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
     if not change < float("inf"):
         raise UserError(f"{said}: its output is not finite; the checkpoint's weights are damaged, give another")
     if not model.variant.uses_position and change > HEARD:

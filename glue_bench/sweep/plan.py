@@ -1,6 +1,6 @@
 """From an experiment to cells with ids, everything checked before any compute is spent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.model.order import check_order
 from glue_bench.model.plugins import check_plugin, load_plugins
 from glue_bench.model.variants import check_variant
+from glue_bench.recipe import recipe_key
 from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
 from glue_bench.training.workspace import Workspace, check_cell, check_pretraining
 
@@ -30,7 +31,7 @@ class PlannedCell:
     def summary(self) -> dict[str, Any]:
         """The cell as plan.json lists it."""
         start = {"from_mnli": self.mnli} if self.mnli else {}
-        return {"cell_id": self.id, "origin": self.origin, **self.cell.key, **start}
+        return {"cell_id": self.id, "origin": self.origin, **self.cell.key, **recipe_key(self.cell.recipe), **start}
 
 
 def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell]:
@@ -49,7 +50,22 @@ def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell
         check_order(workspace.initial(arm), arm.name, arm.checkpoint)
     if experiment.pretraining:
         check_pretraining(experiment, workspace)
-    cells = [_planned(cell, workspace) for cell in experiment.cells()]
+    cells = list(experiment.cells())
+    for cell in cells:
+        check_cell(cell, workspace)
+    return with_sources([as_planned(cell, workspace) for cell in cells])
+
+
+def segment_lines(experiment: Experiment, workspace: Workspace) -> Iterator[str]:
+    """A line about the arms whose encoder does not tell the segments apart that their tokenizer does."""
+    segments = {arm.name: workspace.segments(arm) for arm in experiment.arms}
+    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
+    if without:
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+
+
+def with_sources(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
+    """The cells, those marked that others of them start from."""
     sources = {planned.mnli for planned in cells}
     return [replace(planned, is_source=planned.id in sources) for planned in cells]
 
@@ -83,8 +99,8 @@ def _check_tasks(experiment: Experiment, workspace: Workspace) -> None:
         )
 
 
-def _planned(cell: Cell, workspace: Workspace) -> PlannedCell:
-    check_cell(cell, workspace)
+def as_planned(cell: Cell, workspace: Workspace) -> PlannedCell:
+    """The cell with its id, under its recipe."""
     source = workspace.experiment.mnli_cell(cell)
     mnli = None if source is None else _cell_id(source, workspace)
     return PlannedCell(_cell_id(cell, workspace), cell, workspace.origin(cell.arm), mnli)

@@ -10,10 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from glue_bench import recipe as recipes
 from glue_bench.config import Arm, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
 from glue_bench.model.order import check_order
+from glue_bench.recipe import recipe_key
 from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
@@ -43,8 +45,8 @@ def pretrain_arms(
     to_pretrain = {arm.name for arm in arms_to_pretrain(cells, workspace, store)}
     failures = {
         arm.name: (_alone(arm, workspace, store, console, claims, watching) if arm.name in to_pretrain else None)
-        or _dead_positions(arm, workspace)
-        for arm in _arms(cells, workspace)
+        or _dead_positions(arm, recipe, workspace)
+        for arm, recipe in _arms(cells, workspace)
     }
     return {name: failure for name, failure in failures.items() if failure is not None}
 
@@ -52,18 +54,21 @@ def pretrain_arms(
 def arms_to_pretrain(cells: Sequence[PlannedCell], workspace: Workspace, store: Store) -> list[Arm]:
     """Arms of these cells that lack a checkpoint to start from, or the record of how it was made."""
     arms = _arms(cells, workspace)
-    return decided_by_main(lambda: [arm for arm in arms if not _is_pretrained(arm, workspace, store)])
+    return decided_by_main(
+        lambda: [arm for arm, recipe in arms if not is_pretrained(arm, workspace, store, recipe)]
+    )
 
 
-def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[Arm]:
-    """The arms of these cells, where the experiment has pretraining."""
-    arms = {planned.cell.arm.name: planned.cell.arm for planned in cells}
+def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[tuple[Arm, int]]:
+    """The arms of these cells, each with the recipe of its pretraining; none in an experiment without pretraining."""
+    arms = {planned.cell.arm.name: (planned.cell.arm, planned.cell.pretraining_recipe) for planned in cells}
     return list(arms.values()) if workspace.experiment.pretraining else []
 
 
-def _is_pretrained(arm: Arm, workspace: Workspace, store: Store) -> bool:
-    has_record = store.has_pretraining(workspace.pretraining_id(arm))
-    return has_record and not workspace.pretraining_folder(arm).lacks(workspace.pretraining.finetuned_steps)
+def is_pretrained(arm: Arm, workspace: Workspace, store: Store, recipe: int | None = None) -> bool:
+    """Whether the arm's pretraining under a recipe has a record, and all checkpoints that cells start from."""
+    has_record = store.has_pretraining(workspace.pretraining_id(arm, recipe))
+    return has_record and not workspace.pretraining_folder(arm, recipe).lacks(workspace.pretraining.finetuned_steps)
 
 
 def _alone(
@@ -73,7 +78,7 @@ def _alone(
     name = workspace.pretraining_id(arm)
     _wait_for_claim(name, claims, console)
     try:
-        if decided_by_main(lambda: _is_pretrained(arm, workspace, store)):  # by the one that we have waited for
+        if decided_by_main(lambda: is_pretrained(arm, workspace, store)):  # by the one that we have waited for
             return None
         watching.hear(PretrainingStarted(arm.name))
         failure = _attempt(arm, workspace, store, console, watching)
@@ -129,13 +134,13 @@ def _with_less_at_once(task: Task) -> Task | None:
     return replace(task, settings=settings.model_copy(update={"micro_batch_tokens": rows // 2 * settings.length}))
 
 
-def _dead_positions(arm: Arm, workspace: Workspace) -> Failure | None:
+def _dead_positions(arm: Arm, recipe: int, workspace: Workspace) -> Failure | None:
     if not accelerator().is_main_process:
         return None
     try:
         for steps in workspace.pretraining.finetuned_steps:
-            folder = workspace.pretraining_folder(arm).checkpoint(steps)
-            check_order(workspace.start(arm, steps), arm.name, str(folder))
+            folder = workspace.pretraining_folder(arm, recipe).checkpoint(steps)
+            check_order(workspace.start(arm, steps, recipe), arm.name, str(folder))
     except UserError as error:
         return Failure(str(error), traceback.format_exc())
     return None
@@ -168,6 +173,7 @@ def _record(arm: Arm, workspace: Workspace, outcome: dict[str, Any]) -> dict[str
     return {
         "schema_version": SCHEMA_VERSION,
         "pretraining_id": workspace.pretraining_id(arm),
+        **recipe_key(recipes.RECIPE),
         "arm": arm.name,
         "origin": workspace.origin(arm),
         "identity": workspace.pretraining_identity(arm),

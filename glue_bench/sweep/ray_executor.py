@@ -22,6 +22,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.model.plugins import load_plugins
@@ -76,6 +77,11 @@ class Worker:
         Raises:
             UserError: on this machine it would be another cell, whatever its name.
         """
+        if planned.cell.recipe != recipes.RECIPE:
+            raise UserError(
+                f"{socket.gethostname()} trains by recipe {recipes.RECIPE}, cell '{planned.id}' is of recipe "
+                f"{planned.cell.recipe}; all machines must have the same version of glue-bench"
+            )
         if not planned.id.endswith(f"-{self.workspace.digest(planned.cell)}"):
             raise UserError(
                 f"{socket.gethostname()} sees other data, checkpoint, tokenizer or plugin than this one for cell "

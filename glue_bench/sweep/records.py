@@ -5,9 +5,11 @@ from typing import Any
 
 from glue_bench.config import Arm, Experiment
 from glue_bench.model.plugins import plugin_digest
-from glue_bench.store import SCHEMA_VERSION
+from glue_bench.recipe import older_recipes, recipe_key
+from glue_bench.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.order import expected_tokens
 from glue_bench.sweep.plan import PlannedCell, plan_cells
 from glue_bench.training.budget import budget
@@ -24,7 +26,8 @@ def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """
     quiet_libraries()
     workspace = Workspace(experiment, folder / "checkpoints")
-    return plan_document(experiment, workspace, plan_cells(experiment, workspace))
+    cells = as_stored(plan_cells(experiment, workspace), workspace, Store(folder))
+    return plan_document(experiment, workspace, cells)
 
 
 def plan_document(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
@@ -35,10 +38,10 @@ def plan_document(experiment: Experiment, workspace: Workspace, cells: list[Plan
         "data_source": workspace.source.kind,
         # Where a person keeps data and text is no one's business; their digests tell what they are.
         "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
-        "arms": {arm.name: _arm_facts(arm, experiment, workspace) for arm in experiment.arms},
+        "arms": {arm.name: _arm_facts(arm, cells, workspace) for arm in experiment.arms},
         "tasks": {planned.cell.task: _task_facts(planned, workspace) for planned in cells},
         "training_tokens": expected_tokens(cells, workspace),
-        "cells": [planned.summary for planned in cells],
+        "cells": [_cell_facts(planned, cells, workspace) for planned in cells],
     }
 
 
@@ -48,20 +51,41 @@ def _task_facts(planned: PlannedCell, workspace: Workspace) -> dict[str, Any]:
     return {"data": workspace.data(planned.cell.task).digest, "hyperparameters": settings}
 
 
-def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
+def _arm_facts(arm: Arm, cells: list[PlannedCell], workspace: Workspace) -> dict[str, Any]:
+    """What decides the outcome of all cells of an arm, and what it costs; under `older` what ids of older recipes hash.
+
+    Its pretraining is the one that the newest of its cells start from.
+    """
+    experiment, recipe = workspace.experiment, _pretraining_recipe(arm, cells)
     pretraining = experiment.pretraining
     length = pretraining.length if pretraining else experiment.finetuning.max_length
     return {
         "variant": arm.variant,
-        "options": arm.options,
         "origin": workspace.origin(arm),
         "start": workspace.start_digest(arm),
-        "tokenizer": workspace.tokenizer_digest(arm),
+        **_hashed(arm, workspace),
+        "older": {str(older): _hashed(arm, workspace, older) for older in older_recipes()},
         "plugin": plugin_digest(arm.variant),
-        "pretraining": workspace.pretraining_id(arm) if pretraining else None,
-        **({"pretraining_identity": workspace.pretraining_identity(arm)} if pretraining else {}),
+        "pretraining": workspace.pretraining_id(arm, recipe) if pretraining else None,
+        **({"pretraining_identity": workspace.pretraining_identity(arm, recipe)} if pretraining else {}),
         **budget(workspace.initial(arm).config, length),
     }
+
+
+def _hashed(arm: Arm, workspace: Workspace, recipe: int | None = None) -> dict[str, Any]:
+    return {"options": workspace.options(arm, recipe), "tokenizer": workspace.tokenizer_digest(arm, recipe)}
+
+
+def _pretraining_recipe(arm: Arm, cells: list[PlannedCell]) -> int:
+    return max(planned.cell.pretraining_recipe for planned in cells if planned.cell.arm.name == arm.name)
+
+
+def _cell_facts(planned: PlannedCell, cells: list[PlannedCell], workspace: Workspace) -> dict[str, Any]:
+    """The cell's summary, with its pretraining where that is not the one that its arm's facts name."""
+    arm, recipe = planned.cell.arm, planned.cell.pretraining_recipe
+    if planned.cell.steps is None or recipe == _pretraining_recipe(arm, cells):
+        return planned.summary
+    return {**planned.summary, "pretraining": workspace.pretraining_id(arm, recipe)}
 
 
 def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
@@ -71,17 +95,19 @@ def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace
     checkpoint = {
         "name": cell.arm.checkpoint,
         "revision": cell.arm.revision,
-        "digest": workspace.start_digest(cell.arm, cell.steps),
+        "digest": workspace.start_digest(cell.arm, cell.steps, cell.pretraining_recipe),
+        **(recipe_key(cell.pretraining_recipe) if cell.steps is not None else {}),
     }
     return {
         "schema_version": SCHEMA_VERSION,
         "cell_id": planned.id,
         "experiment": workspace.experiment.name,
+        **recipe_key(cell.recipe),
         "cell": cell.key,
-        "options": cell.arm.options,
+        "options": workspace.options(cell.arm, cell.recipe),
         "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
-        "tokenizer": workspace.tokenizer_digest(cell.arm),
+        "tokenizer": workspace.tokenizer_digest(cell.arm, cell.recipe),
         "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
         **({"from_mnli": planned.mnli} if planned.mnli else {}),
         **outcome.record,  # with the environment of the process that ran it

@@ -28,8 +28,9 @@ from glue_bench.sweep.events import (
 )
 from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
 from glue_bench.sweep.observers import check_observers, make_observers
+from glue_bench.sweep.older import as_stored, check_again, older_lines
 from glue_bench.sweep.order import Costs, longest_first
-from glue_bench.sweep.plan import PlannedCell, check_processes, in_order, plan_cells, select
+from glue_bench.sweep.plan import PlannedCell, check_processes, in_order, plan_cells, segment_lines, select
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.records import failure_document, plan_document, record_document
 from glue_bench.sweep.schedule import Schedule
@@ -71,6 +72,7 @@ def sweep(
     address: str | None = None,
     json_log: str | Path | None = None,
     track: Iterable[str] = (),
+    again: str | None = None,
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
@@ -78,19 +80,23 @@ def sweep(
     results need not lie on a disk that all of them see. Cells run one after
     another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
     cluster. What happens is shown on `console`, appended to the file `json_log`, and told the trackers `track`.
+    Chosen cells that an older recipe has run count as done, unless `again` is "recipe".
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
     check_observers(json_log, track)
+    check_again(again)
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
     workspace = Workspace(experiment, store.folder / "checkpoints")
-    cells = plan_cells(experiment, workspace)
-    check_processes(experiment, cells)
+    asked = plan_cells(experiment, workspace)
+    check_processes(experiment, asked)
+    renewed = select(asked, only) if again else ()
+    cells = decided_by_main(lambda: as_stored(asked, workspace, store, renewed))
     chosen = select(cells, only)
     unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
     waiting = decided_by_main(lambda: in_order(unfinished, cells, workspace))
@@ -98,6 +104,8 @@ def sweep(
     console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:
         _say_where(experiment, console, side_by_side=side_by_side)
+        for line in (*older_lines(chosen), *segment_lines(experiment, workspace)):
+            console.print(line, highlight=False, soft_wrap=True)
     if dry_run:
         return summary
     executor = make_executor(workspace, workers, address)

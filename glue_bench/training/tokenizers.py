@@ -1,8 +1,12 @@
 """Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms that start from scratch."""
 
+import contextlib
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -19,6 +23,14 @@ from glue_bench.files import (
 from glue_bench.model.locate import locate
 
 TRAINER_VERSION = 1
+PROBE = (
+    ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
+    ["Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>", "Another one was much longer than all that came before it."],
+)
+"""First and second texts of two pairs."""
+PROBE_LENGTH = 12
+_PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
+"""Settings that say where a tokenizer was found, or how it was fetched."""
 SPECIAL = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -105,8 +117,8 @@ def _inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     return sorted({f"##{character}" for word in words for character in word[1:]})
 
 
-def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of what decides how the tokenizer splits text."""
+def recipe_1_tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The digest in the ids of recipe 1, which leaves out some of what `tokenizer_digest` has."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
@@ -116,3 +128,58 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         backend.no_padding()
         content = backend.to_str()
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of all that decides which ids a text becomes, and of nothing that does not.
+
+    Padding is always on the right and lengths are always given, so that `padding_side` and `model_max_length` decide
+    nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short.
+    """
+    encoded = tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
+    content = {
+        "probe": [encoded["input_ids"], encoded["token_type_ids"]],
+        "truncation_side": tokenizer.truncation_side,
+        "split_special_tokens": tokenizer.split_special_tokens,
+        "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
+        "all_special_ids": sorted(tokenizer.all_special_ids),
+        "state": _state(tokenizer),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _state(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """What a tokenizer is made of, wherever its files lie."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return _slow_state(tokenizer)
+    # Earlier calls leave their truncation and padding behind; every call sets its own.
+    backend.no_truncation()
+    backend.no_padding()
+    return backend.to_str()
+
+
+def _slow_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Of a tokenizer in Python: its class, settings, tokens, and the content of the files that hold its vocabulary."""
+    settings = {
+        name: repr(value)
+        for name, value in tokenizer.init_kwargs.items()
+        if name not in _PLACES and not name.endswith("_file")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a file
+            tokenizer.save_vocabulary(folder)
+        files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()}
+    return {
+        "class": f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}",
+        "settings": settings,
+        "vocabulary": sorted(tokenizer.get_vocab().items()),
+        "added": {number: repr(token) for number, token in tokenizer.added_tokens_decoder.items()},
+        "files": files,
+    }
+
+
+def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
+    ids = tokenizer(*PROBE, return_token_type_ids=True, verbose=False)["token_type_ids"]
+    return 1 + max(max(row) for row in ids)

@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -57,6 +57,14 @@ class TokenisedTask:
     task: str
     splits: Mapping[str, TokenisedSplit]
     padding_id: int
+
+    def in_one_segment(self) -> "TokenisedTask":
+        """The same tokens, all of them in segment 0."""
+        splits = {
+            name: replace(split, segments=np.zeros_like(split.segments, subok=False))
+            for name, split in self.splits.items()
+        }
+        return replace(self, splits=splits)
 
 
 def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTask:

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench import recipe as recipes
 from glue_bench.benchmark.hub import HubSource
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import Source, open_source
@@ -17,16 +18,22 @@ from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.variants import canonical_options
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.held_out import hold_out
-from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
+from glue_bench.training.identity import cell_identity, pretraining_identity, start_digest
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import Task, trained_origin
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.runtime import accelerator
-from glue_bench.training.tokenizers import cached_tokenizer, load_tokenizer, tokenizer_digest, train_tokenizer
+from glue_bench.training.tokenizers import (
+    cached_tokenizer,
+    load_tokenizer,
+    recipe_1_tokenizer_digest,
+    segment_types,
+    tokenizer_digest,
+    train_tokenizer,
+)
 from glue_bench.training.tokens import TokenisedTask, tokenise
 from glue_bench.values import identity_digest
 
@@ -81,23 +88,28 @@ class Workspace:
             return self._once(("tokenizer", SCRATCH), self._scratch_tokenizer)
         return self._load_tokenizer(name, None if arm.tokenizer else arm.revision)
 
-    def tokenizer_digest(self, arm: Arm) -> str:
-        """What decides how the arm's tokenizer splits text; a large vocabulary takes 0.1 s to hash."""
-        return self._once(("tokenizer digest", arm.name), lambda: tokenizer_digest(self.tokenizer(arm)))
+    def tokenizer_digest(self, arm: Arm, recipe: int | None = None) -> str:
+        """What decides how the arm's tokenizer splits text, as a recipe hashes it; a large one takes 0.1 s."""
+        tokenizer, digest = self.tokenizer(arm), recipe_1_tokenizer_digest if recipe == 1 else tokenizer_digest
+        return self._once(("tokenizer digest", id(tokenizer), digest), lambda: digest(tokenizer))
+
+    def options(self, arm: Arm, recipe: int | None = None) -> dict[str, Any]:
+        """The arm's options as a recipe hashes them: the first one as the experiment file has them."""
+        return arm.options if recipe == 1 else canonical_options(arm.variant, arm.options)
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
         return self._once(("initial", arm.name), lambda: self._make_initial(arm))
 
-    def start(self, arm: Arm, steps: int | None = None) -> Start:
-        """What the arm's cells start from: `initial`, or its checkpoint after `steps` of pretraining."""
+    def start(self, arm: Arm, steps: int | None = None, recipe: int | None = None) -> Start:
+        """What the arm's cells start from: `initial`, or its checkpoint after `steps` of pretraining under a recipe."""
         if steps is None:
             return self.initial(arm)
-        return self._once(("start", arm.name, steps), lambda: self._pretrained(arm, steps))
+        return self._once(("start", arm.name, steps, recipe), lambda: self._pretrained(arm, steps, recipe))
 
     def cell_start(self, cell: Cell) -> Start:
         """What the cell starts from: its arm, or what its arm's MNLI cell has learnt."""
-        start, source = self.start(cell.arm, cell.steps), self.mnli_folder(cell)
+        start, source = self.start(cell.arm, cell.steps, cell.pretraining_recipe), self.mnli_folder(cell)
         if source is None:
             return start
         if not source.is_dir():
@@ -127,28 +139,18 @@ class Workspace:
         text = self._once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
         return Task(text=text, tokenizer=tokenizer, settings=settings)
 
-    def pretraining_folder(self, arm: Arm) -> PretrainingFolder:
-        """Where the arm's pretraining is kept."""
+    def pretraining_folder(self, arm: Arm, recipe: int | None = None) -> PretrainingFolder:
+        """Where the arm's pretraining under a recipe, this version's unless given, is kept."""
         assert self.folder is not None, "an experiment with pretraining needs a folder"
-        return PretrainingFolder(self.folder / self.pretraining_id(arm), self.pretraining_identity(arm))
+        return PretrainingFolder(self.folder / self.pretraining_id(arm, recipe), self.pretraining_identity(arm, recipe))
 
-    def pretraining_id(self, arm: Arm) -> str:
+    def pretraining_id(self, arm: Arm, recipe: int | None = None) -> str:
         """The arm's name and a hash of everything that decides its pretrained weights."""
-        return f"{arm.name}-{identity_digest(self.pretraining_identity(arm))}"
+        return f"{arm.name}-{identity_digest(self.pretraining_identity(arm, recipe))}"
 
-    def pretraining_identity(self, arm: Arm) -> dict[str, Any]:
-        """Everything that decides the arm's pretrained weights."""
-        left_out = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
-        return {
-            "variant": arm.variant,
-            "options": arm.options,
-            "start": self._initial_digest(arm),
-            "tokenizer": self.tokenizer_digest(arm),
-            "corpus": self.corpus.digest,
-            "packing": PACKING_VERSION,
-            "settings": self.pretraining.model_dump(exclude=left_out),
-            **_plugin(arm),
-        }
+    def pretraining_identity(self, arm: Arm, recipe: int | None = None) -> dict[str, Any]:
+        """Everything that decides the arm's pretrained weights, under this version's recipe unless one is given."""
+        return pretraining_identity(arm, self, recipe or recipes.RECIPE)
 
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer.
@@ -159,7 +161,14 @@ class Workspace:
         length, share = cell.hyperparameters.max_length, cell.hyperparameters.held_out_share
         tokens = self._tokens(cell.arm, cell.task, length)
         if share:
-            key = ("held out", self.tokenizer_digest(cell.arm), cell.task, length, share)
+            key = (
+                "held out",
+                self.tokenizer_digest(cell.arm),
+                self.has_one_segment(cell.arm),
+                cell.task,
+                length,
+                share,
+            )
             tokens = self._once(key, lambda: hold_out(tokens, share))
         if self.diagnostic(cell.task) is None:
             return tokens
@@ -169,34 +178,31 @@ class Workspace:
     def _tokens(self, arm: Arm, task: str, max_length: int) -> TokenisedTask:
         tokenizer = self.tokenizer(arm)
         key = ("tokens", self.tokenizer_digest(arm), task, max_length)
-        return self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
+        tokens: TokenisedTask = self._once(key, lambda: tokenise(self.data(task), tokenizer, max_length))
+        return self._once((*key, "in one segment"), tokens.in_one_segment) if self.has_one_segment(arm) else tokens
+
+    def segments(self, arm: Arm) -> tuple[int, int]:
+        """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
+        tokenizer = self.tokenizer(arm)
+        told = self._once(("segments", id(tokenizer)), lambda: segment_types(tokenizer))
+        return told, self.initial(arm).config.type_vocab_size
+
+    def has_one_segment(self, arm: Arm) -> bool:
+        """Whether both texts of a pair are segment 0, because the arm's encoder has no other."""
+        told, embedded = self.segments(arm)
+        return embedded == 1 < told
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """Everything that can change the cell's outcome: what its id is a hash of."""
-        source = self.experiment.mnli_cell(cell)
-        return {
-            "arm": cell.arm.name,
-            "variant": cell.arm.variant,
-            "options": cell.arm.options,
-            "start": self.start_digest(cell.arm, cell.steps),
-            "tokenizer": self.tokenizer_digest(cell.arm),
-            "task": cell.task,
-            "data": self.data(cell.task).digest,
-            "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
-            "seed": cell.seed,
-            **({"from_mnli": self.digest(source)} if source else {}),
-            **_plugin(cell.arm),
-        }
+        return cell_identity(cell, self)
 
     def digest(self, cell: Cell) -> str:
         """A hash of the cell's identity."""
         return identity_digest(self.identity(cell))
 
-    def start_digest(self, arm: Arm, steps: int | None = None) -> str:
-        """What the arm starts from: its pretraining, the checkpoint's files, or the shape of fresh weights."""
-        if steps is None:
-            return self._initial_digest(arm)
-        return f"pretraining {identity_digest(self.pretraining_identity(arm))} step {steps}"
+    def start_digest(self, arm: Arm, steps: int | None = None, recipe: int | None = None) -> str:
+        """What the arm starts from: a pretraining, the checkpoint's files, or the shape of fresh weights."""
+        return start_digest(arm, self, steps, recipe or recipes.RECIPE)
 
     @property
     def pretraining(self) -> Pretraining:
@@ -204,18 +210,13 @@ class Workspace:
         assert self.experiment.pretraining is not None, "the experiment has no pretraining"
         return self.experiment.pretraining
 
-    def _initial_digest(self, arm: Arm) -> str:
-        if arm.checkpoint == SCRATCH:
-            return f"{SCRATCH} {self.experiment.scratch.model_dump_json()}"
-        return fingerprint(locate(arm.checkpoint, arm.revision))
-
     def _make_initial(self, arm: Arm) -> Start:
         if arm.checkpoint == SCRATCH:
             return Start(self._scratch_config(arm), {}, SCRATCH)
         return graft(self._checkpoint(arm.checkpoint, arm.revision), arm.variant, arm.options)
 
-    def _pretrained(self, arm: Arm, steps: int) -> Start:
-        checkpoint = _own_checkpoint(self.pretraining_folder(arm).checkpoint(steps))
+    def _pretrained(self, arm: Arm, steps: int, recipe: int | None) -> Start:
+        checkpoint = _own_checkpoint(self.pretraining_folder(arm, recipe).checkpoint(steps))
         return graft(checkpoint, arm.variant, arm.options)
 
     def _load_tokenizer(self, name: str, revision: str | None) -> PreTrainedTokenizerBase:
@@ -237,7 +238,7 @@ class Workspace:
         tokenizer = self.tokenizer(arm)
         sizes = self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)}
         return EncoderConfig(
-            **sizes, variant=arm.variant, variant_options=arm.options, pad_token_id=tokenizer.pad_token_id
+            **sizes, variant=arm.variant, variant_options=self.options(arm), pad_token_id=tokenizer.pad_token_id
         )
 
     def _training_texts(self) -> Iterator[str]:
@@ -261,21 +262,17 @@ def _own_checkpoint(folder: Path) -> Checkpoint:
     return read_checkpoint(str(folder))
 
 
-def _plugin(arm: Arm) -> dict[str, str]:
-    """The source of a variant of the user's own is part of what decides an outcome."""
-    digest = plugin_digest(arm.variant)
-    return {"plugin": digest} if digest else {}
-
-
 def check_cell(cell: Cell, workspace: Workspace) -> None:
     """Refuse, before any compute, a cell that cannot run.
 
     Raises:
-        UserError: the data lacks a split, the vocabulary does not fit, or the length exceeds the positions.
+        UserError: the data lacks a split, the vocabulary or the segments do not fit, or the length exceeds the
+            positions.
     """
     _check_splits(cell, workspace)
     workspace.diagnostic(cell.task)
     _check_vocabulary(cell.arm, workspace)
+    _check_segments(cell.arm, workspace)
     positions = workspace.initial(cell.arm).config.max_position_embeddings
     if cell.hyperparameters.max_length > positions:
         raise UserError(
@@ -322,6 +319,15 @@ def _check_vocabulary(arm: Arm, workspace: Workspace) -> None:
     if tokens > embedded:
         raise UserError(
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
+            f"{embedded}; give the tokenizer it was trained with"
+        )
+
+
+def _check_segments(arm: Arm, workspace: Workspace) -> None:
+    told, embedded = workspace.segments(arm)
+    if told > embedded > 1:
+        raise UserError(
+            f"arm '{arm.name}': the tokenizer tells {told} segments apart but the checkpoint '{arm.checkpoint}' embeds "
             f"{embedded}; give the tokenizer it was trained with"
         )
 

@@ -59,15 +59,9 @@ def test_positions_have_their_share(width: int, heads: int, share: float, expect
         (0.2, r"24 dimensions into 19 for tokens and 5 for positions.*0\.125 \(3 for .*, 0\.25 \(6 for positions\)$"),
         (0.01, r"24 for tokens and 0 for positions; both .*multiples of 3 heads and not 0.* work: 0\.125 .*0\.25 "),
         (0.99, r"0 for tokens and 24 for positions.* work: 0\.75 .*, 0\.875 "),
-        (0.0, r"position_share 0\.0 is not a number between 0 and 1"),
-        (1.0, r"position_share 1\.0 is not a number between 0 and 1"),
-        (-0.5, "not a number between 0 and 1"),
-        (float("nan"), "not a number between 0 and 1"),
-        ("half", "position_share"),
-        (None, "position_share"),
     ],
 )
-def test_a_share_that_does_not_split_the_heads_is_refused(share: Any, message: str) -> None:
+def test_a_share_that_does_not_split_the_heads_is_refused(share: float, message: str) -> None:
     with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
         EncoderModel(split_config(share))
 

@@ -136,7 +136,7 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
     ("shapes", ScoresOfOneKey, r"terms, block 0: extra scores have shape \(3, 3, 2, 1\), not \('1 or 3', 3, 2, 2\)"),
     ("shapes", TensorOnly, "forward returns Tensor, not EncoderInput"),
     ("shapes", NotFinite, "output is not finite on sequences of 7"),
-    ("shapes", NeedsAnOption, r"cannot be made with options {}: .*'width'"),
+    ("shapes", NeedsAnOption, "option 'width' needs a default, such as `width: int = 1`"),
     ("gradients", Idle, r"parameter base\.variant\.unused\.weight receives no gradient in EncoderForSequenceClass"),
     ("gradients", SegmentsForgotten, r"parameter base\.variant\.segments\.weight receives no gradient"),
     ("padding", CountsFromTheEnd, r"padding changes real tokens by \d.* before the first block; 1e-5 is permitted"),

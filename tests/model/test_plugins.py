@@ -185,7 +185,7 @@ def test_a_name_of_another_plugin_is_taken(write_plugin: Write) -> None:
     ("old", "new", "said"),
     [
         ("positions)", "positions.flip(0))", "clause 'padding', encoder like BERT: padding changes real tokens by"),
-        ("factor=2.0", "factor", "clause 'shapes', encoder like BERT: UserError: variant 'loud' cannot be made with"),
+        ("factor=2.0", "factor", "encoder like BERT: UserError: variant 'loud': option 'factor' needs a default, such"),
         (
             "self.factor = factor",
             "self.factor = factor; self.idle = self.words.__class__(2, 2)",

@@ -98,11 +98,12 @@ def test_other_arms_and_seeds_keep_the_id(tiny, one):
 
 
 def test_options_are_part_of_the_identity(tiny):
-    def identity(options):
-        experiment = parse_experiment(tiny(arms=[{"variant": "add", "options": options}]))
-        return Workspace(experiment).identity(next(experiment.cells()))
+    def id_of(variant, **options):
+        return ids(tiny(arms=[{"name": "x", "variant": variant, "options": options}], tasks=["cola"]))
 
-    assert identity({"x": 1}) != identity({"x": 2})
+    assert id_of("add", segments="none") != id_of("add", segments="scores") != id_of("add")
+    assert id_of("add", segments="input") == id_of("add")
+    assert id_of("diet-abs", rank=128, share=True) == id_of("diet-abs") != id_of("diet-abs", rank=2)
 
 
 def test_other_data_changes_the_id(one, small_demo):

@@ -271,7 +271,7 @@ def test_mistakes_are_found_before_anything_is_read(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("value", ["wide", [1], {"a": 1}])
 def test_an_option_of_a_wrong_type_is_refused(value: Any, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="variant 'shaw' cannot be made with options"):
+    with pytest.raises(UserError, match="option 'max_distance' of variant 'shaw': input should be a valid integer"):
         convert(str(bert), tmp_path / "out", "shaw", {"max_distance": value})
     assert not (tmp_path / "out").exists()
 

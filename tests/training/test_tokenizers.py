@@ -1,14 +1,22 @@
 """Tokenizers: deterministic training, BERT's segments, round trips, and clear errors."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, CTRLTokenizer, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
-from glue_bench.training.tokenizers import SPECIAL, load_tokenizer, tokenizer_digest, train_tokenizer
+from glue_bench.training.tokenizers import (
+    SPECIAL,
+    load_tokenizer,
+    segment_types,
+    tokenizer_digest,
+    train_tokenizer,
+)
 
 TEXTS = [
     "The old cat chased the tall dog again .",
@@ -94,3 +102,103 @@ def test_a_tokenizer_without_padding_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="has no padding token"):
         load_tokenizer(str(tmp_path))
+
+
+# What the digest holds
+
+
+def _vocabulary_of(tokenizer, change):
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    change(state)
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL)
+
+
+def _third_segment(state):
+    for part in state["post_processor"]["pair"]:
+        next(iter(part.values()))["type_id"] *= 2
+
+
+def _set(**changes):
+    def change(tokenizer):
+        for name, value in changes.items():
+            setattr(tokenizer, name, value)
+        return tokenizer
+
+    return change
+
+
+COUNTS = {
+    "truncation side": _set(truncation_side="left"),
+    "special tokens in texts": _set(split_special_tokens=True),
+    "[MASK]": _set(mask_token="the"),
+    "[CLS]": _set(cls_token="the"),
+    "[PAD]": _set(pad_token="the"),
+    "another special token": _set(bos_token="dog"),
+    "a word": lambda tokenizer: (tokenizer.add_tokens(["watched the"]), tokenizer)[1],
+    "case": lambda t: _vocabulary_of(t, lambda state: state["normalizer"].update(lowercase=False)),
+    "segments": lambda t: _vocabulary_of(t, _third_segment),
+    "code": lambda t: type("Backwards", (type(t),), {"__call__": _backwards})(
+        tokenizer_object=t.backend_tokenizer, **SPECIAL
+    ),
+}
+COUNTS_NOT = {
+    "padding side": _set(padding_side="left"),
+    "longest text": _set(model_max_length=3),
+    "place": _set(name_or_path="elsewhere"),
+    "spaces in decoded text": _set(clean_up_tokenization_spaces=True),
+    "inputs that a model takes": _set(model_input_names=["input_ids"]),
+}
+
+
+def _backwards(self, *texts, **options):
+    encoded = PreTrainedTokenizerFast.__call__(self, *texts, **options)
+    encoded["input_ids"] = [ids[::-1] for ids in encoded["input_ids"]]
+    return encoded
+
+
+def all_that_it_decides(tokenizer):
+    """Everything that fine-tuning and pretraining take from a tokenizer."""
+    lengths = {"truncation": True, "return_token_type_ids": True}
+    encoded = [tokenizer(TEXTS, TEXTS[::-1], max_length=length, **lengths) for length in (5, 32)]
+    pairs = [(each["input_ids"], each["token_type_ids"]) for each in encoded]
+    alone = tokenizer(["[MASK] Anna", *TEXTS], add_special_tokens=False, verbose=False)["input_ids"]
+    return pairs, alone, sorted(tokenizer.all_special_ids), [getattr(tokenizer, f"{name}_id") for name in SPECIAL]
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_what_changes_an_id_changes_the_digest(case):
+    before, after = train_tokenizer(TEXTS, 90), COUNTS[case](train_tokenizer(TEXTS, 90))
+    assert all_that_it_decides(after) != all_that_it_decides(before)
+    assert tokenizer_digest(after) != tokenizer_digest(before)
+
+
+@pytest.mark.parametrize("case", COUNTS_NOT)
+def test_what_changes_no_id_keeps_the_digest(case):
+    before, after = train_tokenizer(TEXTS, 90), COUNTS_NOT[case](train_tokenizer(TEXTS, 90))
+    assert all_that_it_decides(after) == all_that_it_decides(before)
+    assert tokenizer_digest(after) == tokenizer_digest(before)
+
+
+def slow_tokenizer(folder, merges="a b</w>", **settings):
+    folder.mkdir()
+    tokens = ["<unk>", "a</w>", "b</w>", "ab</w>", "a", "a@@", "b", "<pad>", "b@@"]
+    (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
+    return CTRLTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), pad_token="<pad>", **settings)
+
+
+def test_a_slow_tokenizer_is_all_of_its_files_and_settings(tmp_path):
+    first = slow_tokenizer(tmp_path / "first")
+    assert tokenizer_digest(first) == tokenizer_digest(slow_tokenizer(tmp_path / "moved"))
+    assert tokenizer_digest(first) == tokenizer_digest(first)  # its cache has grown
+    others = [
+        slow_tokenizer(tmp_path / "merges", merges="b a</w>"),
+        slow_tokenizer(tmp_path / "unknown", unk_token="a@@"),
+        slow_tokenizer(tmp_path / "side", truncation_side="left"),
+    ]
+    assert len({tokenizer_digest(tokenizer) for tokenizer in (first, *others)}) == 4
+
+
+def test_segments_are_counted():
+    tokenizer = train_tokenizer(TEXTS, 90)
+    assert (segment_types(tokenizer), segment_types(_vocabulary_of(tokenizer, _third_segment))) == (2, 3)

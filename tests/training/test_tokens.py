@@ -11,7 +11,7 @@ import pytest
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.errors import UserError
 from glue_bench.training import tokens
-from glue_bench.training.tokenizers import train_tokenizer
+from glue_bench.training.tokenizers import PROBE, train_tokenizer
 from glue_bench.training.tokens import cache_folder, tokenise
 
 FIRST = ["the old cat", "a dog chased the tall old goose again today", "anna ?", "the goose"]
@@ -49,7 +49,7 @@ class Counting:
         return getattr(self.tokenizer, name)
 
     def __call__(self, *arguments, **options):
-        self.calls += 1
+        self.calls += arguments != PROBE  # by which its digest tells it from others
         return self.tokenizer(*arguments, **options)
 
 

@@ -1,6 +1,5 @@
 """VARIANTS: every way of combining embeddings, by name."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +13,8 @@ from glue_bench.model.variants.concat_split import ConcatSplit
 from glue_bench.model.variants.diet import DietAbs, DietRel
 from glue_bench.model.variants.disentangled import Disentangled
 from glue_bench.model.variants.four_term import FourTerm
+from glue_bench.model.variants.options import SEGMENTS, canonical, declared, parsed
 from glue_bench.model.variants.relative import AddRelative, Alibi
-from glue_bench.model.variants.segments import PLACES
 from glue_bench.model.variants.shaw import Shaw
 from glue_bench.model.variants.sinusoidal import AddSinusoidal, Rotary
 from glue_bench.model.variants.untied import Untied, UntiedRelative, UntiedTieCls
@@ -43,19 +42,26 @@ VARIANTS: dict[str, type[Variant]] = {
 
 
 def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> None:
-    """Refuse a variant or an option that does not exist. A variant may be one that an installed package offers.
+    """Refuse a variant or an option that does not exist, or a value that is not of its option's type.
+
+    A variant may be one that an installed package offers.
 
     Raises:
         UserError: with the near match.
     """
     if name not in VARIANTS:
         _find_installed(name, where)
-    permitted = option_names(name)
-    for option in options:
-        if option not in permitted:
-            raise unknown("option", option, permitted, f"variant '{name}'")
-    if options.get("segments", "input") not in PLACES:
-        raise unknown("value", options["segments"], PLACES, f"option 'segments' of variant '{name}'")
+    parsed(VARIANTS[name], name, options, where)
+
+
+def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A variant's options in the form to compare, hash and store: JSON's, without those that equal their default.
+
+    Raises:
+        UserError: as `check_variant`.
+    """
+    check_variant(name, options or {})
+    return canonical(VARIANTS[name], name, options or {})
 
 
 def _find_installed(name: str, where: str) -> None:
@@ -69,8 +75,7 @@ def _find_installed(name: str, where: str) -> None:
 
 def option_names(name: str) -> list[str]:
     """The keyword options of a variant, and `segments`, which all have."""
-    parameters = inspect.signature(VARIANTS[name].__init__).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY] + ["segments"]
+    return list(declared(VARIANTS[name], name))
 
 
 def segments_enter(config: EncoderConfig) -> str:
@@ -91,9 +96,10 @@ def build_variant(config: EncoderConfig) -> Variant:
     Raises:
         UserError: an unknown variant or option, or an option of a wrong type or value.
     """
-    options = dict(config.variant_options or {})
-    check_variant(config.variant, options)
-    options.pop("segments", None)
+    given = config.variant_options or {}
+    check_variant(config.variant, given)
+    options = parsed(VARIANTS[config.variant], config.variant, given)
+    options.pop(SEGMENTS, None)
     dims = Dimensions(
         vocab_size=config.vocab_size,
         embedding_size=config.embedding_size,
@@ -107,5 +113,6 @@ def build_variant(config: EncoderConfig) -> Variant:
     )
     try:
         return VARIANTS[config.variant](dims, **options)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"variant '{config.variant}' cannot be made with options {options}: {error}") from error
+    except Exception as error:  # what the code of a plugin raises is anything
+        said = f"cannot be made with options {dict(given)}: {' '.join(str(error).split())}"
+        raise UserError(f"variant '{config.variant}' {said}") from error

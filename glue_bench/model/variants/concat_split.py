@@ -1,7 +1,10 @@
 """Concatenation without a projection: some dimensions hold the token, the others the position."""
 
+from typing import Annotated
+
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
@@ -18,7 +21,7 @@ class ConcatSplit(Variant):
     summary = "token and position side by side in the d dimensions, no projection; + segment in the token part"
     source = "Kitaev & Klein 2018"
 
-    def __init__(self, dims: Dimensions, *, position_share: float = 0.5) -> None:
+    def __init__(self, dims: Dimensions, *, position_share: Annotated[float, Field(gt=0, lt=1)] = 0.5) -> None:
         width = position_width(dims.embedding_size, dims.num_heads, position_share)
         super().__init__(dims, content_size=dims.embedding_size - width)
         self.positions = nn.Embedding(dims.max_positions, width)
@@ -52,8 +55,6 @@ def position_width(width: int, num_heads: int, share: float) -> int:
     Raises:
         ValueError: a part has no dimensions, or does not divide by the heads; with the nearest shares that do.
     """
-    if not (isinstance(share, float) and 0 < share < 1):
-        raise ValueError(f"position_share {share!r} is not a number between 0 and 1")
     if width % num_heads:
         raise ValueError(f"{width} dimensions do not divide by {num_heads} heads, whatever their shares")
     positions = round(share * width)

@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 from einops import rearrange
 from jaxtyping import Float, Int
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
@@ -43,7 +44,7 @@ class DietAbs(Diet):
 
     summary = "absolute positions as a low-rank bias P_Q P_K^T a head (DIET-ABS)"
 
-    def __init__(self, dims: Dimensions, *, rank: int = 128, share: bool = True) -> None:
+    def __init__(self, dims: Dimensions, *, rank: PositiveInt = 128, share: bool = True) -> None:
         super().__init__(dims, share)
         self.queries = self._tables(dims.max_positions, dims.num_heads * rank)
         self.keys = self._tables(dims.max_positions, dims.num_heads * rank)

@@ -1,6 +1,7 @@
 """Content and relative position with projections of their own (DeBERTa)."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from einops import rearrange
@@ -8,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
+from glue_bench.model.variants.options import some_of
 from glue_bench.model.variants.relative import distances
 from glue_bench.model.variants.shaw import by_distance
 
@@ -27,11 +29,9 @@ class Disentangled(Variant):
     summary = "content-position and position-content scores over relative distances (DeBERTa)"
     source = "He et al. 2021"
 
-    def __init__(self, dims: Dimensions, *, terms: Sequence[str] = TERMS) -> None:
+    def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
         super().__init__(dims)
         self.terms = frozenset(terms)
-        if not self.terms or not self.terms <= set(TERMS):
-            raise ValueError(f"terms {sorted(terms)}; give one or both of {', '.join(TERMS)}")
         self.score_terms = 1 + len(self.terms)
         scores = dims.num_heads * dims.head_size
         self.distances = nn.Embedding(2 * dims.max_positions, dims.embedding_size)

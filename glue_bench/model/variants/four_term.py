@@ -1,6 +1,7 @@
 """The four terms of an attention score, each kept or dropped."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from einops import rearrange
@@ -8,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.options import some_of
 from glue_bench.model.variants.untied import Untied
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
@@ -25,11 +27,9 @@ class FourTerm(Untied):
 
     summary = "any of the terms word-word, word-position, position-word, position-position (BERT-A^d)"
 
-    def __init__(self, dims: Dimensions, *, terms: Sequence[str] = TERMS) -> None:
+    def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
         super().__init__(dims)
         self.terms = frozenset(terms)
-        if not self.terms or not self.terms <= set(TERMS):
-            raise ValueError(f"terms {sorted(terms)} of 'four-term'; give one or more of {', '.join(TERMS)}")
         self.score_terms = len(self.terms)
         self.uses_position = self.terms != {"word-word"}
 

@@ -2,6 +2,7 @@
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
@@ -17,7 +18,7 @@ class Shaw(Variant):
     summary = "a key a distance, of its own in each block (relative keys)"
     source = "Shaw, Uszkoreit & Vaswani 2018"
 
-    def __init__(self, dims: Dimensions, *, max_distance: int = 16) -> None:
+    def __init__(self, dims: Dimensions, *, max_distance: PositiveInt = 16) -> None:
         super().__init__(dims)
         self.max_distance = max_distance
         rows = 2 * max_distance + 1

@@ -22,6 +22,7 @@ class AddSinusoidal(Variant):
 
     def __init__(self, dims: Dimensions, *, scale: float = 0.02) -> None:
         super().__init__(dims)
+        check_pairs(dims.embedding_size, "its embeddings")
         self.scale = scale
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
@@ -40,6 +41,10 @@ class Rotary(Variant):
     summary = "queries and keys rotated by position (RoPE)"
     source = "Su et al. 2021"
 
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        check_pairs(dims.head_size, "a head")
+
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
@@ -48,6 +53,12 @@ class Rotary(Variant):
             return rotate(query, sine, cosine), rotate(key, sine, cosine), None
 
         return EncoderInput(hidden, terms=rotate_both)
+
+
+def check_pairs(size: int, what: str) -> None:
+    """Raises ValueError where dimensions do not come in pairs, of which each has one angle."""
+    if size % 2:
+        raise ValueError(f"{what} of {size} dimensions cannot be split into pairs; give an even number")
 
 
 def rotate(

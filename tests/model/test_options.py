@@ -1,0 +1,183 @@
+"""Options of variants: typed, completed with defaults, and in one form before anything compares or hashes them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModel
+
+from glue_bench.config import parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.plugins import load_plugins
+from glue_bench.model.tiny import encoder_config, random_model
+from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.variants import VARIANTS, build_variant, canonical_options, check_variant
+from glue_bench.model.variants.options import declared
+from glue_bench.sweep.plan import plan_cells
+from glue_bench.training.workspace import Workspace
+
+OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
+WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
+PLUGIN = '''
+import torch
+from glue_bench.model.variants.add import Add
+
+class Wide(Add):
+    """x"""
+
+    name = "wide"
+
+    def __init__(self, dims, *, times: int = 1, factor=2.0, names=("a",)):
+        super().__init__(dims)
+        self.times = torch.ones(times)[0]
+        self.factor = factor
+        self.names = names
+
+    def forward(self, token_ids, segment_ids):
+        start = super().forward(token_ids, segment_ids)
+        assert self.factor < 10, "too much"
+        return start
+'''
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_a_default_written_out_is_no_option(name: str, option: str) -> None:
+    default = declared(VARIANTS[name], name)[option].default
+    assert canonical_options(name, {option: default}) == {}
+    assert canonical_options(name, json.loads(json.dumps({option: default}))) == {}
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name: str, option: str) -> None:
+    """Whatever the value: nothing is taken for another type, and nothing but a UserError says so."""
+    default = declared(VARIANTS[name], name)[option].default
+    kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[type(default)]
+    for value in WRONG:
+        try:
+            canonical = canonical_options(name, {option: value})
+        except UserError:
+            continue
+        assert isinstance(value, kinds)
+        assert isinstance(value, bool) == isinstance(default, bool)
+        assert canonical_options(name, canonical) == canonical
+        build_variant(encoder_config(name, variant_options=canonical))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("untied", {"share": "false"}, "option 'share' of variant 'untied': input should be a valid boolean, not 'fal"),
+        ("untied", {"share": 1}, "option 'share' of variant 'untied': input should be a valid boolean, not 1"),
+        ("diet-abs", {"rank": 0}, "option 'rank' of variant 'diet-abs': input should be greater than 0, not 0"),
+        ("diet-abs", {"rank": True}, "option 'rank' of variant 'diet-abs': input should be a valid integer, not True"),
+        ("shaw", {"max_distance": -1}, "option 'max_distance' of variant 'shaw': input should be greater than 0, not"),
+        ("concat-split", {"position_share": 1}, "option 'position_share' .* should be less than 1, not 1"),
+        ("concat-split", {"position_share": None}, "option 'position_share' .* should be a valid number, not None"),
+        ("four-term", {"terms": ["word-wort"]}, "option 'terms' .*: give one or more of word-word, .*, not \\['word-w"),
+        ("disentangled", {"terms": []}, "option 'terms' .*: give one or more of content-position, position-content, n"),
+        ("add", {"segments": "inputs"}, "x: unknown value 'inputs' in option 'segments' .*; did you mean 'input'"),
+        ("add", {"segments": ["input"]}, "x: unknown value .* in option 'segments' of variant 'add'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_one_line(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_variant(name, options, "x")
+
+
+def test_which_terms_counts_and_not_their_order() -> None:
+    assert canonical_options("four-term", {"terms": ["position-word", "word-word", "word-word"]}) == {
+        "terms": ["word-word", "position-word"]
+    }
+    given = ["position-position", "position-word", "word-position", "word-word"]
+    assert canonical_options("four-term", {"terms": given}) == {}
+
+
+@pytest.mark.parametrize("name", ["rotary", "add-sinusoidal"])
+def test_dimensions_that_do_not_come_in_pairs_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"cannot be made with options {}: .* of \d+ dimensions cannot be split into p"):
+        build_variant(encoder_config(name, hidden_size=27))
+
+
+# What compares
+
+
+def test_a_default_written_out_is_no_graft(tmp_path: Path) -> None:
+    random_model(EncoderModel, encoder_config("add", origin="pretrained")).save_pretrained(tmp_path)
+    start = graft(read_checkpoint(str(tmp_path)), "add", {"segments": "input"})
+    assert (start.origin, start.config.variant_options) == ("pretrained", None)
+
+
+@pytest.mark.parametrize("stored", [None, {}, {"share": True}, {"share": True, "segments": "input"}], ids=str)
+@pytest.mark.parametrize("asked", [{}, {"share": True}], ids=str)
+def test_a_folder_takes_its_own_options_in_any_form(stored: Any, asked: dict[str, Any], tmp_path: Path) -> None:
+    model = random_model(EncoderModel, encoder_config("untied", variant_options=stored, origin="adapted"))
+    model.save_pretrained(tmp_path)
+    assert graft(read_checkpoint(str(tmp_path)), "untied", asked).origin == "adapted"
+    with pytest.raises(UserError, match="only additive checkpoints can be grafted"):
+        graft(read_checkpoint(str(tmp_path)), "untied", {"share": False})
+
+
+def test_a_converted_folder_has_the_one_form(tmp_path: Path) -> None:
+    random_model(EncoderModel, encoder_config("add")).save_pretrained(tmp_path / "add")
+    start = graft(read_checkpoint(str(tmp_path / "add")), "diet-abs", {"share": True, "rank": 4})
+    assert start.config.variant_options == {"rank": 4}
+    model = EncoderModel(start.config)
+    model.save_pretrained(tmp_path / "diet")
+    assert AutoModel.from_pretrained(tmp_path / "diet").variant.queries[0].weight.shape[1] == 3 * 4
+
+
+# Plugins
+
+
+def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_plugin: Callable[..., Path]) -> None:
+    load_plugins([write_plugin(PLUGIN)])
+    assert canonical_options("wide", {"times": 1, "factor": 2, "names": ["a"]}) == {}
+    assert canonical_options("wide", {"times": 2, "factor": 3, "names": ["b"]}) == {
+        "times": 2,
+        "factor": 3.0,
+        "names": ["b"],
+    }
+    for options in ({"times": "2"}, {"times": True}, {"factor": "2"}, {"names": "a"}, {"factor": None}):
+        with pytest.raises(UserError, match=r"option '.*' of variant 'wide': input should be a valid"):
+            check_variant("wide", options)
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_plugin: Callable[..., Path]) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"times": 0}, "arm 'wide': variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds"),
+        ({"times": -1}, "arm 'wide': variant 'wide' cannot be made with options {'times': -1}: Trying to create tenso"),
+        (
+            {"factor": 11.0},
+            "arm 'wide' (variant 'wide' from 'scratch'): its encoder cannot run: AssertionError: too mu",
+        ),
+        ({"factor": "2"}, "arm 'wide': option 'factor' of variant 'wide': input should be a valid number, not '2'"),
+    ]
+    plugin = str(write_plugin(PLUGIN))
+    for options, said in cases:
+        experiment = parse_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[plugin]))
+        with pytest.raises(UserError) as refusal:
+            plan_cells(experiment, Workspace(experiment))
+        assert str(refusal.value).startswith(said)
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "said"),
+    [
+        ("times: 'Unknown' = 1", "variant 'wide': its options' types cannot be read: name 'Unknown' is not defined"),
+        ("times: torch.Tensor = 1", "variant 'wide': option 'times' has a type that JSON has no values for"),
+        ("times=object()", "variant 'wide': option 'times' has a type that JSON has no values for"),
+        ("times=float('nan')", "variant 'wide': option 'times' has a type that JSON has no values for"),
+        ("times: int", "variant 'wide': option 'times' needs a default, such as `times: int = 1`"),
+    ],
+)
+def test_a_plugins_declaration_that_cannot_be_checked_is_refused(
+    declaration: str, said: str, write_plugin: Callable[..., Path]
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        load_plugins([write_plugin(PLUGIN.replace("times: int = 1", declaration))])
+    assert said in str(refusal.value)
