@@ -13,6 +13,7 @@ from transformers.activations import ACT2FN
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES, Family, rename
+from glue_bench.model.fresh import drawing, fresh, on_meta, one_thread
 from glue_bench.model.locate import locate, read_json, read_weights
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.tupe import read_tupe
@@ -92,7 +93,8 @@ def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> S
     """Start `variant` from a checkpoint: as it is where it is of that variant, else by a graft from `add`.
 
     Blocks are kept. Where the variant scales scores by 1 / sqrt(terms * k), queries grow by sqrt(terms), so
-    that the word-word scores stay those of the checkpoint.
+    that the word-word scores stay those of the checkpoint. What a graft leaves fresh is as `fresh` draws it: the
+    start is a function of the checkpoint, the variant and its options alone.
 
     Raises:
         UserError: the checkpoint is of another variant that is not `add`, or of this one with other options.
@@ -121,7 +123,7 @@ def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any]
 
 def encoder(checkpoint: Checkpoint) -> EncoderModel:
     """The checkpoint's encoder; its pooler is fresh where the checkpoint has none."""
-    model = EncoderModel(checkpoint.config)
+    model = fresh(EncoderModel, checkpoint.config)
     model.load_state_dict(checkpoint.weights, strict=False)
     return model
 
@@ -134,7 +136,7 @@ def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
     """
     if not checkpoint.head:
         raise UserError(f"checkpoint '{checkpoint.name}' has no masked-LM head")
-    model = EncoderForMaskedLM(checkpoint.config)
+    model = fresh(EncoderForMaskedLM, checkpoint.config)
     state = {f"base.{name}": tensor for name, tensor in checkpoint.weights.items()} | checkpoint.head
     model.load_state_dict(state, strict=False)
     return model
@@ -142,8 +144,9 @@ def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
 
 def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
     config = with_variant(checkpoint.config, variant, options, origin="grafted")
-    model = EncoderModel(config)
-    grafted = model.variant.graft(_additive(checkpoint))
+    model = fresh(EncoderModel, config)
+    with drawing(), one_thread():
+        grafted = model.variant.graft(_additive(checkpoint))
     if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
     if model.segment_scores is not None:
@@ -160,8 +163,7 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
 
 def _fitting_head(checkpoint: Checkpoint, config: EncoderConfig) -> dict[str, Tensor]:
     """The masked-LM head if it is whole and of this encoder's shapes; its decoder is tied to the words."""
-    with torch.device("meta"):
-        expected = EncoderForMaskedLM(config).state_dict()
+    expected = on_meta(EncoderForMaskedLM, config).state_dict()
     names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
     found = {name: checkpoint.head[name] for name in names if name in checkpoint.head}
     fits = len(found) == len(names) and all(found[name].shape == expected[name].shape for name in names)
@@ -232,8 +234,7 @@ def _translate_config(raw: Mapping[str, Any], family: Family) -> EncoderConfig:
 def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: str) -> None:
     if config.hidden_act not in ACT2FN:
         raise UserError(f"checkpoint '{name}': hidden_act '{config.hidden_act}' is not known to transformers")
-    with torch.device("meta"):
-        expected = EncoderModel(config).state_dict()
+    expected = on_meta(EncoderModel, config).state_dict()
     missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
     if missing:
         raise UserError(f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}")

@@ -24,8 +24,9 @@ from transformers import (
 )
 from transformers import logging as transformers_logging
 
-from glue_bench.model.checkpoints import Checkpoint, graft
+from glue_bench.model.checkpoints import Checkpoint, Start, graft
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import drawing, fresh
 from glue_bench.model.tiny import (
     HEADS,
     NARROW,
@@ -77,6 +78,10 @@ class Subject:
     def model(self, kind: type[PreTrainedModel] = EncoderModel, **changes: Any) -> Any:
         """A model of this kind in evaluation mode, with random weights far from their initialisation."""
         return random_model(kind, self.config(**changes))
+
+    def additive(self) -> EncoderModel:
+        """A random additive encoder of the same sizes, to graft the variant onto."""
+        return random_model(EncoderModel, encoder_config("add", **self.sizes))
 
     @cached_property
     def segment_types(self) -> int:
@@ -187,9 +192,9 @@ def wrong_shapes(subject: Subject) -> str | None:
 
 def grafts(subject: Subject) -> str | None:
     """A graft from an additive encoder leaves it as it was and gives finite states; an exact one the same states."""
-    additive = random_model(EncoderModel, encoder_config("add", **subject.sizes))
+    additive = subject.additive()
     before = {name: weight.clone() for name, weight in additive.state_dict().items()}
-    start = graft(Checkpoint("additive", additive.config, additive.state_dict(), {}), subject.name, subject.options)
+    start = _grafted(additive, subject)
     for name, weight in additive.state_dict().items():
         if not torch.equal(weight, before[name]):
             return f"the graft changes the checkpoint's own {name}"
@@ -201,6 +206,19 @@ def grafts(subject: Subject) -> str | None:
         return "the grafted encoder's states are not finite"
     error = max_error(ours, theirs)
     return f"the graft says it is exact, but states differ by {error:.1e}" if start.exact and error >= 1e-5 else None
+
+
+def draws(subject: Subject) -> str | None:
+    """Fresh weights and a graft have the same bits each time, whatever random numbers were drawn before."""
+    additive, starts = subject.additive(), []
+    for earlier in (1, 2):
+        with drawing(earlier):
+            starts.append((fresh(EncoderModel, subject.config()).state_dict(), _grafted(additive, subject).weights))
+    for what, first, again in zip(("fresh weights", "a graft"), *starts, strict=True):
+        for name, weight in first.items():
+            if not torch.equal(weight, again[name]):
+                return f"{what}: {name} is another each time; draw it by torch's, numpy's or Python's own generator"
+    return None
 
 
 @torch.no_grad()
@@ -223,6 +241,7 @@ CLAUSES: dict[str, Clause] = {
     "bfloat16": bfloat16,
     "wrong shapes": wrong_shapes,
     "graft": grafts,
+    "draws": draws,
     "position": position,
 }
 
@@ -276,8 +295,7 @@ def _undisturbed() -> Iterator[None]:
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.manual_seed(0)
+        with drawing(), torch.device("cpu"):
             yield
     finally:
         transformers_logging.set_verbosity(verbosity)
@@ -316,6 +334,11 @@ def _wrong_terms(start: EncoderInput, block: int, batch: int, length: int, head_
 
 def _is_bias(scores: Tensor, batch: int, length: int) -> bool:
     return tuple(scores.shape) in {(1, HEADS, length, length), (batch, HEADS, length, length)}
+
+
+def _grafted(additive: EncoderModel, subject: Subject) -> Start:
+    checkpoint = Checkpoint("additive", encoder_config("add", **subject.sizes), additive.state_dict(), {})
+    return graft(checkpoint, subject.name, subject.options)
 
 
 def _encoder_of(model: Any) -> EncoderModel:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start
+from glue_bench.model.fresh import fresh
 from glue_bench.model.tiny import permutation
 from glue_bench.model.transformers_api import EncoderModel
 
@@ -58,10 +59,8 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
 
 
 def _encoder(start: Start) -> EncoderModel:
-    """The arm's encoder in float64; the caller's random numbers stay as they are."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = EncoderModel(start.config)
+    """The arm's encoder in float64."""
+    model = fresh(EncoderModel, start.config)
     model.load_state_dict(start.weights, strict=False)
     return model.double().eval()
 

@@ -15,6 +15,7 @@ import torch
 
 from glue_bench.errors import UserError
 from glue_bench.model.contract import ContractError, check_contract, place
+from glue_bench.model.fresh import drawing
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 
@@ -127,7 +128,8 @@ def _run(file: Path, code: bytes) -> ModuleType:
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
+        with drawing():  # what the file draws where it is loaded is the same in every process
+            exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise UserError(f"plugin '{file}' cannot be imported: {_said(error, str(file))}") from error
@@ -136,7 +138,10 @@ def _run(file: Path, code: bytes) -> ModuleType:
 
 def _imported(entry: EntryPoint, where: str) -> Any:
     try:
-        with torch.device("cpu"):  # transformers builds models on the meta device, where a module's tensors were lost
+        with (
+            drawing(),
+            torch.device("cpu"),
+        ):  # transformers builds models on the meta device, where a module's tensors were lost
             return entry.load()
     except (Exception, SystemExit) as error:
         raise UserError(f"{where} cannot be imported: {_said(error)}") from error

@@ -19,6 +19,7 @@ from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import on_meta
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 _ENCODER = "decoder.sentence_encoder."
@@ -155,8 +156,7 @@ def _rates(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_weights(raw: Mapping[str, Tensor], config: EncoderConfig, path: Path) -> None:
     """One message for all that does not fit, in the file's names."""
-    with torch.device("meta"):
-        ours = EncoderForMaskedLM(config).state_dict()
+    ours = on_meta(EncoderForMaskedLM, config).state_dict()
     backwards = [(mine, theirs) for theirs, mine in NAMES]
     expected = {_exchange(name, backwards): tensor.shape for name, tensor in ours.items() if ".pooler." not in name}
     found = {name: tensor.shape for name, tensor in raw.items() if not name.startswith(_IGNORED)}

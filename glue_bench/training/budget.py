@@ -7,6 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from glue_bench.model.checkpoints import with_variant
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import on_meta
 from glue_bench.model.transformers_api import EncoderModel
 
 TABLES = ("variant.words.", "variant.positions.", "variant.segments.")
@@ -20,7 +21,7 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
     against `add` at the same sizes; `flops_per_token`, matrix products of one forward and backward pass over
     `BATCH` sequences of `length` tokens, counted by PyTorch (a multiply-add is two).
     """
-    encoder, add = _on_meta(config), _on_meta(with_variant(config, "add", {}, config.origin))
+    encoder, add = (on_meta(EncoderModel, each) for each in (config, with_variant(config, "add", {}, config.origin)))
     total = sum(parameter.numel() for parameter in encoder.parameters())
     tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))
     return {
@@ -30,12 +31,6 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
         "flops_per_token": _operations(encoder, length) // (BATCH * length),
         "length": length,
     }
-
-
-def _on_meta(config: EncoderConfig) -> EncoderModel:
-    """The encoder without numbers: shapes are all that counting needs."""
-    with torch.device("meta"):
-        return EncoderModel(config)
 
 
 def _operations(encoder: EncoderModel, length: int) -> int:

@@ -53,7 +53,6 @@ def convert(
     check_plugin(variant)
     target = _unused(Path(out))
     quiet_transformers()
-    torch.manual_seed(SEED)  # some grafts leave a weight as it was drawn
     checkpoint = read_checkpoint(source, revision)
     loaded = _tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)

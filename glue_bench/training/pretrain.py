@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
+from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 from glue_bench.training.loop import ALL_THREADS, NonFiniteLossError, linear_factor, make_optimizer
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
@@ -22,7 +23,7 @@ from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.runtime import accelerator, decided_by_main, few_sizes
-from glue_bench.training.seeding import initialise, seed_step
+from glue_bench.training.seeding import seed_step
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
@@ -95,8 +96,7 @@ def _threads(start: Start, settings: Pretraining) -> int:
 
 def build_masked_lm(start: Start, seed: int) -> EncoderForMaskedLM:
     """The start's encoder under its masked-LM head; what it has no weights for is fresh and decided by `seed`."""
-    model = EncoderForMaskedLM(start.config)
-    initialise(model, seed)
+    model = fresh(EncoderForMaskedLM, start.config, seed)
     weights = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
     model.load_state_dict(weights, strict=False)
     model.base.pooler.requires_grad_(False)  # it gets no gradient, which data parallelism would wait for

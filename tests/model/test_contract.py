@@ -1,5 +1,6 @@
 """Each clause of the contract can be broken, and says what broke it and where."""
 
+import secrets
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from glue_bench.model.contract import CLAUSES, ContractError, check_clause, check_contract
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.add import Add, NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Grafted, Variant
 from glue_bench.model.variants.relative import RelativeBias
 
 
@@ -115,6 +116,24 @@ class TakesTheCheckpointItself(Add):
         return super().graft(base)
 
 
+class DrawsAnewEachTime(Add):
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        generator = torch.Generator()
+        generator.seed()
+        self.scale = nn.Parameter(torch.randn(1, generator=generator))
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        return EncoderInput(super().forward(token_ids, segment_ids).hidden * self.scale)
+
+
+class GraftsAnewEachTime(Add):
+    def graft(self, base: Any) -> Any:
+        super().graft(base)
+        nn.init.constant_(self.positions.weight, secrets.randbelow(2**20) / 2**20)
+        return Grafted(exact=False)
+
+
 class Deaf(NoPosition):
     uses_position = True
 
@@ -147,6 +166,8 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
     ("wrong shapes", OneSegmentForAll, "the variant's forward takes segment ids of another length"),
     ("graft", ExactInName, r"says it is exact, but states differ by \d"),
     ("graft", TakesTheCheckpointItself, r"the graft changes the checkpoint's own variant\.positions\.weight"),
+    ("draws", DrawsAnewEachTime, r"fresh weights: variant\.scale is another each time"),
+    ("draws", GraftsAnewEachTime, r"a graft: variant\.positions\.weight is another each time"),
     ("position", Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
     ("position", HearsAfterAll, r"permuting tokens changes \[CLS\] by .*, although uses_position is False"),
 ]

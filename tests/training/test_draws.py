@@ -1,0 +1,231 @@
+"""What an arm starts from is decided by the arm alone: the same bits alone, after other work and in another process."""
+
+import hashlib
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from option_sets import ARMS as VARIANT_ARMS
+from safetensors.torch import load_file, save_file
+from tiny_pretraining import fresh as scratch
+from transformers import ElectraConfig, ElectraModel
+
+from glue_bench.config import parse_experiment
+from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.fresh import drawing
+from glue_bench.model.plugins import PLUGINS, load_plugins
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.base import Additive, Grafted
+from glue_bench.training.convert import convert
+from glue_bench.training.finetune import finetune
+from glue_bench.training.pretrain import build_masked_lm
+from glue_bench.training.workspace import Workspace
+
+PLUGIN = """
+import numpy as np
+import torch
+from torch import nn
+
+from glue_bench.model.variants.base import EncoderInput, Grafted, Variant
+
+DRAWN_WHEN_LOADED = torch.randn(1).item()
+
+
+class Own(Variant):
+    name = "own"
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        noise = np.random.rand()
+        self.places = nn.Parameter(torch.randn(dims.max_positions, dims.embedding_size) + noise + DRAWN_WHEN_LOADED)
+        self.bilinear = nn.Bilinear(2, 2, 1)
+
+    def forward(self, token_ids, segment_ids):
+        words = self.words_and_segments(token_ids, segment_ids)
+        product = self.bilinear(words[..., :2].contiguous(), words[..., 2:4].contiguous())
+        return EncoderInput(words + self.places[: token_ids.shape[1]] + product)
+
+
+class OwnGraft(Own):
+    name = "own-graft"
+
+    def graft(self, base):
+        super().graft(base)
+        noise = torch.rand(1) + np.random.rand()
+        with torch.no_grad():
+            self.places.copy_(base.positions + noise * torch.randn_like(base.positions))
+        return Grafted(exact=False)
+"""
+ARMS = [*VARIANT_ARMS, ("own", {}), ("own-graft", {})]
+DRAWN = [("shaw", {}), ("disentangled", {}), ("own", {})]  # what a graft leaves fresh here
+Arm = tuple[str, dict[str, Any]]
+Made = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("plugin") / "own.py"
+    path.write_text(PLUGIN)
+    torch.rand(3)
+    load_plugins([path])
+    yield path
+    for name in list(PLUGINS):
+        del VARIANTS[name], PLUGINS[name]
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ELECTRA checkpoint with tables narrower than its blocks, where grafts leave more to chance."""
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 32}
+    folder = tmp_path_factory.mktemp("electra")
+    ElectraModel(ElectraConfig(vocab_size=250, hidden_size=16, embedding_size=8, **sizes)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """The number of threads is put back."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def other_work() -> None:
+    """All that a process may have done before: numbers drawn, another number of threads."""
+    torch.rand(11)
+    np.random.rand(5)  # noqa: NPY002
+    torch.set_num_threads(2 if torch.get_num_threads() == 1 else 1)
+
+
+def drawn_next() -> tuple[float, float]:
+    """What torch's and numpy's generators would give next. Python's is moved by the type checks of the tests."""
+    kept = torch.random.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    numbers = torch.rand(1).item(), np.random.rand()  # noqa: NPY002
+    torch.random.set_rng_state(kept[0])
+    np.random.set_state(kept[1])  # noqa: NPY002
+    return numbers
+
+
+def digest(weights: dict[str, torch.Tensor]) -> str:
+    total = hashlib.sha256()
+    for name in sorted(weights):
+        total.update(name.encode() + weights[name].contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def starts(folder: Path, arms: list[Arm]) -> list[str]:
+    """A digest of what each arm starts from."""
+    checkpoint = read_checkpoint(str(folder))
+    return [digest(graft(checkpoint, variant, options).weights) for variant, options in arms]
+
+
+def test_every_generator_follows_the_seed_and_is_put_back() -> None:
+    def numbers() -> tuple[float, float, float]:
+        return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
+
+    found = []
+    for seed in (1, 1, 2):
+        with drawing(3):
+            expected = numbers()
+        with drawing(3):
+            with drawing(seed):
+                found.append(numbers())
+            assert numbers() == expected
+    assert found[0] == found[1]
+    assert not set(found[0]) & set(found[2])
+
+
+@pytest.mark.parametrize("shape", ["wide", "narrow"])
+@pytest.mark.usefixtures("plugin")
+def test_a_start_is_the_same_after_other_work_and_in_any_order(shape: str, narrow: Path, make_bert: Made) -> None:
+    folder = narrow if shape == "narrow" else make_bert()
+    first = starts(folder, ARMS)
+    other_work()
+    before = drawn_next()
+    assert starts(folder, ARMS[::-1])[::-1] == first
+    assert drawn_next() == before
+
+
+def test_a_graft_computes_with_one_thread(make_bert: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SVD of `concat-split` rounds by the number of threads, on tables of a real size."""
+    found = []
+
+    class Asks(Add):
+        def graft(self, base: Additive) -> Grafted:
+            found.append(torch.get_num_threads())
+            return super().graft(base)
+
+    monkeypatch.setitem(VARIANTS, "asks", Asks)
+    torch.set_num_threads(2)
+    graft(read_checkpoint(str(make_bert())), "asks", {})
+    assert (found, torch.get_num_threads()) == ([1], 2)
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("arm", ARMS, ids=str)
+def test_fresh_weights_of_a_pretraining_are_decided_by_its_seed(arm: Arm) -> None:
+    for sizes in ({}, {"embedding_size": 8}):
+        first = digest(build_masked_lm(scratch(*arm, **sizes), 1).state_dict())
+        other_work()
+        before = drawn_next()
+        assert digest(build_masked_lm(scratch(*arm, **sizes), 1).state_dict()) == first
+        assert digest(build_masked_lm(scratch(*arm, **sizes), 2).state_dict()) != first
+        assert drawn_next() == before
+
+
+@pytest.mark.parametrize("arm", DRAWN, ids=str)
+@pytest.mark.usefixtures("plugin")
+def test_convert_writes_where_an_inline_graft_starts(arm: Arm, make_bert: Made, tmp_path: Path) -> None:
+    folder = make_bert()
+    inline = starts(folder, [arm])
+    other_work()
+    before = drawn_next()
+    convert(str(folder), tmp_path / "out", *arm)
+    assert drawn_next() == before
+    assert starts(tmp_path / "out", [arm]) == inline
+
+
+@pytest.mark.usefixtures("plugin", "small_demo", "frozen_imports")
+def test_a_cell_learns_the_same_beside_any_other_arms(tiny: Made, make_bert: Made) -> None:
+    checkpoint = str(make_bert(texts=("some text", "to train on")))
+    file = Path(checkpoint) / "model.safetensors"
+    weights = load_file(file)
+    save_file({name: 10 * weight if weight.ndim > 1 else weight for name, weight in weights.items()}, file)
+
+    def losses(arms: list[str]) -> dict[str, list[float]]:
+        """The training losses of each arm's cell, in the order of an experiment with these arms."""
+        experiment = parse_experiment(tiny(checkpoint=checkpoint, scratch=None, arms=arms, tasks=["cola"]))
+        workspace, history = Workspace(experiment), {}
+        for cell in experiment.cells():
+            record = finetune(cell, workspace.start(cell.arm), workspace.tokens(cell)).record
+            history[cell.arm.name] = [epoch["train_loss"] for epoch in record["history"]]
+        return history
+
+    drawn = [variant for variant, _ in DRAWN]
+    first = losses(drawn)
+    assert len({tuple(each) for each in first.values()}) == len(drawn)
+    other_work()
+    again = losses(["diet-abs", *drawn[::-1], "add"])
+    assert {arm: again[arm] for arm in drawn} == first
+
+
+@pytest.mark.slow
+def test_a_start_is_the_same_in_another_process(plugin: Path, narrow: Path) -> None:
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from test_draws import ARMS, load_plugins, starts
+load_plugins([{str(plugin)!r}])
+print("\\n".join(starts(Path({str(narrow)!r}), ARMS)))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert said.stdout.split() == starts(narrow, ARMS)
