@@ -24,6 +24,7 @@ from rich.console import Console
 
 from glue_bench.api import explain, run
 from glue_bench.errors import UserError
+from glue_bench.model.plugins import load_plugins
 from glue_bench.store import Store
 from glue_bench.sweep import executors, plan
 from glue_bench.training import pretrain as pretraining
@@ -97,6 +98,12 @@ def _of_torch() -> dict[str, Any]:
         ),
         "precision": (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32),
         "autocast": [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")],
+        "attention": (
+            torch.backends.cuda.cudnn_sdp_enabled(),
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.backends.cuda.mem_efficient_sdp_enabled(),
+            torch.backends.cuda.math_sdp_enabled(),
+        ),
         "compiler": torch._dynamo.config.recompile_limit,
         "NumPy's errors": np.geterr(),
     }
@@ -259,6 +266,13 @@ def test_a_run_leaves_the_process_as_it_was_however_it_ends(call, monkeypatch, w
         before = snapshot()
         ends(call, patch, plugin)
         assert changed(before, snapshot()) == {}
+
+
+@pytest.mark.usefixtures("host")
+def test_loading_a_plugin_adds_its_variants_and_nothing_else(write_plugin):
+    plugin, before = write_plugin(), snapshot()
+    load_plugins([plugin])
+    assert changed(before, snapshot()).keys() == {"variants", "plugins' modules"}
 
 
 @pytest.mark.usefixtures("host")

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
 
+from glue_bench.model.bars import keep_bars_of_transformers
 from glue_bench.model.plugins import keep_plugins
 from glue_bench.training.engine import ENGINES
 from glue_bench.training.memory import release_memory, stop_keeping_freed
-from glue_bench.training.quiet import keep_bars
+from glue_bench.training.quiet import keep_bars_of_datasets
 from glue_bench.training.runtime import all_threads, settle_anew
 
 PutBack = Callable[[], None]
@@ -41,11 +42,23 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
 
     As a decorator it does the same for each call of a function. It is for one thread at a time.
     """
-    saved = (_variables, _handlers, _fault_handler, _levels, _random_numbers, _threads, _compiler, _accelerate)
+    saved = (
+        _variables,
+        _handlers,
+        _fault_handler,
+        _levels,
+        _random_numbers,
+        _threads,
+        _attention,
+        _compiler,
+        _accelerate,
+    )
     with ExitStack() as ending:
         for save in saved:
             ending.callback(save())
-        ending.callback(keep_bars(with_datasets=reads_data))
+        ending.callback(keep_bars_of_transformers())
+        if reads_data:
+            ending.callback(keep_bars_of_datasets())
         ending.callback(keep_plugins())
         ending.callback(stop_keeping_freed)
         ending.callback(_collector())
@@ -128,6 +141,12 @@ def _threads() -> PutBack:
         all_threads.cache_clear()
 
     return put_back
+
+
+def _attention() -> PutBack:
+    """Whether cuDNN may compute attention."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def _compiler() -> PutBack:

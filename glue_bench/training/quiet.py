@@ -22,26 +22,8 @@ def quiet_transformers() -> None:
     disable_progress_bars()
 
 
-def keep_bars(*, with_datasets: bool) -> Callable[[], None]:
-    """A function that draws progress bars again wherever they are drawn now."""
-    import transformers
-    from huggingface_hub.utils.tqdm import progress_bar_states
-
-    drawn, of_hub = transformers.logging.is_progress_bar_enabled(), dict(progress_bar_states)
-    of_datasets = _keep_bars_of_datasets() if with_datasets else None
-
-    def put_back() -> None:
-        if drawn and not transformers.logging.is_progress_bar_enabled():
-            transformers.logging.enable_progress_bar()
-        progress_bar_states.clear()  # after transformers, which changes those of the hub, too
-        progress_bar_states.update(of_hub)
-        if of_datasets:
-            of_datasets()
-
-    return put_back
-
-
-def _keep_bars_of_datasets() -> Callable[[], None]:
+def keep_bars_of_datasets() -> Callable[[], None]:
+    """A function that draws the bars of datasets again if they are drawn now."""
     from datasets.utils import are_progress_bars_disabled, enable_progress_bars
 
     drawn = not are_progress_bars_disabled()
