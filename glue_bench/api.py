@@ -53,14 +53,15 @@ def run(
     refuse_url(results)  # before imports that take seconds
     from glue_bench.leaderboard.export import write_tables
     from glue_bench.sweep.run import sweep
+    from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
 
     parsed = _experiment(experiment, data, corpus, plugins)
-    with computing(device, precision):
+    with process_kept(), computing(device, precision):
         summary = sweep(parsed, results, only, dry_run, console, workers, address, json_log, track, again)
-    if summary.is_main and not dry_run:
-        with results_written_to(summary.folder):
-            write_tables(summary.folder)
+        if summary.is_main and not dry_run:
+            with results_written_to(summary.folder):
+                write_tables(summary.folder)
     return summary
 
 
@@ -84,10 +85,12 @@ def explain(
     from glue_bench.store import Store
     from glue_bench.sweep.environment import versions
     from glue_bench.sweep.records import plan_of
+    from glue_bench.training.process import process_kept
 
     parsed = _experiment(experiment, data, corpus, plugins)
     folder = Path(results) / parsed.name
-    return explain_cell(Store(folder), plan_of(parsed, folder), cell, versions())
+    with process_kept():
+        return explain_cell(Store(folder), plan_of(parsed, folder), cell, versions())
 
 
 def _experiment(

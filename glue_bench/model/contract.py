@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers import logging as transformers_logging
 
+from glue_bench.model.bars import keep_bars_of_transformers
 from glue_bench.model.checkpoints import Checkpoint, Start, graft
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import drawing, fresh
@@ -291,7 +292,7 @@ def place(error: BaseException | None, file: str | None) -> str:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """The caller's random numbers stay as they are, and transformers says nothing about the tiny files."""
-    bars, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
+    put_bars_back, verbosity = keep_bars_of_transformers(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     try:
@@ -299,8 +300,7 @@ def _undisturbed() -> Iterator[None]:
             yield
     finally:
         transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
+        put_bars_back()
 
 
 def _wrong_start(start: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:

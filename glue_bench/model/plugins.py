@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -20,6 +20,7 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 
 GROUP = "glue_bench.variants"
+MODULE = "glue_bench_plugin_"  # what the modules of plugin files are named by
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
 
 
@@ -99,6 +100,23 @@ def plugin_digest(name: str) -> str | None:
     return PLUGINS[name].digest if name in PLUGINS else None
 
 
+def keep_plugins() -> Callable[[], None]:
+    """A function that leaves those plugins loaded that are loaded now, as they are now."""
+    variants, plugins = dict(VARIANTS), dict(PLUGINS)
+    modules = {name: module for name, module in sys.modules.items() if name.startswith(MODULE)}
+
+    def put_back() -> None:
+        for registry, before in ((VARIANTS, variants), (PLUGINS, plugins)):
+            if registry != before:
+                registry.clear()
+                registry.update(before)
+        for name in [name for name in sys.modules if name.startswith(MODULE) and name not in modules]:
+            del sys.modules[name]
+        sys.modules.update(modules)
+
+    return put_back
+
+
 def _load_file(path: Path) -> None:
     try:
         code = path.read_bytes()
@@ -124,7 +142,7 @@ def _load_file(path: Path) -> None:
 
 def _run(file: Path, code: bytes) -> ModuleType:
     """The file as a module of its own name. Not by an import, which would take an older `__pycache__` for the file."""
-    module = ModuleType(f"glue_bench_plugin_{_digest(bytes(file) + code)[:12]}")
+    module = ModuleType(f"{MODULE}{_digest(bytes(file) + code)[:12]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:

@@ -1,6 +1,5 @@
 """Where cells run. A failing cell ends itself, never the sweep; only a full disk ends both."""
 
-import gc
 import os
 import socket
 import time
@@ -18,7 +17,7 @@ from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import release_memory
+from glue_bench.training.memory import freeze_imports, release_memory
 from glue_bench.training.micro import is_out_of_memory
 from glue_bench.training.runtime import in_float32, is_float32
 from glue_bench.training.workspace import Workspace
@@ -71,9 +70,7 @@ class InlineExecutor:
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each cell with what came of it, in the schedule's order."""
-        # Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
-        gc.collect()
-        gc.freeze()
+        freeze_imports()
         while schedule.open:
             planned = schedule.take()
             if planned is None:

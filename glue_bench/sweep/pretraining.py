@@ -54,9 +54,7 @@ def pretrain_arms(
 def arms_to_pretrain(cells: Sequence[PlannedCell], workspace: Workspace, store: Store) -> list[Arm]:
     """Arms of these cells that lack a checkpoint to start from, or the record of how it was made."""
     arms = _arms(cells, workspace)
-    return decided_by_main(
-        lambda: [arm for arm, recipe in arms if not is_pretrained(arm, workspace, store, recipe)]
-    )
+    return decided_by_main(lambda: [arm for arm, recipe in arms if not is_pretrained(arm, workspace, store, recipe)])
 
 
 def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[tuple[Arm, int]]:

@@ -4,7 +4,6 @@ This process alone decides what runs and stores what comes of it. A worker compu
 cell that it was running, which is run again elsewhere.
 """
 
-import gc
 import logging
 import os
 import socket
@@ -31,6 +30,7 @@ from glue_bench.sweep.executors import Failure, OnStart, Results, attempt, this_
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
 
@@ -67,8 +67,7 @@ class Worker:
         load_plugins(self.experiment.plugins)
         environment()
         self.workspace = Workspace(self.experiment, self.folder)
-        gc.collect()
-        gc.freeze()
+        freeze_imports()
         return this_process()
 
     def run(self, planned: PlannedCell) -> Outcome | Failure:

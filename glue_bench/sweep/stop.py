@@ -12,7 +12,8 @@ from rich.console import Console
 class Stop:
     """A context in which the first Ctrl-C only sets `asked`. The second raises KeyboardInterrupt.
 
-    Outside the main thread signals cannot be caught; there Ctrl-C does what it does.
+    Outside the main thread signals cannot be caught, and a handler that is not Python's could not be put back; there
+    Ctrl-C does what it does.
     """
 
     def __init__(self, console: Console) -> None:
@@ -24,7 +25,8 @@ class Stop:
         self._speaker = threading.Thread(target=self._speak, daemon=True, name="stop")
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is not None:
             self._speaker.start()
             self._before = signal.signal(signal.SIGINT, self._ask)
         return self

@@ -20,6 +20,7 @@ from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import check_plugin
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants import check_variant
+from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.sample import SEED, Sample, draw_sample
 from glue_bench.training.tokenizers import load_tokenizer
@@ -30,6 +31,7 @@ _WORDS = "variant.words.weight"
 Model = EncoderForMaskedLM | EncoderModel
 
 
+@process_kept(reads_data=False)
 def convert(
     source: str,
     out: str | Path,

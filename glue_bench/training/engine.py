@@ -165,6 +165,9 @@ class Engines:
         self._made.move_to_end(shape)
         return self._made[shape]
 
+    def __len__(self) -> int:
+        return len(self._made)
+
     def drop(self) -> None:
         """Forget all of them: after an error nothing is known of what they hold."""
         self._made.clear()

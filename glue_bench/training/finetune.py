@@ -18,10 +18,9 @@ from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.training.host import HostTraining
-from glue_bench.training.loop import ALL_THREADS
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
-from glue_bench.training.runtime import keeps_kernels, records_steps
+from glue_bench.training.runtime import all_threads, keeps_kernels, records_steps
 from glue_bench.training.tokens import TokenisedTask
 
 NARROW = 256
@@ -81,7 +80,8 @@ def threads_for(hidden_size: int) -> int:
     The operations of a narrow one end before a second thread has joined in, and on a busy machine every one of
     them waits for it: a demo cell took 7 s instead of 1.
     """
-    return 1 if hidden_size < NARROW else ALL_THREADS
+    of_all = all_threads()  # asked for first: the number of threads is about to be another
+    return 1 if hidden_size < NARROW else of_all
 
 
 def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceClassification:

@@ -18,7 +18,6 @@ from glue_bench.training.micro import backward
 from glue_bench.training.runtime import accelerator
 from glue_bench.training.used_rows import UsedRows
 
-ALL_THREADS = torch.get_num_threads()
 Epochs = Callable[[int], Iterable[Batch]]
 
 

@@ -42,12 +42,26 @@ def keep_freed() -> None:
     """Let the C library keep freed memory for the next tensor, as far as it is glibc.
 
     Else every large tensor is new memory from the system, which clears each page when it is first touched: element-wise
-    operations then wait for that more than for arithmetic. 32 MiB is the largest threshold that glibc accepts.
+    operations then wait for that more than for arithmetic.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL("libc.so.6")
-        library.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
+        library.mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        _kept.append(True)
+
+
+def stop_keeping_freed() -> None:
+    """Undo `keep_freed`, if it was called.
+
+    glibc cannot be asked for what was set before. It gets the thresholds that its own rule leads to once a block of
+    the largest size that the rule follows has been freed: mallopt(3), M_MMAP_THRESHOLD.
+    """
+    if not _kept:
+        return
+    _kept.clear()
+    ctypes.CDLL("libc.so.6").mallopt(M_TRIM_THRESHOLD, 2 * LARGEST_THRESHOLD)
+    return_freed()
 
 
 def return_freed() -> None:
@@ -57,6 +71,18 @@ def return_freed() -> None:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+LARGEST_THRESHOLD = 32 * 2**20  # bytes; glibc accepts no larger one for memory that is mapped
+_kept: list[bool] = []
+
+
+def freeze_imports() -> None:
+    """Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
+
+    Objects that a caller has frozen cannot be told from others: where there are some, all stays as it is.
+    """
+    gc.collect()
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 def release_memory() -> None:

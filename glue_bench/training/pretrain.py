@@ -17,12 +17,12 @@ from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.training.loop import ALL_THREADS, NonFiniteLossError, linear_factor, make_optimizer
+from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.runtime import accelerator, decided_by_main, few_sizes
+from glue_bench.training.runtime import accelerator, all_threads, decided_by_main, few_sizes
 from glue_bench.training.seeding import seed_step
 
 LOSSES = 100  # points of a training-loss curve
@@ -91,7 +91,8 @@ def pretrain(
 
 def _threads(start: Start, settings: Pretraining) -> int:
     """One thread for steps too small to share: their operations end before a second one has joined in."""
-    return 1 if start.config.hidden_size * settings.batch_tokens < SHARED_WORK else ALL_THREADS
+    of_all = all_threads()  # asked for first: the number of threads is about to be another
+    return 1 if start.config.hidden_size * settings.batch_tokens < SHARED_WORK else of_all
 
 
 def build_masked_lm(start: Start, seed: int) -> EncoderForMaskedLM:

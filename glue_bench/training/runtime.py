@@ -51,6 +51,12 @@ def decided_by_main(decide: Callable[[], Decision]) -> Decision:
     return cast(Decision, said[0])
 
 
+@cache
+def all_threads() -> int:
+    """The CPU threads that this process had before a cell or a pretraining was given its own number of them."""
+    return torch.get_num_threads()
+
+
 def best_precision() -> str:
     """bf16 where a GPU computes in it or a CPU has tiles for it, else float32: other CPUs lose by it."""
     if sees_cuda():

@@ -11,7 +11,8 @@ from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell, parse_experiment
 from glue_bench.store import REQUIRED_KEYS
-from glue_bench.training.finetune import ALL_THREADS, Outcome, build_classifier, finetune, threads_for
+from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
+from glue_bench.training.runtime import all_threads
 from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -182,5 +183,8 @@ def test_cells_of_a_checkpoint_leave_it_untouched(tiny, make_bert):
 
 
 def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
-    assert threads_for(64) == 1
-    assert threads_for(768) == ALL_THREADS
+    before = all_threads()
+    torch.set_num_threads(threads_for(64))
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(threads_for(768))
+    assert torch.get_num_threads() == before

@@ -1,0 +1,192 @@
+"""What a call sets in the process that made it, and how all of it is put back when the call ends."""
+
+import faulthandler
+import gc
+import logging
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
+
+from glue_bench.model.bars import keep_bars_of_transformers
+from glue_bench.model.plugins import keep_plugins
+from glue_bench.training.engine import ENGINES
+from glue_bench.training.memory import release_memory, stop_keeping_freed
+from glue_bench.training.quiet import keep_bars_of_datasets
+from glue_bench.training.runtime import all_threads, settle_anew
+
+PutBack = Callable[[], None]
+
+
+@contextmanager
+def process_kept(*, reads_data: bool = True) -> Iterator[None]:
+    """When this block ends, in whatever way, the process is as it was before the block.
+
+    Everything that the package sets for the whole process is set inside such a block: environment variables, signal
+    handlers, levels of loggers, progress bars, torch's threads and compiler, objects frozen for the garbage collector,
+    the states of `random`, NumPy and torch, accelerate's shared state, variants of plugins, recorded steps on a GPU.
+    In the block accelerate's state is the package's own, whatever the caller has made of it. `reads_data` says that
+    the block needs `datasets`, which takes more than a second to import.
+
+    Three things stay:
+    - what a library sets when it is imported for the first time;
+    - the process group of `accelerate launch`, which belongs to all its processes;
+    - in glibc, a threshold of 32 MiB for memory that is mapped. glibc cannot be asked for its settings; they become
+      those that its own rule leads to once a block of 32 MiB has been freed, and freed memory is given back.
+
+    As a decorator it does the same for each call of a function. It is for one thread at a time.
+    """
+    saved = (
+        _variables,
+        _handlers,
+        _fault_handler,
+        _levels,
+        _random_numbers,
+        _threads,
+        _attention,
+        _compiler,
+        _accelerate,
+    )
+    with ExitStack() as ending:
+        for save in saved:
+            ending.callback(save())
+        ending.callback(keep_bars_of_transformers())
+        if reads_data:
+            ending.callback(keep_bars_of_datasets())
+        ending.callback(keep_plugins())
+        ending.callback(stop_keeping_freed)
+        ending.callback(_collector())
+        ending.callback(_drop_engines)
+        yield
+
+
+def _variables() -> PutBack:
+    before = dict(os.environ)
+
+    def put_back() -> None:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+    return put_back
+
+
+def _handlers() -> PutBack:
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+    def put_back() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # another thread can neither have changed a handler nor change it back
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) != handler:
+                signal.signal(number, handler)
+
+    return put_back
+
+
+def _fault_handler() -> PutBack:
+    """Ray enables it."""
+    enabled = faulthandler.is_enabled()
+
+    def put_back() -> None:
+        if faulthandler.is_enabled() and not enabled:
+            faulthandler.disable()
+
+    return put_back
+
+
+def _levels() -> PutBack:
+    loggers = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    before = [(logger, logger.level) for logger in (logging.root, *loggers)]
+
+    def put_back() -> None:
+        for logger, level in before:
+            if logger.level != level:
+                logger.setLevel(level)
+
+    return put_back
+
+
+def _random_numbers() -> PutBack:
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+
+    def put_back() -> None:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(cpu)
+        if gpus is not None:
+            torch.cuda.set_rng_state_all(gpus)
+        elif torch.cuda.is_available():  # not used before: its generators would have begun with the process's seed
+            torch.cuda.manual_seed_all(torch.initial_seed())
+        if mps is not None:
+            torch.mps.set_rng_state(mps)
+
+    return put_back
+
+
+def _threads() -> PutBack:
+    before = torch.get_num_threads()
+    all_threads.cache_clear()
+
+    def put_back() -> None:
+        torch.set_num_threads(before)
+        all_threads.cache_clear()
+
+    return put_back
+
+
+def _attention() -> PutBack:
+    """Whether cuDNN may compute attention."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def _compiler() -> PutBack:
+    """Only steps on a GPU are compiled."""
+    if not torch.cuda.is_available():
+        return lambda: None
+    from torch._dynamo import config
+
+    logger, limit = logging.getLogger("torch._dynamo"), config.recompile_limit
+    level = logger.level
+
+    def put_back() -> None:
+        config.recompile_limit = limit
+        logger.setLevel(level)
+
+    return put_back
+
+
+def _accelerate() -> PutBack:
+    shared = [kind._shared_state for kind in (PartialState, AcceleratorState, GradientState)]
+    before = [dict(state) for state in shared]
+
+    def forget() -> None:
+        settle_anew()
+        GradientState._reset_state()
+
+    def put_back() -> None:
+        forget()
+        for state, values in zip(shared, before, strict=True):
+            state.update(values)
+
+    forget()
+    return put_back
+
+
+def _collector() -> PutBack:
+    return (lambda: None) if gc.get_freeze_count() else gc.unfreeze
+
+
+def _drop_engines() -> None:
+    if ENGINES:
+        ENGINES.drop()
+        release_memory()
