@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glue_bench.config import Arm, Experiment
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.store import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
@@ -14,6 +15,12 @@ from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
+
+SHAPE = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+    *("embedding_size", "vocab_size"),
+)
+"""The sizes that arms share if tables rank them together."""
 
 
 def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
@@ -60,8 +67,13 @@ def _arm_facts(arm: Arm, experiment: Experiment, workspace: Workspace) -> dict[s
         "plugin": plugin_digest(arm.variant),
         "pretraining": workspace.pretraining_id(arm) if pretraining else None,
         **({"pretraining_identity": workspace.pretraining_identity(arm)} if pretraining else {}),
+        "shape": _shape(workspace.initial(arm).config),
         **budget(workspace.initial(arm).config, length),
     }
+
+
+def _shape(config: EncoderConfig) -> dict[str, int]:
+    return {name: getattr(config, name) for name in SHAPE}
 
 
 def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
@@ -81,6 +93,7 @@ def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace
         "options": cell.arm.options,
         "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
+        "shape": _shape(start.config),
         "tokenizer": workspace.tokenizer_digest(cell.arm),
         "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
         **({"from_mnli": planned.mnli} if planned.mnli else {}),
