@@ -1,6 +1,7 @@
 """`nyu-mll/glue` at a pinned revision, from the hub or from a local clone of the repository."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,8 +71,10 @@ class CloneSource:
             looked = ", ".join(f"{task}/{split}-*.parquet" for split in needed_splits(row))
             raise UserError(f"no {row.title} data in {self.folder}; looked for {looked}")
         files = {split: self._files(task, split) for split in row.splits if self._files(task, split)}
-        for path in (path for paths in files.values() for path in paths):
-            _refuse_lfs_pointer(path)
+        for split, paths in files.items():
+            _check_shards(split, paths)
+            for path in paths:
+                _refuse_lfs_pointer(path)
         where = str(self.folder / task)
         return to_task_data(row, _read_parquet(files, where), where, self._readme_names(task))
 
@@ -111,6 +114,15 @@ def _read_parquet(files: Mapping[str, list[Path]], where: str) -> Any:
     except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
         cause = error.__cause__ or error
         raise UserError(f"cannot read {where}: {_first_line(cause)}; expected Parquet files of {REPOSITORY}") from error
+
+
+def _check_shards(split: str, paths: list[Path]) -> None:
+    """Refuse a split of which a file is missing, or that is there twice: rows of a test split would change places."""
+    shards = [re.fullmatch(rf"{split}-(\d+)-of-(\d+)\.parquet", path.name) for path in paths]
+    found = [(int(shard[1]), int(shard[2])) for shard in shards if shard]
+    if found and found != [(number, len(paths)) for number in range(len(paths))]:
+        names = ", ".join(path.name for path in paths)
+        raise UserError(f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again")
 
 
 def _refuse_lfs_pointer(path: Path) -> None:

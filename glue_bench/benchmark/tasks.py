@@ -27,6 +27,7 @@ class Task:
     `labels` are class names in the order of the hub's ids; empty for regression. `written` are the
     same labels as TSV files and submissions spell them. The first of `metrics` is the one that a
     one-metric-per-task table shows (TUPE, appendix B: accuracy for MRPC and QQP, Pearson for STS-B).
+    `skips_malformed_rows` says that rows with a wrong number of fields are left out of splits with labels.
     `columns` names the leaderboard column of each scored split.
     """
 

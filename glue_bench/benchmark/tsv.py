@@ -56,7 +56,8 @@ def needed_splits(task: Task) -> tuple[str, ...]:
 def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
     """Read one file into a frame of `TaskData.splits`, and count the rows left out.
 
-    Left out are QQP's rows with a wrong number of fields and MNLI's rows without a gold label. Any
+    Left out are QQP's rows with a wrong number of fields and MNLI's rows without a gold label, and only where
+    labels are public: a test split keeps all of its rows, because the site reads predictions by their line. Any
     other irregularity raises UserError with the file and the line. Texts are kept as they are.
     """
     lines = read_lines(path)
@@ -65,7 +66,7 @@ def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
     labelled = split not in task.test_splits
     wanted = [*task.tsv_texts, *([task.tsv_label] if labelled else [])]
     places = _places(path, columns, wanted)
-    rows, skipped = _rows(path, lines, len(columns), start, task.skips_malformed_rows)
+    rows, skipped = _rows(path, lines, len(columns), start, labelled and task.skips_malformed_rows)
     if labelled and task.tsv_label == GOLD_COLUMN:
         gold = [(line, row) for line, row in rows if row[places[-1]] != NO_GOLD]
         rows, skipped = gold, skipped + len(rows) - len(gold)

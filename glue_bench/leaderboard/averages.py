@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.leaderboard.document import Cell, Grid, Section
+from glue_bench.leaderboard.encoders import named_blocks
 from glue_bench.leaderboard.leaders import Leaders, highest
 from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.leaderboard.protocol import AVERAGES, at_rates, average
@@ -17,18 +18,18 @@ MEANING = "The same scores, averaged as others do: " + "; ".join(
 
 
 def averages_frame(board: Board) -> pd.DataFrame:
-    """Every convention side by side: origin, arm, variant and, for each of AVERAGES, its value and `_std`.
+    """Every convention side by side: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
 
     Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
     """
     frame = board.table[["origin", "arm", "variant"]].set_index("arm", drop=False)
     if not available(board):
-        return frame.iloc[:0]
+        return frame.iloc[:0].assign(shape="")
     scores, statistic = at_rates(board.results.scores, board.rates), board.results.protocol.seeds
     for name, convention in AVERAGES.items():
         mine = average(scores, convention, statistic).reindex(frame.index)
         frame = frame.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
-    return frame.reset_index(drop=True)
+    return frame.assign(shape=board.table.set_index("arm")["shape"]).reset_index(drop=True)
 
 
 def available(board: Board) -> list[str]:
@@ -42,8 +43,9 @@ def averages_section(board: Board, frame: pd.DataFrame, leaders: Leaders | None 
     names = available(board)
     marked = highest(frame, names) | dict(leaders or {})
     rows = [
-        (Cell(row["arm"]), Cell(row["origin"]), *(_cell(row, name, marked) for name in names))
-        for row in frame.to_dict("records")
+        (Cell(row["arm"]), Cell(block), *(_cell(row, name, marked) for name in names))
+        for block, mine in named_blocks(frame)
+        for row in mine.to_dict("records")
     ]
     header = ("Arm", "Origin", *(AVERAGES[name].short for name in names))
     grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1}))
@@ -51,13 +53,13 @@ def averages_section(board: Board, frame: pd.DataFrame, leaders: Leaders | None 
 
 
 def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
-    """A warning for each origin in which the choice of a convention decides who wins."""
+    """A warning for each block in which the choice of a convention decides who wins."""
     notes = []
-    for origin, block in frame.groupby("origin", sort=False):
+    for name, block in named_blocks(frame):
         winners = _winners(block, available(board))
         if len(winners) > 1:
             told = "; ".join(f"{who} by {', '.join(titles)}" for who, titles in winners.items())
-            notes.append(f"**The winner depends on the convention of averaging** ({origin}): {told}.")
+            notes.append(f"**The winner depends on the convention of averaging** ({name}): {told}.")
     return notes
 
 

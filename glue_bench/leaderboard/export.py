@@ -8,6 +8,7 @@ import pandas as pd
 from glue_bench.files import write_atomically
 from glue_bench.leaderboard import averages, budget
 from glue_bench.leaderboard.document import Page
+from glue_bench.leaderboard.encoders import FACTS
 from glue_bench.leaderboard.formats import chosen_format, render_page
 from glue_bench.leaderboard.frame import SCORE_COLUMNS
 from glue_bench.leaderboard.leaders import HIGHEST
@@ -111,9 +112,10 @@ def scores_csv(scores: pd.DataFrame) -> str:
 
 
 def to_csv(board: Board) -> str:
-    """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) added."""
+    """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) before FACTS."""
     partial = ";".join(board.results.partial_tasks)
-    return frame_csv(board.table.assign(data_source=board.results.data_source, partial_tasks=partial))
+    scores = board.table.drop(columns=FACTS).assign(data_source=board.results.data_source, partial_tasks=partial)
+    return frame_csv(scores.join(board.table[FACTS]))
 
 
 def to_json(board: Board, notes: Sequence[str]) -> str:

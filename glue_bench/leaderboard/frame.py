@@ -1,8 +1,7 @@
 """Records and the plan of one experiment -> tidy DataFrames: a row a score, and a row an expected cell."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError, unknown
 from glue_bench.leaderboard import epochs
+from glue_bench.leaderboard.encoders import FACTS, arm_facts
 from glue_bench.store import Store
 
 ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
@@ -26,8 +26,9 @@ Cell = Mapping[str, Any]
 class Results:
     """What an experiment asks for, and what is finished.
 
-    `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool)
-    and `collapsed` (the splits on which the run predicted one class or a constant).
+    `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool),
+    `collapsed` (the splits on which the run predicted one class or a constant), FACTS and `start_digest` of its arm,
+    and of finished ones `precision` ("" where it is not recorded) and `recipe`, by which they were trained.
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
     `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
@@ -95,7 +96,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     return Results(
         experiment=_experiment(store, plan, finished.values()),
         data_source=_data_source(plan, finished.values()),
-        cells=_cells(expected, finished),
+        cells=_cells(expected, finished, plan),
         scores=_scores(expected, finished, protocol),
         choosing=_choosing(expected, finished, protocol),
         protocol=protocol,
@@ -103,7 +104,6 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
         held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
         problems=tuple(problems),
-        differences=_precisions_that_differ(finished.values()),
         digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
         settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
         recipes=_recipes(finished.values()),
@@ -111,16 +111,6 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         steps=steps,
         all_steps=all_steps,
     )
-
-
-def _precisions_that_differ(records: Iterable[Record]) -> tuple[str, ...]:
-    """A line where runs were trained in more than one precision, as far as their records say."""
-    said = (record.get("precision") or record["environment"].get("precision") for record in records)
-    counts = Counter(precision for precision in said if precision)
-    if len(counts) < 2:
-        return ()
-    shown = ", ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
-    return (f"Runs were trained in more than one precision: {shown}.",)
 
 
 def _recipes(records: Iterable[Record]) -> dict[str, Counter[int]]:
@@ -189,17 +179,30 @@ def _partial_tasks(records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(task for task in TASKS if task in partial)
 
 
-def _cells(expected: Iterable[Cell], finished: Mapping[str, Record]) -> pd.DataFrame:
+def _cells(expected: Sequence[Cell], finished: Mapping[str, Record], plan: Mapping[str, Any]) -> pd.DataFrame:
+    recorded = {record["cell"]["arm"]: record for record in finished.values()}
+    steps = {cell["arm"]: cell.get("steps") for cell in expected}
+    arms = {arm: arm_facts(plan, arm, recorded.get(arm, {}), after) for arm, after in steps.items()}
     rows = [
-        {
-            **{name: cell[name] for name in CELL_COLUMNS},
-            "finished": cell["cell_id"] in finished,
-            "collapsed": tuple(finished.get(cell["cell_id"], {}).get("collapsed", ())),
-        }
+        {name: cell[name] for name in CELL_COLUMNS} | _of_run(finished.get(cell["cell_id"])) | arms[cell["arm"]]
         for cell in expected
     ]
-    frame = pd.DataFrame(rows, columns=[*CELL_COLUMNS, "finished", "collapsed"])
-    return frame.astype({"learning_rate": float, "seed": int, "finished": bool})
+    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", "recipe", *FACTS, "start_digest"]
+    return pd.DataFrame(rows, columns=columns).astype(
+        {"learning_rate": float, "seed": int, "finished": bool, "parameters": "Int64", "recipe": "Int64"}
+    )
+
+
+def _of_run(record: Record | None) -> dict[str, Any]:
+    """What a finished run adds to its cell."""
+    if record is None:
+        return {"finished": False, "collapsed": (), "precision": "", "recipe": None}
+    return {
+        "finished": True,
+        "collapsed": tuple(record["collapsed"]),
+        "precision": record.get("precision") or record["environment"].get("precision") or "",
+        "recipe": record.get("recipe", 1),
+    }
 
 
 def _scores(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 
 import pandas as pd
 
+from glue_bench.leaderboard.encoders import blocks_of
 from glue_bench.leaderboard.markdown import number
 
 Leaders = Mapping[str, AbstractSet[str]]
@@ -12,11 +13,11 @@ HIGHEST = "Bold is the best of a column within its block"
 
 
 def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Column -> the arms with the best mean of their origin as shown, so that a tie to two decimals is a tie.
+    """Column -> the arms with the best mean of their block as shown, so that a tie to two decimals is a tie.
 
-    `table` has `origin`, `arm` and the columns, a row an arm. An arm without a rival in its origin leads nothing.
+    `table` has BLOCK, `arm` and the columns, a row an arm. An arm without a rival in its block leads nothing.
     """
-    blocks = [block.set_index("arm") for _, block in table.groupby("origin", sort=False)]
+    blocks = [block.set_index("arm") for _, block in blocks_of(table)]
     return {name: frozenset(arm for block in blocks for arm in _best(block[name])) for name in columns}
 
 

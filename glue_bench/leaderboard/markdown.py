@@ -18,6 +18,14 @@ def number(value: float, decimals: int = 2) -> str:
     return "" if math.isnan(value) else f"{value:z.{decimals}f}"
 
 
+def short(count: float) -> str:
+    """A large number to three digits: 4.39M, 131B."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:g}"
+
+
 def render(page: Page) -> str:
     """The page as GitHub-flavoured Markdown."""
     parts = [f"# {escape(page.title)}"]

@@ -1,4 +1,4 @@
-"""Columns and their average as measures of `differences`, from the outcomes of one origin's arms."""
+"""Columns and their average as measures of `differences`, from the outcomes of one block's arms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,6 +11,7 @@ import pandas as pd
 from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
+from glue_bench.leaderboard.encoders import BlockKey, blocks_of
 from glue_bench.leaderboard.protocol import at_rates, main_scores
 from glue_bench.leaderboard.table import Board
 from glue_bench.store import Store
@@ -23,14 +24,14 @@ KEY = ["arm", "task", "learning_rate", "seed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """The runs of one column within one origin, at the rates chosen.
+    """The runs of one column within one block (an origin and a shape), at the rates chosen.
 
     `scores` are of the main metric, in points (0 to 100): (runs,); `owners` says whose each run is, an index into
     `arms`, and `seeds` which: both (runs,), ordered by arm, then seed. `predictions` (runs, rows) and `labels`
     (rows,) are empty where something is missing, and `why` says what.
     """
 
-    origin: str
+    block: BlockKey
     column: str
     arms: tuple[str, ...]
     owners: np.ndarray
@@ -65,28 +66,28 @@ class Outcomes:
         return replace(self, predictions=np.empty((0, 0)), labels=np.empty(0))
 
     def seeds_of(self, arm: str) -> tuple[int, ...]:
-        """The seeds of an arm's finished runs; none of an arm that this origin has not."""
+        """The seeds of an arm's finished runs; none of an arm that this block has not."""
         return tuple(int(seed) for seed in self.seeds[self.runs[arm]]) if arm in self.runs else ()
 
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
-    """The outcomes of every column, origin by origin, in the board's order; predictions are read as they are needed."""
+    """The outcomes of every column, block by block, in the board's order; predictions are read as they are needed."""
     digests = {record["cell_id"]: record["data"]["digest"] for record in store.scan_records()[0]}
     scores = main_scores(at_rates(board.results.scores, board.rates))
-    for origin in dict.fromkeys(board.table["origin"]):
-        arms = tuple(board.table.loc[board.table["origin"] == origin, "arm"])
+    for key, block in blocks_of(board.table):
+        arms = tuple(block["arm"])
         for column in board.columns:
             task, split = COLUMNS[column]
             mine = scores[(scores["task"] == task) & (scores["split"] == split) & scores["arm"].isin(arms)]
             runs = mine.merge(board.results.cells[[*KEY, "cell_id"]], on=KEY)
             runs = runs.assign(owner=runs["arm"].map(arms.index)).sort_values(["owner", "seed"])
             if len(runs):
-                yield _with_predictions(_scored(origin, column, arms, runs), runs, store, digests)
+                yield _with_predictions(_scored(key, column, arms, runs), runs, store, digests)
 
 
-def _scored(origin: str, column: str, arms: tuple[str, ...], runs: pd.DataFrame) -> Outcomes:
+def _scored(block: BlockKey, column: str, arms: tuple[str, ...], runs: pd.DataFrame) -> Outcomes:
     return Outcomes(
-        origin=origin,
+        block=block,
         column=column,
         arms=arms,
         owners=runs["owner"].to_numpy(),

@@ -8,11 +8,11 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.leaderboard import averages
 from glue_bench.leaderboard.document import Cell, Grid, Page, Section
-from glue_bench.leaderboard.frame import ORIGINS
+from glue_bench.leaderboard.encoders import named_blocks, title
 from glue_bench.leaderboard.leaders import HIGHEST, Leaders, highest
-from glue_bench.leaderboard.markdown import MISSING, number
+from glue_bench.leaderboard.markdown import MISSING, number, short
 from glue_bench.leaderboard.protocol import AVERAGES, LEADING
-from glue_bench.leaderboard.rules import FROM_MNLI, problem_notes, protocol_notes
+from glue_bench.leaderboard.rules import FROM_MNLI, block_notes, problem_notes, protocol_notes
 from glue_bench.leaderboard.table import Board
 
 BANNER = "Made from the embedded demo data: not a benchmark."
@@ -43,18 +43,16 @@ METRIC_TITLES = {
 def leaderboard_page(
     board: Board, steps: pd.DataFrame | None = None, *, leaders: Leaders | None = None, bold_means: str = HIGHEST
 ) -> Page:
-    """The leaderboard: a section an origin, the averages side by side, GLUE against `steps`, and the notes.
+    """The leaderboard: a section a block, the averages side by side, GLUE against `steps`, and the notes.
 
     `steps` is a `steps_frame`. `leaders` gives the arms in bold by column of `board.table` or name of AVERAGES, and
-    `bold_means` says why they are; a column without leaders there has the highest of each origin in bold.
+    `bold_means` says why they are; a column without leaders there has the highest of each block in bold.
     """
     conventions = averages.averages_frame(board)
     marked = highest(board.table, [*board.columns, *board.averages]) | dict(leaders or {})
-    blocks = {origin: board.table[board.table["origin"] == origin] for origin in ORIGINS}
     sections = [
-        Section(title=origin.capitalize(), text=ORIGIN_MEANS[origin], grid=_block_grid(board, block, marked))
-        for origin, block in blocks.items()
-        if len(block)
+        Section(title=title(name), text=block_means(block), grid=_block_grid(board, block, marked))
+        for name, block in named_blocks(board.table)
     ]
     if len(conventions):
         sections.append(averages.averages_section(board, conventions, leaders))
@@ -69,14 +67,28 @@ def leaderboard_page(
     )
 
 
+def block_means(block: pd.DataFrame) -> str:
+    """What the arms of a block have in common, and what they started from."""
+    arms = {str(start): ", ".join(mine["arm"]) for start, mine in block.groupby("start", sort=False)}
+    starts = "; ".join(arms if len(arms) == 1 else (f"{start} ({who})" for start, who in arms.items()))
+    return f"{ORIGIN_MEANS[block['origin'].iloc[0]]} Encoder: {block['shape'].iloc[0]}. Started from: {starts}."
+
+
+def arm_columns(block: pd.DataFrame) -> dict[str, list[str]]:
+    """What names the rows, header -> texts: the arm, its variant unless every arm is called by it, its parameters."""
+    columns = {"Arm": block["arm"].tolist()}
+    if (block["arm"] != block["variant"]).any():
+        columns["Variant"] = block["variant"].tolist()
+    return columns | {"Parameters": [MISSING if pd.isna(count) else short(count) for count in block["parameters"]]}
+
+
 def _block_grid(board: Board, block: pd.DataFrame, leaders: Leaders) -> Grid:
-    keys, values = arm_columns(block), [*board.columns, *board.averages]
+    names, values = arm_columns(block), [*board.columns, *board.averages]
     rows = [
-        (*(Cell(row[key]) for key in keys), *(_cell(board, row, name, leaders) for name in values))
-        for row in block.to_dict("records")
+        (*map(Cell, texts), *(_cell(board, row, name, leaders) for name in values))
+        for *texts, row in zip(*names.values(), block.to_dict("records"), strict=True)
     ]
-    header = (*(key.capitalize() for key in keys), *_headers(board, values))
-    return Grid(header=header, rows=tuple(rows), texts=frozenset(range(len(keys))))
+    return Grid(header=(*names, *_headers(board, values)), rows=tuple(rows), texts=frozenset(range(len(names) - 1)))
 
 
 def _steps_grid(board: Board, steps: pd.DataFrame) -> Grid:
@@ -144,7 +156,12 @@ def _run_notes(board: Board) -> list[str]:
         "(2 of 3) counts finished and planned seeds.": missing,
         f"Records outside the plan (settings or recipe changed since), left out: {results.left_out}.": results.left_out,
     }
-    return [*(note for note, applies in notes.items() if applies), *results.differences, *problem_notes(results)]
+    return [
+        *(note for note, applies in notes.items() if applies),
+        *results.differences,
+        *block_notes(results),
+        *problem_notes(results),
+    ]
 
 
 def _marked_tasks(board: Board) -> tuple[str, ...]:
@@ -164,11 +181,6 @@ def _collapsed_counts(board: Board) -> str:
         for column, count in board.collapsed[row["arm"]].items()
         if count
     )
-
-
-def arm_columns(block: pd.DataFrame) -> list[str]:
-    """What names a row: the arm, and its variant unless every arm is called by it."""
-    return ["arm"] if (block["arm"] == block["variant"]).all() else ["arm", "variant"]
 
 
 def _headers(board: Board, names: Sequence[str]) -> list[str]:

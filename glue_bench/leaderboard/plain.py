@@ -28,5 +28,5 @@ def json_text(document: Mapping[str, Any]) -> str:
 
 def _plain(value: Any, decimals: int) -> Any:
     if not isinstance(value, float):
-        return value
+        return None if value is pd.NA else value
     return None if math.isnan(value) else float(number(value, decimals))

@@ -11,17 +11,18 @@ from scipy.stats import t as student_t
 
 from glue_bench.errors import UserError
 from glue_bench.leaderboard.differences import Measure, pooled_variance
+from glue_bench.leaderboard.encoders import BLOCK
 from glue_bench.leaderboard.measures import Assessed
 from glue_bench.leaderboard.stats import ALPHA, Block
 
 MOST = 10_000
 POWER_COLUMNS = [
-    "origin", "column", "difference", "power", "seeds", "seed_deviation", "example_deviation", "why",
+    "origin", "column", "difference", "power", "seeds", "seed_deviation", "example_deviation", "why", "shape",
 ]  # fmt: skip
 
 
 def power_frame(blocks: Iterable[Block], difference: float, power: float = 0.8) -> pd.DataFrame:
-    """Seeds that each of two arms needs for a difference to be seen, by origin and column: POWER_COLUMNS.
+    """Seeds that each of two arms needs for a difference to be seen, by block and column: POWER_COLUMNS.
 
     "Seen" is p < 0.05, two-sided, in one test without correction, with probability `power`. `seed_deviation` is of one
     run over seeds (pooled over the arms), `example_deviation` of a difference over dev sets alone (the root mean
@@ -36,7 +37,12 @@ def power_frame(blocks: Iterable[Block], difference: float, power: float = 0.8) 
     if not ALPHA < power < 1:
         raise UserError(f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8")
     rows = [
-        {"origin": block.origin, "column": assessed.column, "difference": difference, "power": power}
+        {
+            **dict(zip(BLOCK, block.key, strict=True)),
+            "column": assessed.column,
+            "difference": difference,
+            "power": power,
+        }
         | _row(assessed, difference, power)
         for block in blocks
         for assessed in block.assessed

@@ -1,7 +1,12 @@
 """The protocol in words: what is printed under every table."""
 
+from collections.abc import Iterator
+
+import pandas as pd
+
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import HELD_OUT, Protocol
+from glue_bench.leaderboard.encoders import UNRECORDED, named_blocks, title
 from glue_bench.leaderboard.frame import Results
 
 FROM_MNLI = "§"
@@ -31,6 +36,27 @@ def _recipe_notes(results: Results) -> list[str]:
         f"{', '.join(f'{count} by recipe {recipe}' for recipe, count in sorted(counts.items()))}."
         for what, counts in mixed.items()
     ]
+
+
+def block_notes(results: Results) -> list[str]:
+    """In what the runs of a block are not alike, and which encoders' shapes nothing records."""
+    cells = results.cells
+    notes = [note for name, block in named_blocks(cells[cells["finished"]]) for note in _mixed(name, block)]
+    unrecorded = cells.loc[cells["shape"].str.startswith(UNRECORDED), "arm"].unique()
+    if len(unrecorded):
+        notes.append(
+            f"The shape of the encoder is not recorded for {', '.join(unrecorded)}; the same `glue-bench run` again "
+            "records it and runs no cell twice."
+        )
+    return notes
+
+
+def _mixed(name: str, block: pd.DataFrame) -> Iterator[str]:
+    for fact in ("precision", "recipe"):
+        arms = {str(value): ", ".join(mine["arm"].unique()) for value, mine in block.groupby(fact)}
+        if len(arms) > 1:
+            shown = "; ".join(f"{value or 'unrecorded'}: {who}" for value, who in arms.items())
+            yield f"{title(name)}: its runs were trained in more than one {fact} ({shown})."
 
 
 def problem_notes(results: Results) -> list[str]:

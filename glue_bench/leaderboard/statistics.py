@@ -51,5 +51,5 @@ def leaders_of(statistics: Statistics) -> Leaders:
 
 
 def _best(statistics: Statistics, column: str) -> frozenset[str]:
-    origins = [block.origin for block in statistics.blocks]
-    return frozenset(arm for origin in origins for arm in tied_best(statistics.ranks, statistics.pairs, origin, column))
+    best = (tied_best(statistics.ranks, statistics.pairs, block.key, column) for block in statistics.blocks)
+    return frozenset().union(*best)

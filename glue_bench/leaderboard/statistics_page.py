@@ -7,15 +7,16 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.leaderboard.document import Cell, Grid, Page, Section
+from glue_bench.leaderboard.encoders import block_names, named_blocks, title
 from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.leaderboard.measures import AVERAGE, NOT_AVERAGED
 from glue_bench.leaderboard.page import BANNER, column_title, is_demo
 from glue_bench.leaderboard.power import power_frame
 from glue_bench.leaderboard.resampling import RESAMPLES
-from glue_bench.leaderboard.rules import problem_notes, protocol_notes
+from glue_bench.leaderboard.rules import block_notes, problem_notes, protocol_notes
 from glue_bench.leaderboard.statistics import Statistics, statistics_of
 from glue_bench.leaderboard.stats import ALPHA, Block
-from glue_bench.leaderboard.ties import tied_best
+from glue_bench.leaderboard.ties import of_block, tied_best
 from glue_bench.store import Store
 
 LEAST_P = 0.0001
@@ -30,8 +31,8 @@ RULES = (
     "freedom. Runs count as independent between arms.",
     "p is the largest of three: of that t statistic; of the same with the seeds' variance pooled over all arms; and "
     "of a permutation test that swaps two arms' predictions of an example, all seeds together ({resamples:,} swaps or "
-    "more). Two arms are told apart where it is below 0.05 after Holm's correction for all pairs and columns of an "
-    "origin. Intervals are not corrected.",
+    "more). Two arms are told apart where it is below 0.05 after Holm's correction for all pairs and columns of a "
+    "block. Intervals are not corrected.",
     "Tied means not told apart, never shown to be equal: the interval says which differences remain possible.",
     "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation "
     "set is not part of the interval.",
@@ -42,13 +43,16 @@ LAST_EPOCH = (
 
 
 def statistics_page(store: Store, resamples: int = RESAMPLES) -> Page:
-    """Ranks, the pairs on the average, and the pairs told apart on single columns, origin by origin."""
+    """Ranks, the pairs on the average, and the pairs told apart on single columns, block by block."""
     return page_of(statistics_of(store, resamples=resamples))
 
 
 def page_of(statistics: Statistics) -> Page:
     """The page of statistics that are made."""
-    sections = [section for block in statistics.blocks for section in _sections(statistics, block)]
+    names = block_names(block.key for block in statistics.blocks)
+    sections = [
+        section for block in statistics.blocks for section in _sections(statistics, block, title(names[block.key]))
+    ]
     rules = (rule.format(resamples=statistics.resamples) for rule in RULES)
     return Page(
         title=f"Statistics: {statistics.board.results.experiment}",
@@ -59,9 +63,9 @@ def page_of(statistics: Statistics) -> Page:
 
 
 def power_page(statistics: Statistics, difference: float, power: float) -> Page:
-    """How many seeds would show a difference, origin by origin. Raises as `power_frame`."""
+    """How many seeds would show a difference, block by block. Raises as `power_frame`."""
     frame = power_frame(statistics.blocks, difference, power)
-    sections = [Section(title=str(origin).capitalize(), grid=_power_grid(mine)) for origin, mine in _origins(frame)]
+    sections = [Section(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
     note = (
         f"Seeds that each of two arms needs so that a true difference of {difference:g} points has p < {ALPHA:g} "
         f"(two-sided, one test, not corrected) with probability {power:g}. From this experiment's own spread: of one "
@@ -76,25 +80,24 @@ def title_of(column: str) -> str:
     return "Average" if column == AVERAGE else column_title(column)
 
 
-def _sections(statistics: Statistics, block: Block) -> Iterable[Section]:
-    title = block.origin.capitalize()
-    yield Section(title=f"{title}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
-    pairs = statistics.pairs[statistics.pairs["origin"] == block.origin]
+def _sections(statistics: Statistics, block: Block, heading: str) -> Iterable[Section]:
+    yield Section(title=f"{heading}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
+    pairs = of_block(statistics.pairs, block.key)
     if pairs.empty:
         return
     average = pairs[pairs["column"] == AVERAGE]
-    yield Section(title=f"{title}: pairs on the average", grid=_pair_grid(average))
+    yield Section(title=f"{heading}: pairs on the average", grid=_pair_grid(average))
     told = pairs[(pairs["column"] != AVERAGE) & pairs["verdict"].isin(["a", "b"])]
     text = "" if len(told) else "None."
     yield Section(
-        title=f"{title}: pairs told apart on single tasks", text=text, grid=_pair_grid(told) if len(told) else None
+        title=f"{heading}: pairs told apart on single tasks", text=text, grid=_pair_grid(told) if len(told) else None
     )
 
 
 def _rank_grid(statistics: Statistics, block: Block) -> Grid:
     columns = [assessed.column for assessed in block.assessed]
-    mine = statistics.ranks[statistics.ranks["origin"] == block.origin].to_dict("records")
-    best = {column: tied_best(statistics.ranks, statistics.pairs, block.origin, column) for column in columns}
+    mine = of_block(statistics.ranks, block.key).to_dict("records")
+    best = {column: tied_best(statistics.ranks, statistics.pairs, block.key, column) for column in columns}
     cells = {(row["arm"], row["column"]): _rank_cell(row, bold=row["arm"] in best[row["column"]]) for row in mine}
     rows = [(Cell(arm), *(cells[arm, column] for column in columns)) for arm in block.assessed[0].arms]
     return Grid(header=("Arm", *map(title_of, columns)), rows=tuple(rows))
@@ -149,10 +152,6 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
     return Grid(header=header, rows=rows, texts=frozenset({0, 4}))
 
 
-def _origins(frame: pd.DataFrame) -> Iterable[tuple[object, pd.DataFrame]]:
-    return frame.groupby("origin", sort=False)
-
-
 def _average_note(blocks: Sequence[Block]) -> list[str]:
     columns = {a.column: None for block in blocks for a in block.assessed if a.column not in (AVERAGE, NOT_AVERAGED)}
     titles = ", ".join(title_of(column) for column in columns)
@@ -164,8 +163,8 @@ def _average_note(blocks: Sequence[Block]) -> list[str]:
 def _protocol_notes(statistics: Statistics) -> list[str]:
     results = statistics.board.results
     if results.protocol.epoch == "best":
-        return [*protocol_notes(results), LAST_EPOCH, *problem_notes(results)]
-    return [*protocol_notes(results), *problem_notes(results)]
+        return [*protocol_notes(results), LAST_EPOCH, *block_notes(results), *problem_notes(results)]
+    return [*protocol_notes(results), *block_notes(results), *problem_notes(results)]
 
 
 def _missing(blocks: Sequence[Block]) -> list[str]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.leaderboard.differences import estimate
+from glue_bench.leaderboard.encoders import BlockKey
 from glue_bench.leaderboard.measures import AVERAGE, NOT_AVERAGED, Assessed, average_measure, column_measure
 from glue_bench.leaderboard.outcomes import Outcomes, read_outcomes
 from glue_bench.leaderboard.resampling import RESAMPLES, Pair, Swapped, bootstrap_covariance, swapped
@@ -23,33 +24,33 @@ P_VALUES = ["p_bootstrap", "p_pooled", "p_permutation"]
 NUMBERS = ["difference", "low", "high", *P_VALUES, "p_holm"]
 COLUMNS_OF_STATISTICS = [
     "origin", "column", "arm_a", "arm_b", "difference", "low", "high", "seeds_a", "seeds_b", *P_VALUES, "p_holm",
-    "verdict", "why",
+    "verdict", "why", "shape",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One origin's arms: its columns, then the average; and the pairs after random swaps, by column."""
+    """One block's arms: their columns, then the average; and the pairs after random swaps, by column."""
 
-    origin: str
+    key: BlockKey
     assessed: tuple[Assessed, ...]
     swaps: Mapping[str, Mapping[Pair, Swapped]]
 
 
 def statistics_frame(board: Board, store: Store, resamples: int = RESAMPLES) -> pd.DataFrame:
-    """Every pair of arms of one origin, on every column and on `average`: COLUMNS_OF_STATISTICS.
+    """Every pair of arms of one block, on every column and on `average`: COLUMNS_OF_STATISTICS.
 
     `difference` is that of the means over seeds of the main metric, arm_a less arm_b, in points; `low` and `high`
     its 95% interval over seeds and examples. `p_holm` is the largest of the three p-values, corrected by Holm's method
-    for all pairs and columns of the origin. `verdict` is "a" or "b" for the arm told better (p_holm < 0.05),
+    for all pairs and columns of the block. `verdict` is "a" or "b" for the arm told better (p_holm < 0.05),
     "tied", or "" where `why` says what is missing, and then interval and p-values are NaN.
     """
     return compare(assess(read_outcomes(store, board), resamples))
 
 
 def assess(outcomes: Iterable[Outcomes], resamples: int = RESAMPLES) -> list[Block]:
-    """Resample each column once; outcomes come origin by origin. One column's predictions are held at a time."""
-    return [_block(origin, mine, resamples) for origin, mine in groupby(outcomes, key=lambda o: o.origin)]
+    """Resample each column once; outcomes come block by block. One column's predictions are held at a time."""
+    return [_block(key, mine, resamples) for key, mine in groupby(outcomes, key=lambda o: o.block)]
 
 
 def compare(blocks: Sequence[Block]) -> pd.DataFrame:
@@ -69,7 +70,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def _block(origin: str, columns: Iterable[Outcomes], resamples: int) -> Block:
+def _block(key: BlockKey, columns: Iterable[Outcomes], resamples: int) -> Block:
     seen: list[Outcomes] = []
     assessed: list[Assessed] = []
     swaps: dict[str, Mapping[Pair, Swapped]] = {}
@@ -80,7 +81,7 @@ def _block(origin: str, columns: Iterable[Outcomes], resamples: int) -> Block:
         seen.append(outcomes.without_examples())
     average = average_measure(seen, assessed)
     swaps[AVERAGE] = _mean_swaps([swaps[outcomes.column] for outcomes in seen if outcomes.column != NOT_AVERAGED])
-    return Block(origin=origin, assessed=(*assessed, average), swaps=swaps)
+    return Block(key=key, assessed=(*assessed, average), swaps=swaps)
 
 
 def _swaps(outcomes: Outcomes, resamples: int) -> int:
@@ -101,8 +102,9 @@ def _mean_swaps(columns: Sequence[Mapping[Pair, Swapped]]) -> dict[Pair, Swapped
 
 
 def _rows(block: Block) -> list[dict[str, Any]]:
+    origin, shape = block.key
     return [
-        {"origin": block.origin, **_row(assessed, block.swaps[assessed.column], pair)}
+        {"origin": origin, "shape": shape, **_row(assessed, block.swaps[assessed.column], pair)}
         for assessed in block.assessed
         for pair in combinations(assessed.arms, 2)
     ]

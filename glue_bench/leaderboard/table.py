@@ -1,4 +1,4 @@
-"""One experiment's leaderboard: a row an arm, grouped by origin, in full precision."""
+"""One experiment's leaderboard: a row an arm, grouped by origin and shape, in full precision."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.config import Protocol, changed_protocol
+from glue_bench.leaderboard.encoders import FACTS, distinct_starts
 from glue_bench.leaderboard.frame import ORIGINS, Results, read_protocol, read_results
 from glue_bench.leaderboard.protocol import (
     AVERAGES,
@@ -48,8 +49,9 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
     or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
     (finished seeds), MNLI matched and mismatched apart; `average_official` and `average_nine_columns`,
-    each with its `_std`. Missing values are NaN. Rows are grouped by origin and ranked only within one:
-    by `average_nine_columns` where every arm of the origin has it, else they keep the plan's order.
+    each with its `_std`; `shape` of the encoder, `start` (the checkpoint, or fresh weights) and `parameters`, without
+    any head. Missing values are NaN. Rows are in blocks of one origin and one shape, and ranked only within one: by
+    `average_nine_columns` where every arm of the block has it, else they keep the plan's order.
 
     Raises:
         UserError: as `open_board`.
@@ -113,8 +115,8 @@ def _board(results: Results) -> Board:
 
 
 def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
-    arms = results.cells[["origin", "arm", "variant"]].drop_duplicates("arm")
-    table, statistic = arms.set_index("arm", drop=False), results.protocol.seeds
+    arms = distinct_starts(results.cells).drop_duplicates("arm").set_index("arm", drop=False)
+    table, statistic = arms[["origin", "arm", "variant"]], results.protocol.seeds
     for column in columns:
         mine = _column(scores, column, statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
@@ -122,7 +124,7 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
     for name in LEADING:
         mine = average(scores, AVERAGES[name], statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
-    return _ordered(table)
+    return _ordered(table.join(arms[FACTS]))
 
 
 def _column(scores: pd.DataFrame, column: str, statistic: str) -> pd.DataFrame:
@@ -133,10 +135,13 @@ def _column(scores: pd.DataFrame, column: str, statistic: str) -> pd.DataFrame:
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """Origins in their fixed order; a ranking within an origin only where all of its arms can be ranked."""
-    blocks = [_ranked(table[table["origin"] == origin]) for origin in ORIGINS]
-    filled = [block for block in blocks if len(block)]
-    return pd.concat(filled, ignore_index=True) if filled else table.reset_index(drop=True)
+    """Origins in their fixed order, shapes in that of their first arm; ranked only where all of a block can be."""
+    blocks = [
+        _ranked(block)
+        for origin in ORIGINS
+        for _, block in table[table["origin"] == origin].groupby("shape", sort=False)
+    ]
+    return pd.concat(blocks, ignore_index=True) if blocks else table.reset_index(drop=True)
 
 
 def _ranked(block: pd.DataFrame) -> pd.DataFrame:

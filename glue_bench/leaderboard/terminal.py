@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glue_bench.leaderboard import averages, page
-from glue_bench.leaderboard.frame import ORIGINS
+from glue_bench.leaderboard.encoders import named_blocks
 from glue_bench.leaderboard.leaders import HIGHEST, Leaders, highest
 from glue_bench.leaderboard.markdown import MISSING, number
 from glue_bench.leaderboard.protocol import AVERAGES
@@ -19,12 +19,15 @@ from glue_bench.leaderboard.statistics import TESTED, leaders_of, statistics_of
 from glue_bench.leaderboard.table import Board, open_board
 from glue_bench.store import open_store
 
-COLUMN = 9  # "MNLI-mm", "100.00 ‡" and one space fit
-_SHORT = {"average_official": "avg\nofficial", "average_nine_columns": "avg 9\ncolumns"}
+COLUMN = 9  # "MNLI-mm", "100.00 ‡" and one space fit; a count of seeds takes more
+_SHORT = {
+    **{"average_official": "avg\nofficial", "average_nine_columns": "avg 9\ncolumns"},
+    **{"Arm": "arm", "Variant": "variant", "Parameters": "size"},
+}
 
 
 def show(path: str | Path | Sequence[str | Path], console: Console, protocol: Iterable[str] = ()) -> None:
-    """Print the leaderboard of an experiment, or of several together: a table an origin, and the notes.
+    """Print the leaderboard of an experiment, or of several together: a table a block, and the notes.
 
     Raises:
         UserError: as `open_board`.
@@ -35,12 +38,10 @@ def show(path: str | Path | Sequence[str | Path], console: Console, protocol: It
     console.print(Text(f"Leaderboard: {board.results.experiment}", style="bold"))
     if page.is_demo(board):
         console.print(Text(page.BANNER, style="yellow"))
-    for origin in ORIGINS:
-        block = board.table[board.table["origin"] == origin]
-        if len(block):
-            console.print(f"\n[bold]{origin}[/bold]: {page.ORIGIN_MEANS[origin]}", highlight=False)
-            for table in _tables(board, block, leaders, console.width):
-                console.print(table)
+    for name, block in named_blocks(board.table):
+        console.print(Text.assemble("\n", (name, "bold"), f": {page.block_means(block)}"))
+        for table in _tables(board, block, leaders, console.width):
+            console.print(table)
     frame = averages.averages_frame(board)
     if len(frame):
         console.print(f"\n[bold]averages[/bold]: {averages.MEANING}", highlight=False)
@@ -51,22 +52,25 @@ def show(path: str | Path | Sequence[str | Path], console: Console, protocol: It
 
 def _tables(board: Board, block: pd.DataFrame, leaders: Leaders, width: int) -> Iterator[Table]:
     """The block in as many tables, one under the other, as it takes to fit the window."""
-    keys, values = page.arm_columns(block), [*board.columns, *board.averages]
-    left = sum(max(map(len, [key, *block[key]])) + 1 for key in keys)
-    fit = max(1, (width - left) // COLUMN)
+    names, values = page.arm_columns(block), [*board.columns, *board.averages]
+    left = sum(max(map(len, [_SHORT[name], *texts])) + 1 for name, texts in names.items())
+    shown = (page.parts(board, row, name) for row in block.to_dict("records") for name in values)
+    fit = max(1, (width - left) // max([COLUMN, *(len(mean + marks) + 1 for mean, _, marks in shown)]))
     for start in range(0, len(values), fit):
-        yield _table(board, block, leaders, keys, values[start : start + fit])
+        yield _table(board, block, leaders, names, values[start : start + fit])
 
 
-def _table(board: Board, block: pd.DataFrame, leaders: Leaders, keys: list[str], values: list[str]) -> Table:
+def _table(
+    board: Board, block: pd.DataFrame, leaders: Leaders, names: dict[str, list[str]], values: list[str]
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for key in keys:
-        table.add_column(key, no_wrap=True)
+    for name in names:
+        table.add_column(_SHORT[name], no_wrap=True, justify="right" if name == "Parameters" else "left")
     for name in values:
         header = _SHORT.get(name) or page.short_header(board, name)
         table.add_column(header, justify="right", no_wrap=True, min_width=COLUMN - 1)
-    for row in block.to_dict("records"):
-        table.add_row(*(row[key] for key in keys), *(_cell(board, row, name, leaders) for name in values))
+    for *texts, row in zip(*names.values(), block.to_dict("records"), strict=True):
+        table.add_row(*map(Text, texts), *(_cell(board, row, name, leaders) for name in values))
     return table
 
 

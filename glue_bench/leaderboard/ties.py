@@ -5,9 +5,10 @@ from string import ascii_lowercase
 
 import pandas as pd
 
+from glue_bench.leaderboard.encoders import BLOCK, BlockKey
 from glue_bench.leaderboard.stats import Block
 
-RANK_COLUMNS = ["origin", "column", "arm", "mean", "n", "rank", "group"]
+RANK_COLUMNS = ["origin", "column", "arm", "mean", "n", "rank", "group", "shape"]
 Pairs = Collection[frozenset[str]]
 
 
@@ -30,7 +31,7 @@ def ranks_of(arms: Sequence[str], apart: Pairs) -> dict[str, int]:
 
 
 def ranks_frame(blocks: Iterable[Block], statistics: pd.DataFrame) -> pd.DataFrame:
-    """A row for each origin, column and arm: RANK_COLUMNS, arms by their mean.
+    """A row for each block, column and arm: RANK_COLUMNS, arms by their mean.
 
     `mean` in points over `n` seeds. Arms without an interval have no rank (NaN) and no group (""). Ranks and groups
     come from the verdicts of `statistics`, what `compare` makes of the blocks.
@@ -39,39 +40,44 @@ def ranks_frame(blocks: Iterable[Block], statistics: pd.DataFrame) -> pd.DataFra
     return pd.DataFrame(rows, columns=RANK_COLUMNS).astype({"mean": float, "rank": float})
 
 
-def tied_best(ranks: pd.DataFrame, statistics: pd.DataFrame, origin: str, column: str) -> frozenset[str]:
-    """The arm with the highest mean of a column and those not told apart from it: what a table sets in bold.
+def of_block(frame: pd.DataFrame, block: BlockKey) -> pd.DataFrame:
+    """The rows of a block."""
+    return frame[(frame[BLOCK] == list(block)).all(axis=1)]
+
+
+def tied_best(ranks: pd.DataFrame, statistics: pd.DataFrame, block: BlockKey, column: str) -> frozenset[str]:
+    """The arm with the highest mean of a block's column and those not told apart from it: what a table sets in bold.
 
     Arms without an interval are never among them, unless none has one: then the highest mean alone is best. An arm
     without a rival is best of nothing.
     """
-    mine = ranks[(ranks["origin"] == origin) & (ranks["column"] == column)].dropna(subset="mean")
+    mine = of_block(ranks[ranks["column"] == column], block).dropna(subset="mean")
     tested = mine.dropna(subset="rank")
     if len(mine) < 2:
         return frozenset()
     if tested.empty:
         return frozenset(mine.loc[mine["mean"] == mine["mean"].max(), "arm"])
     best = tested.sort_values("mean", ascending=False, kind="stable")["arm"].iloc[0]
-    apart = told_apart(statistics, origin, column)
+    apart = told_apart(statistics, block, column)
     return frozenset(arm for arm in tested["arm"] if frozenset({arm, best}) not in apart)
 
 
-def told_apart(statistics: pd.DataFrame, origin: str, column: str) -> Pairs:
-    """The pairs of a column with a verdict for one arm."""
-    mine = statistics[(statistics["origin"] == origin) & (statistics["column"] == column)]
+def told_apart(statistics: pd.DataFrame, block: BlockKey, column: str) -> Pairs:
+    """The pairs of a block's column with a verdict for one arm."""
+    mine = of_block(statistics[statistics["column"] == column], block)
     told = mine[mine["verdict"].isin(["a", "b"])]
     return {frozenset(pair) for pair in zip(told["arm_a"], told["arm_b"], strict=True)}
 
 
 def _block_rows(block: Block, statistics: pd.DataFrame) -> Iterable[dict[str, object]]:
     for assessed in block.assessed:
-        apart = told_apart(statistics, block.origin, assessed.column)
+        apart = told_apart(statistics, block.key, assessed.column)
         order = sorted(assessed.means, key=lambda arm: -assessed.means[arm])
         tested = [arm for arm in order if arm not in assessed.why]
         letters, ranks = groups_of(tested, apart), ranks_of(tested, apart)
         for arm in [*order, *(arm for arm in assessed.arms if arm not in assessed.means)]:
             yield {
-                "origin": block.origin,
+                **dict(zip(BLOCK, block.key, strict=True)),
                 "column": assessed.column,
                 "arm": arm,
                 "mean": assessed.means.get(arm),

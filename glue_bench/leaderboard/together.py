@@ -11,6 +11,7 @@ import pandas as pd
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError
+from glue_bench.leaderboard.encoders import UNRECORDED
 from glue_bench.leaderboard.frame import Results
 from glue_bench.leaderboard.rules import titles
 
@@ -21,8 +22,9 @@ NOTHING = "nothing"
 def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Results:
     """The results of several experiments, read by one protocol, as those of one.
 
-    Arms of one name are told apart as `experiment/arm`. A task that was run on different data is left out; other
-    settings of fine-tuning, and protocols other than the one used (`declared` has each experiment's own), are noted.
+    Arms of one name are told apart as `experiment/arm`, and encoders of different shapes stand in blocks of their own.
+    A task that was run on different data is left out; other settings of fine-tuning, and protocols other than the one
+    used (`declared` has each experiment's own), are noted.
 
     Raises:
         UserError: two experiments have one name, or no task was run on the same data by all that have it.
@@ -31,7 +33,7 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
     if len(set(names)) < len(names):
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
     others = _tasks_that_differ({name: results.digests for name, results in zip(names, several, strict=True)})
-    several = [_without(results, list(others)) for results in _distinct_arms(several)]
+    several = [_unranked(_without(results, list(others))) for results in _distinct_arms(several)]
     first = several[0]
     return replace(
         first,
@@ -49,7 +51,6 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
             *_settings_that_differ(several),
             *_said_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
             *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in several}),
-            *(f"{results.experiment}: {line}" for results in several for line in results.differences),
             *_protocols_that_differ(first.protocol, declared),
         ),
         recipes={what: sum((each.recipes[what] for each in several), Counter()) for what in first.recipes},
@@ -78,6 +79,12 @@ def _tasks_that_differ(digests: Mapping[str, Mapping[str, str]]) -> dict[str, st
 
 def _without(results: Results, tasks: Sequence[str]) -> Results:
     return _changed(results, lambda frame: frame[~frame["task"].isin(tasks)])
+
+
+def _unranked(results: Results) -> Results:
+    """An encoder of which nothing is known is not ranked with those of another experiment."""
+    mine = f"{UNRECORDED} ({results.experiment})"
+    return replace(results, cells=results.cells.replace({"shape": {UNRECORDED: mine}}))
 
 
 def _distinct_arms(several: Sequence[Results]) -> list[Results]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glue_bench.config import Arm, Experiment
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes, recipe_key
 from glue_bench.store import SCHEMA_VERSION, Store
@@ -16,6 +17,12 @@ from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
+
+SHAPE = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+    *("embedding_size", "vocab_size"),
+)
+"""The sizes that arms share if tables rank them together."""
 
 
 def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
@@ -68,6 +75,7 @@ def _arm_facts(arm: Arm, cells: list[PlannedCell], workspace: Workspace) -> dict
         "plugin": plugin_digest(arm.variant),
         "pretraining": workspace.pretraining_id(arm, recipe) if pretraining else None,
         **({"pretraining_identity": workspace.pretraining_identity(arm, recipe)} if pretraining else {}),
+        "shape": _shape(workspace.initial(arm).config),
         **budget(workspace.initial(arm).config, length),
     }
 
@@ -86,6 +94,10 @@ def _cell_facts(planned: PlannedCell, cells: list[PlannedCell], workspace: Works
     if planned.cell.steps is None or recipe == _pretraining_recipe(arm, cells):
         return planned.summary
     return {**planned.summary, "pretraining": workspace.pretraining_id(arm, recipe)}
+
+
+def _shape(config: EncoderConfig) -> dict[str, int]:
+    return {name: getattr(config, name) for name in SHAPE}
 
 
 def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
@@ -107,6 +119,7 @@ def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace
         "options": workspace.options(cell.arm, cell.recipe),
         "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
+        "shape": _shape(start.config),
         "tokenizer": workspace.tokenizer_digest(cell.arm, cell.recipe),
         "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
         **({"from_mnli": planned.mnli} if planned.mnli else {}),

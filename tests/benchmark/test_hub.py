@@ -126,6 +126,27 @@ def test_hub_test_labels_are_dropped(tmp_path: Path) -> None:
     assert load(tmp_path, "mrpc").splits["test"]["label"].tolist() == [-1]
 
 
+@pytest.mark.parametrize("names", [("00000-of-00003", "00002-of-00003"), ("00000-of-00001", "00000-of-00002")])
+def test_a_clone_without_all_files_of_a_split_is_refused(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Rows that are missing, or there twice, would shift every later prediction of a test split."""
+    whole = clone(clone(tmp_path, **RTE_ROWS), split="test", **RTE_ROWS) / "rte" / "test-00000-of-00001.parquet"
+    content = whole.read_bytes()
+    whole.unlink()
+    for name in names:
+        (whole.parent / f"test-{name}.parquet").write_bytes(content)
+    with pytest.raises(UserError, match=f"split test is not whole, or is there twice .*test-{names[1]}"):
+        load(tmp_path, "rte")
+
+
+def test_every_row_of_all_files_of_a_test_split_is_kept(tmp_path: Path) -> None:
+    whole = clone(clone(tmp_path, **RTE_ROWS), split="test", **RTE_ROWS) / "rte" / "test-00000-of-00001.parquet"
+    content = whole.read_bytes()
+    whole.unlink()
+    for number in range(2):
+        (whole.parent / f"test-{number:05}-of-00002.parquet").write_bytes(content)
+    assert len(load(tmp_path, "rte").splits["test"]) == 4
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -62,6 +62,41 @@ def test_qqp_malformed_rows_are_skipped_and_counted(write: Writer) -> None:
     assert data.skipped == {"train": 2}
 
 
+HEADERS = {
+    **{name: ("index", *task.tsv_texts) for name, task in TASKS.items()},
+    "mrpc": ("index", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+    "mnli": ("index", "sentence1", "sentence2", "gold_label"),
+}
+TEST_SPLITS = [(name, split) for name, task in TASKS.items() for split in task.test_splits]
+BAD_ROWS = {"blank": "", "short": "1", "long": "1" + "\tx" * 9}
+
+
+def write_test_file(folder: Path, task: str, split: str, *extra: str) -> Path:
+    """A test file of three rows, with a dash in each field but the texts, and `extra` lines after the first row."""
+    header = HEADERS[task]
+    row = "\t".join("text" if name in TASKS[task].tsv_texts else "-" for name in header)
+    path = folder / TASKS[task].splits[split].file
+    path.write_text("\n".join(["\t".join(header), row, *extra, row, row]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("task", "split"), TEST_SPLITS)
+def test_a_test_split_keeps_every_row(task: str, split: str, tmp_path: Path) -> None:
+    """MNLI's without a gold label too: the site reads predictions by their line."""
+    frame, skipped = read_split(write_test_file(tmp_path, task, split), TASKS[task], split)
+    assert (len(frame), skipped) == (3, 0)
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS)
+@pytest.mark.parametrize(("task", "split"), TEST_SPLITS)
+def test_a_malformed_row_of_a_test_split_is_refused(task: str, split: str, bad: str, tmp_path: Path) -> None:
+    """Left out, it would shift every later prediction by one line."""
+    path = write_test_file(tmp_path, task, split, BAD_ROWS[bad])
+    size = "long" if bad == "long" else "short"
+    with pytest.raises(UserError, match=rf"^{path}, line 3: row too {size}: \d+ fields; expected {len(HEADERS[task])}"):
+        read_split(path, TASKS[task], split)
+
+
 def test_mnli_gold_label_and_rows_without_one(write: Writer) -> None:
     header = "index\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
     text = f"{header}0\tp\ta\tb\tneutral\tcontradiction\n1\tp\tc\td\tneutral\t-\n"

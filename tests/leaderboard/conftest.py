@@ -13,6 +13,11 @@ from glue_bench.leaderboard.frame import CELL_COLUMNS
 from glue_bench.leaderboard.papers import TABLES
 from glue_bench.store import SCHEMA_VERSION, Store
 
+SHAPE = {
+    **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
+    **{"embedding_size": 8, "vocab_size": 100},
+}
+
 Scores = dict[str, dict[str, float | None]]
 
 
@@ -30,6 +35,7 @@ class Bench:
         self.store = Store(folder)
         self.store.prepare()
         self.cells: list[dict[str, Any]] = []
+        self.arms: dict[str, dict[str, Any]] = {}  # what the plan says of each
 
     @property
     def path(self) -> Path:
@@ -40,6 +46,7 @@ class Bench:
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
         entry = (cell_id, arm, variant or arm, origin, task, rate, seed)
         self.cells.append(dict(zip(CELL_COLUMNS, entry, strict=True)))
+        self.arms.setdefault(arm, {"variant": variant or arm, "origin": origin, "shape": SHAPE, "parameters": 1})
         return self.cells[-1]
 
     def finish(self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where):
@@ -59,6 +66,7 @@ class Bench:
             "seconds": {"total": seconds},
             "tokens": {},
             "parameters": 1,
+            "shape": SHAPE,
             "data": {"source": source, "digest": "d", "partial": partial},
             "environment": {},
         }
@@ -84,7 +92,8 @@ class Bench:
 
     def plan(self, **more: Any) -> Path:
         """Write the plan of all cells so far, and `more` of it; the experiment's folder."""
-        self.store.write_plan({"experiment": "toy", "data_source": "tsv", "cells": self.cells, **more})
+        facts = {"experiment": "toy", "data_source": "tsv", "cells": self.cells, "arms": self.arms}
+        self.store.write_plan(facts | more)
         return self.path
 
 

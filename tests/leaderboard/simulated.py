@@ -117,7 +117,7 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
     stacked = np.concatenate(list(predictions.values()))
     bare = Outcomes(
-        origin=more.pop("origin", "pretrained"),
+        block=(more.pop("origin", "pretrained"), more.pop("shape", "")),
         column=column,
         arms=tuple(predictions),
         owners=owners,

@@ -71,7 +71,7 @@ def test_each_origin_has_a_block_of_its_own(bench):
 def test_headers_name_task_and_metric(bench):
     header = list(rows_of(render(fill(bench)))["add"])
     assert header == [
-        "Arm", "CoLA (Matthews)", "SST-2 (accuracy)", "MRPC (accuracy)", "STS-B (Pearson)",
+        "Arm", "Parameters", "CoLA (Matthews)", "SST-2 (accuracy)", "MRPC (accuracy)", "STS-B (Pearson)",
         "QQP (accuracy)", "MNLI-m (accuracy)", "MNLI-mm (accuracy)", "QNLI (accuracy)", "RTE (accuracy)",
         "WNLI (accuracy)", "Average (official, nine tasks)", "Average (nine columns, no WNLI)",
     ]  # fmt: skip
@@ -167,7 +167,7 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing(bench):
 def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
     fill(bench)
     other = new_bench("other")
-    other.cells = bench.cells
+    other.cells, other.arms = bench.cells, bench.arms
     for cell in reversed(bench.cells):
         text = bench.path / "records" / f"{cell['cell_id']}.json"
         if text.exists():

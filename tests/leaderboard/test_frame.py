@@ -87,16 +87,3 @@ def test_the_data_source_is_what_the_records_say(bench):
     bench.record(bench.cells[0], source="demo", partial=True)
     results = read_results(bench.store)
     assert (results.data_source, results.partial_tasks) == ("demo", ("rte",))
-
-
-def test_runs_of_more_than_one_precision_are_said(bench):
-    in_bf16 = {"environment": {"precision": "bf16"}}
-    for seed, said in enumerate([{}, in_bf16, in_bf16]):
-        bench.record(bench.expect(seed=seed), **said)
-    bench.plan()
-    assert read_results(bench.store).differences == ()
-    # Run once more in full precision, because its loss was no number.
-    bench.record(bench.expect(seed=3), **in_bf16, precision="float32")
-    bench.plan()
-    line = "Runs were trained in more than one precision: 2 in bf16, 1 in float32."
-    assert read_results(bench.store).differences == (line,)

@@ -73,8 +73,8 @@ def test_the_leaderboard(bench):
     document, flat = json.loads(render(path, "json")), rows_by_arm(render(path, "csv"))
     columns, seen = [*board.columns, *board.averages], 0
     for row, shown in zip(document["rows"], [*pretrained.rows, *grafted.rows], strict=True):
-        assert [text for text, _ in shown[:2]] == [row["arm"], row["variant"]]
-        for column, (text, _) in zip(columns, shown[2:], strict=True):
+        assert [text for text, _ in shown[:3]] == [row["arm"], row["variant"], str(row["parameters"])]
+        for column, (text, _) in zip(columns, shown[3:], strict=True):
             value = known(row[column], row[f"{column}_std"])
             assert numbers(text) == value
             assert known(flat[row["arm"]][column], flat[row["arm"]][f"{column}_std"]) == value

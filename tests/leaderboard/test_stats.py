@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import REGIMES, outcomes_of, simulate
 
+from glue_bench.leaderboard.encoders import BLOCK
 from glue_bench.leaderboard.outcomes import NO_LABELS, read_outcomes
 from glue_bench.leaderboard.statistics import statistics_of
 from glue_bench.leaderboard.stats import COLUMNS_OF_STATISTICS, NUMBERS, assess, compare, holm
 from glue_bench.leaderboard.table import make_board
-from glue_bench.leaderboard.ties import RANK_COLUMNS, ranks_frame, tied_best
+from glue_bench.leaderboard.ties import RANK_COLUMNS, of_block, ranks_frame, tied_best
 
 FEW = 200
+BLOCK_OF_ALL = ("pretrained", "")
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
 
@@ -87,7 +89,7 @@ def test_what_differs_much_is_told_apart_and_what_is_equal_is_not():
         mine = ranks[ranks["column"] == column].set_index("arm")
         assert mine["rank"].to_dict() == {"high": 1, "higher": 1, "low": 3}
         assert mine["group"].to_dict() == {"high": "a", "higher": "a", "low": "b"}
-        assert tied_best(ranks, pairs, "pretrained", column) == {"high", "higher"}
+        assert tied_best(ranks, pairs, BLOCK_OF_ALL, column) == {"high", "higher"}
 
 
 def test_the_average_is_the_mean_over_columns_without_wnli():
@@ -130,19 +132,20 @@ def test_an_average_needs_the_same_seeds_in_all_columns():
     assert mine["difference"].notna().all()
 
 
-def test_origins_are_never_compared():
+@pytest.mark.parametrize("block", [("grafted", ""), ("pretrained", "larger")])
+def test_arms_of_two_blocks_are_never_compared(block):
     first = simulated(columns=["sst2"])
-    second = [replace(outcomes, origin="grafted") for outcomes in first]
+    second = [replace(outcomes, block=block) for outcomes in first]
     pairs, _ = found([*first, *second])
-    assert pairs.groupby("origin", sort=False).size().to_dict() == {"pretrained": 6, "grafted": 6}
-    one, two = (pairs[pairs["origin"] == origin][NUMBERS].to_numpy() for origin in ("pretrained", "grafted"))
+    assert pairs.groupby(BLOCK, sort=False).size().to_dict() == {("pretrained", ""): 6, block: 6}
+    one, two = (of_block(pairs, one)[NUMBERS].to_numpy() for one in (("pretrained", ""), block))
     np.testing.assert_array_equal(one, two)
 
 
 def test_a_lone_arm_has_no_pair_and_is_best_of_nothing():
     pairs, ranks = found(simulated(rates={"only": 0.8}))
     assert pairs.empty
-    assert tied_best(ranks, pairs, "pretrained", "sst2") == frozenset()
+    assert tied_best(ranks, pairs, BLOCK_OF_ALL, "sst2") == frozenset()
 
 
 def test_columns_of_mnli_share_their_runs():

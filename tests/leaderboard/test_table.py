@@ -39,6 +39,7 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
         "origin", "arm", "variant",
         "mnli_m", "mnli_m_std", "mnli_m_n", "mnli_mm", "mnli_mm_std", "mnli_mm_n", "rte", "rte_std", "rte_n",
         "average_official", "average_official_std", "average_nine_columns", "average_nine_columns_std",
+        "shape", "start", "parameters",
     ]  # fmt: skip
     assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)
 

@@ -9,7 +9,9 @@ from safetensors.torch import load_file, save_file
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
+from glue_bench.leaderboard.encoders import arm_facts
 from glue_bench.sweep.plan import plan_cells, select
+from glue_bench.sweep.records import plan_of
 from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -38,6 +40,32 @@ def one(tiny):
 @pytest.fixture
 def texts() -> tuple[str, ...]:
     return tuple(generate("cola")["train"]["text_a"])
+
+
+def shapes(arms: dict, values) -> list[str]:
+    """The shape of each arm as tables say it, from a plan with these facts of its arms."""
+    config = parse_experiment(values).model_dump()
+    return [arm_facts({"arms": arms, "config": config}, arm, {}, None)["shape"] for arm in arms]
+
+
+def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts, tmp_path):
+    """The vocabulary is that of the tokenizer, which may lack words that were asked for."""
+    bert = str(make_bert(texts=texts))
+    values = tiny(
+        arms=["add", {"variant": "concat-split", "name": "split"}, {"variant": "untied", "checkpoint": bert}],
+        tasks=["cola"],
+        scratch={"vocab_size": 5000},
+    )
+    arms = plan_of(parse_experiment(values), tmp_path)["arms"]
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    assert arms["untied"]["shape"] == sizes | {"embedding_size": 16, "vocab_size": 250}
+    assert arms["add"]["shape"] == arms["split"]["shape"]
+    assert arms["add"]["shape"]["vocab_size"] < 5000
+    said = shapes(arms, values)
+    assert said[0] == said[1] != said[2]
+    older = {arm: {name: fact for name, fact in facts.items() if name != "shape"} for arm, facts in arms.items()}
+    unrecorded = f"unrecorded shape of {arms['untied']['parameters'] - arms['untied']['added_over_add']} parameters"
+    assert shapes(older, values) == [*said[:2], f"{unrecorded} with add"]
 
 
 # Ids

@@ -9,6 +9,7 @@ from typing import Any
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
 from glue_bench.leaderboard.frame import Results
+from glue_bench.leaderboard.markdown import short
 from glue_bench.leaderboard.papers.published import Published, Row
 from glue_bench.store import Store
 
@@ -83,14 +84,6 @@ def tasks_of(published: Published, tasks: Iterable[str]) -> list[str]:
 def is_demo(results: Results) -> bool:
     """Whether any of the data is made up."""
     return "demo" in results.data_source
-
-
-def short(count: float) -> str:
-    """A large number to three digits: 4.39M, 131B."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:g}"
 
 
 def _data(published: Published, results: Results) -> list[str]:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from glue_bench.leaderboard.frame import Results, read_results
 from glue_bench.leaderboard.interval import t_interval
-from glue_bench.leaderboard.papers.arms import OurArm, differences, read_arms, short
+from glue_bench.leaderboard.markdown import short
+from glue_bench.leaderboard.papers.arms import OurArm, differences, read_arms
 from glue_bench.leaderboard.papers.published import AVERAGE, Published, Row
 from glue_bench.leaderboard.protocol import Average, aggregate, at_rates, average, best_rates, part_values, run_means
 from glue_bench.store import Store

@@ -9,9 +9,9 @@ from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.leaderboard.document import Cell, Grid, Page, Section
 from glue_bench.leaderboard.frame import Results
 from glue_bench.leaderboard.interval import LEVEL
-from glue_bench.leaderboard.markdown import MISSING, number
+from glue_bench.leaderboard.markdown import MISSING, number, short
 from glue_bench.leaderboard.page import BANNER, METRIC_INITIALS, PARTIAL
-from glue_bench.leaderboard.papers.arms import is_demo, short, tasks_of
+from glue_bench.leaderboard.papers.arms import is_demo, tasks_of
 from glue_bench.leaderboard.papers.compare import Comparison
 from glue_bench.leaderboard.papers.published import AVERAGE, Published, Row
 from glue_bench.leaderboard.rules import problem_notes, protocol_notes

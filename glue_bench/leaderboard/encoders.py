@@ -1,0 +1,153 @@
+"""What an arm is made of: the shape of its encoder, what its weights started from, and its parameters.
+
+Arms are ranked together only if they have one origin and one shape. The shape is everything that decides how much an
+encoder can learn before any variant is chosen: layers, hidden size, heads and vocabulary; the intermediate size,
+because feed-forward layers hold most of a block's weights; and the embedding size where the tables are narrower than
+the blocks (ELECTRA), because it bounds what a word can say. Positions are left out: rows of a table beyond the longest
+text take no part.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import SCRATCH
+
+Facts = Mapping[str, Any]
+BlockKey = tuple[str, str]
+
+BLOCK = ["origin", "shape"]
+"""The columns that name a block: its arms may be ranked together."""
+FACTS = ["shape", "start", "parameters"]
+"""What tables say of an arm's encoder."""
+UNRECORDED = "unrecorded shape"
+FRESH = "fresh weights of this shape"
+PRETRAINED = "pretraining "
+
+
+def arm_facts(plan: Facts, arm: str, record: Facts, steps: int | None) -> dict[str, Any]:
+    """FACTS and `start_digest` of an arm, from the plan or else from a record of it; `steps` are of its pretraining.
+
+    `start_digest` is that of the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
+    versions have no shape: fresh weights have that of the plan's `scratch`, and a checkpoint is told by its parameters.
+    """
+    facts = plan.get("arms", {}).get(arm, {})
+    name, digest = _checkpoint(plan, arm, record)
+    shape = facts.get("shape") or record.get("shape") or _scratch_shape(plan, facts, name)
+    return {
+        "shape": shape_text(shape) if shape else _unrecorded(facts),
+        "start": _start_text(name, steps),
+        "parameters": facts.get("parameters") or _parameters(record, shape),
+        "start_digest": digest,
+    }
+
+
+def shape_text(shape: Facts) -> str:
+    """A shape in words, equal for equal shapes."""
+    layers, heads = shape["num_hidden_layers"], shape["num_attention_heads"]
+    narrow = shape["embedding_size"] != shape["hidden_size"]
+    return ", ".join(
+        [
+            f"{layers} layer{'s' * (layers != 1)}",
+            f"hidden size {shape['hidden_size']}",
+            f"{heads} head{'s' * (heads != 1)}",
+            f"intermediate size {shape['intermediate_size']}",
+            *([f"embedding size {shape['embedding_size']}"] if narrow else []),
+            f"vocabulary {shape['vocab_size']}",
+        ]
+    )
+
+
+def blocks_of(frame: pd.DataFrame) -> list[tuple[BlockKey, pd.DataFrame]]:
+    """The blocks of a frame with the columns of BLOCK, in its order."""
+    return [((str(origin), str(shape)), block) for (origin, shape), block in frame.groupby(BLOCK, sort=False)]
+
+
+def block_names(keys: Iterable[BlockKey]) -> dict[BlockKey, str]:
+    """Blocks as tables call them: by their origin, and by their shape too where an origin has several."""
+    keys = list(dict.fromkeys(keys))
+    origins = [origin for origin, _ in keys]
+    return {(origin, shape): origin if origins.count(origin) == 1 else f"{origin}, {shape}" for origin, shape in keys}
+
+
+def named_blocks(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """As `blocks_of`, by the names of the blocks."""
+    blocks = blocks_of(frame)
+    names = block_names(key for key, _ in blocks)
+    return [(names[key], block) for key, block in blocks]
+
+
+def title(name: str) -> str:
+    """A block's name as a heading."""
+    return name[:1].upper() + name[1:]
+
+
+def distinct_starts(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells, with its digest behind a checkpoint's name where other contents have the same name."""
+    known = cells[cells["start_digest"] != ""]
+    contents = known.groupby("start")["start_digest"].nunique()
+    unclear = cells["start"].isin(contents.index[contents > 1]) & (cells["start_digest"] != "")
+    return cells.assign(
+        start=cells["start"].where(~unclear, cells["start"] + " (" + cells["start_digest"].str[:12] + ")")
+    )
+
+
+def _checkpoint(plan: Facts, arm: str, record: Facts) -> tuple[str, str]:
+    """Name (with its revision) and digest of what the arm started from; "" where nothing says."""
+    configured: Facts = next((one for one in plan.get("config", {}).get("arms", []) if one["name"] == arm), {})
+    recorded = record.get("checkpoint", {})
+    name = configured.get("checkpoint") or recorded.get("name") or ""
+    digest = plan.get("arms", {}).get(arm, {}).get("start") or recorded.get("digest") or ""
+    revision = configured.get("revision") or recorded.get("revision")
+    if name == SCRATCH or digest.startswith(PRETRAINED):
+        digest = ""
+    # Where a person keeps a checkpoint is no one's business.
+    shown = PurePath(name).name if name.startswith(("/", "~", ".")) else name
+    return (f"{shown}@{revision}" if revision else shown), digest
+
+
+def _start_text(name: str, steps: int | None) -> str:
+    start = FRESH if name == SCRATCH else name or "an unrecorded start"
+    return f"{start}, then {steps:,} steps of pretraining" if steps else start
+
+
+def _parameters(record: Facts, shape: Facts | None) -> int | None:
+    """Those of the encoder and its pooler: a record counts the head too, a linear layer."""
+    if not record or not shape:
+        return None
+    return record["parameters"] - (shape["hidden_size"] + 1) * TASKS[record["cell"]["task"]].num_labels
+
+
+def _as_add(facts: Facts) -> int | None:
+    """The parameters that `add` has at the arm's sizes, from a plan that says so."""
+    if "added_over_add" not in facts:
+        return None
+    return facts["parameters"] - facts["added_over_add"]
+
+
+def _unrecorded(facts: Facts) -> str:
+    """What stands for a shape that nothing tells: equal shapes have equal parameters with `add`."""
+    parameters = _as_add(facts)
+    return UNRECORDED if parameters is None else f"{UNRECORDED} of {parameters} parameters with add"
+
+
+def _scratch_shape(plan: Facts, facts: Facts, name: str) -> dict[str, int] | None:
+    """The shape of fresh weights, by the sizes of a plan that records no shape.
+
+    The tokenizer may have found fewer words than were asked for; the vocabulary is what is left of the parameters that
+    `add` has. None where they do not fit.
+    """
+    sizes, parameters = plan.get("config", {}).get("scratch"), _as_add(facts)
+    if name != SCRATCH or not sizes or parameters is None:
+        return None
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    block = 4 * hidden * (hidden + 1) + 2 * hidden * inner + inner + hidden + 4 * hidden
+    # Positions, two segments, and the weight and bias of the norm after them; the pooler.
+    around = hidden * (sizes["max_position_embeddings"] + 4) + hidden * (hidden + 1)
+    words, rest = divmod(parameters - sizes["num_hidden_layers"] * block - around, hidden)
+    if rest or not 0 < words <= sizes["vocab_size"]:
+        return None
+    return {**sizes, "vocab_size": words, "embedding_size": hidden}
