@@ -89,4 +89,5 @@ def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> 
         yield
     finally:
         rows.eval()
-        variant.words = table  # whose weight is `rows.whole`
+        table.weight.data = rows.whole  # the same memory, unless the model has been moved to a device since
+        variant.words = table
