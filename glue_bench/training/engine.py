@@ -28,7 +28,8 @@ from glue_bench.training.replay import Step, replayed
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """What batches are padded to. Multiples of 16, so that half-precision rows of scores stay aligned."""
 # Of a block that may be compiled, in a process: lengths x variants x places in the encoder. Where a variant computes
-# something of its own in every block, twelve blocks at six lengths are 72. Past it blocks would run uncompiled, in silence.
+# something of its own in every block, twelve blocks at six lengths are 72. Past this number blocks run uncompiled, and
+# nothing says so.
 VERSIONS = 4096
 KEPT_SHARE = 0.5  # of a GPU's memory that has to be free when another engine is made
 

@@ -127,7 +127,7 @@ def test_steps_are_recorded_on_a_gpu(monkeypatch, device, precision, recorded):
 @pytest.mark.parametrize(("device", "kept"), [("cuda", False), ("cpu", True)])
 def test_a_gpu_never_attends_by_cudnn_which_gives_biases_no_gradient(monkeypatch, device, kept):
     class Acting:
-        def __init__(self, mixed_precision):
+        def __init__(self, **_):
             self.device = torch.device(device)
 
     before = torch.backends.cuda.cudnn_sdp_enabled()
