@@ -10,7 +10,14 @@ from torch import nn
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
 
-_SAID = ("can't allocate memory", "DefaultCPUAllocator", "CUDA out of memory", "out of memory", "bad_alloc")
+_SAID = (
+    "can't allocate memory",
+    "DefaultCPUAllocator",
+    "CUDA out of memory",
+    "out of memory",
+    "bad_alloc",
+    "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
+)
 
 
 def backward(model: nn.Module, batch: Batch, rows: int | None, runtime: Accelerator) -> torch.Tensor:

@@ -27,7 +27,12 @@ PRECISION_VARIABLE, CPU_VARIABLE = "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE
 def accelerator() -> Accelerator:
     """The process's accelerator; accelerate keeps its state per process too."""
     keep_freed()
-    return Accelerator(mixed_precision=os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()])
+    made = Accelerator(mixed_precision=os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()])
+    if made.device.type == "cuda":
+        # Newer GPUs would take cuDNN's attention first. It has no gradient for a bias that learns, and with a mask its
+        # backward pass can give NaN at some lengths (pytorch issue 196678).
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    return made
 
 
 def decided_by_main(decide: Callable[[], Decision]) -> Decision:

@@ -102,6 +102,7 @@ def test_training_in_parts_is_training_on_whole_batches():
             True,
         ),
         (RuntimeError("shapes do not fit"), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (ValueError("out of memory"), False),
     ],
 )

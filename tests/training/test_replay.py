@@ -9,10 +9,10 @@ from glue_bench.training.replay import WARM_UPS, replayed
 
 
 class Gpu:
-    """Says what is asked of it; recording fails with `error`, if given."""
+    """Says what is asked of it; recording fails with `error`, if given, and its end with `at_end`."""
 
-    def __init__(self, monkeypatch, error=None):
-        self.calls, self.error = [], error
+    def __init__(self, monkeypatch, error=None, at_end=None):
+        self.calls, self.error, self.waits = [], error, "default"
         gpu = self
 
         class Stream:
@@ -26,9 +26,13 @@ class Gpu:
         @contextmanager
         def record(_, pool):
             gpu.calls.append(("record", pool))
-            yield
-            if gpu.error:
-                raise gpu.error
+            try:
+                yield
+                if gpu.error:
+                    raise gpu.error
+            finally:
+                if at_end:
+                    raise at_end
 
         for name, value in {
             "Stream": Stream,
@@ -37,6 +41,8 @@ class Gpu:
             "current_stream": Stream,
             "stream": lambda _: nullcontext(),
             "synchronize": lambda: gpu.calls.append("synchronize"),
+            "get_sync_debug_mode": lambda: gpu.waits,
+            "set_sync_debug_mode": lambda mode: setattr(gpu, "waits", mode),
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
 
@@ -53,7 +59,8 @@ def test_without_a_gpu_a_step_is_run(monkeypatch):
 def test_a_step_is_warmed_up_recorded_once_and_replayed(monkeypatch):
     gpu = Gpu(monkeypatch)
     run = replayed(gpu.step, torch.device("cuda"), "pool")
-    assert gpu.calls == ["wait", *["step"] * WARM_UPS, "wait", ("record", "pool"), "step"]
+    aside = ["wait", *["step"] * WARM_UPS, "wait", "wait", "step", "wait"]
+    assert gpu.calls == [*aside, ("record", "pool"), "step"]
     gpu.calls.clear()
     run()
     run()
@@ -64,6 +71,36 @@ def test_a_step_that_cannot_be_recorded_is_run_with_a_warning(monkeypatch):
     gpu = Gpu(monkeypatch, RuntimeError("operation not permitted when stream is capturing\nmore"))
     with pytest.warns(UserWarning, match=r"without CUDA graphs.*: operation not permitted when stream is capturing$"):
         assert replayed(gpu.step, torch.device("cuda")) == gpu.step
+
+
+def test_a_step_that_waits_is_never_recorded(monkeypatch):
+    gpu = Gpu(monkeypatch)
+
+    def waiting():
+        if gpu.waits == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
+        gpu.step()
+
+    with pytest.warns(UserWarning, match="without CUDA graphs.*: called a synchronizing CUDA operation"):
+        assert replayed(waiting, torch.device("cuda")) is waiting
+    assert not any("record" in call for call in gpu.calls)
+    assert gpu.waits == "default"
+
+
+def test_an_error_of_the_step_itself_is_its_own(monkeypatch):
+    Gpu(monkeypatch)
+
+    def broken():
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        replayed(broken, torch.device("cuda"))
+
+
+def test_nor_if_the_end_of_the_recording_hides_it(monkeypatch):
+    gpu = Gpu(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("capture was invalidated"))
+    with pytest.raises(torch.OutOfMemoryError):
+        replayed(gpu.step, torch.device("cuda"))
 
 
 def test_memory_that_is_too_short_is_not_mistaken_for_that(monkeypatch):

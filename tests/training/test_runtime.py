@@ -160,3 +160,19 @@ def test_steps_are_recorded_on_a_gpu(monkeypatch, device, precision, recorded):
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "accelerator", Acting)
         assert records_steps() is recorded
+
+
+@pytest.mark.parametrize(("device", "kept"), [("cuda", False), ("cpu", True)])
+def test_a_gpu_never_attends_by_cudnn_which_gives_biases_no_gradient(monkeypatch, device, kept):
+    class Acting:
+        def __init__(self, **_):
+            self.device = torch.device(device)
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        monkeypatch.setattr(runtime, "Accelerator", Acting)
+        accelerator()
+        assert torch.backends.cuda.cudnn_sdp_enabled() is kept
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

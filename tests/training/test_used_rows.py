@@ -113,6 +113,19 @@ def test_words_that_do_not_occur_are_decayed_and_used_in_evaluation(cell_of):
     assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in model.state_dict().values())
 
 
+def test_a_model_that_is_moved_meanwhile_gets_its_trained_table_back(cell_of):
+    # As to a GPU or MPS; here to another precision, which is a copy, too.
+    workspace, cell = cell_of(arms=["add"])
+    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    with used_rows_only(model, np.array([5, 7])):
+        model.double()
+        with torch.no_grad():
+            model.base.variant.words.weight.fill_(3.0)
+    weight = model.base.variant.words.weight
+    assert weight.dtype == torch.float64
+    assert (weight[[5, 7]] == 3.0).all()
+
+
 def test_a_variant_of_the_users_own_keeps_its_table(cell_of, write_plugin):
     from glue_bench.model.plugins import load_plugins
 
