@@ -106,10 +106,12 @@ def keep_plugins() -> Callable[[], None]:
     modules = {name: module for name, module in sys.modules.items() if name.startswith(MODULE)}
 
     def put_back() -> None:
-        for registry, before in ((VARIANTS, variants), (PLUGINS, plugins)):
-            if registry != before:
-                registry.clear()
-                registry.update(before)
+        if variants != VARIANTS:
+            VARIANTS.clear()
+            VARIANTS.update(variants)
+        if plugins != PLUGINS:
+            PLUGINS.clear()
+            PLUGINS.update(plugins)
         for name in [name for name in sys.modules if name.startswith(MODULE) and name not in modules]:
             del sys.modules[name]
         sys.modules.update(modules)
