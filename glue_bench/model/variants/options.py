@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -67,7 +67,7 @@ def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
     except Exception as error:  # what an annotation that is text may raise is anything
         raise UserError(f"variant '{name}': its options' types cannot be read: {error}") from error
     found = {each.name: _option(each, hints, name) for each in own}
-    return found | {SEGMENTS: Option(TypeAdapter(Literal[PLACES]), "input")}
+    return found | {SEGMENTS: Option(TypeAdapter(str), "input")}
 
 
 def _option(parameter: inspect.Parameter, hints: Mapping[str, Any], variant: str) -> Option:
