@@ -42,6 +42,8 @@ class Attention(nn.Module):
         if terms is not None:
             queries, keys, extra = terms(*rearrange(packed[:, :, :2], "b l n h k -> n b h l k"))
             bias = extra if bias is None else bias if extra is None else bias + extra
+            # As they came: under autocast a variant that turns them would attend in float32, where others do in bf16.
+            queries, keys = queries.to(packed.dtype), keys.to(packed.dtype)
             query = rearrange(queries[:, :, :rows], "b h q k -> b q h k")
             packed = torch.stack([rearrange(keys, "b h l k -> b l h k"), packed[:, :, 2]], dim=2)
         if bias is not None:

@@ -111,8 +111,11 @@ class EncoderModel(EncoderPreTrainedModel):
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         _check_ids(input_ids, segments, self.config.max_position_embeddings)
         start = self.variant(input_ids, segments)
-        hidden = self.dropout(self.norm(start.hidden))
-        states = [hidden if self.project is None else self.project(hidden)]
+        # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
+        # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
+        kind = self.norm.weight.dtype
+        hidden = self.dropout(self.norm(start.hidden.to(kind)))
+        states = [hidden if self.project is None else self.project(hidden).to(kind)]
         bias, padding = self._score_masks(self._score_bias(start.bias, segments), attention_mask, hidden)
         for index, block in enumerate(self.blocks):
             terms = None if start.terms is None else partial(start.terms, index)
