@@ -43,6 +43,10 @@ def run(
     cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
     the file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb,
     mlflow. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
+    With `dry_run` all is checked that a run checks, a cluster's room and every start included, and nothing is
+    run or written.
+
+    Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -58,7 +62,9 @@ def run(
 
     parsed = _experiment(experiment, data, corpus, plugins)
     with process_kept(), computing(device, precision):
-        summary = sweep(parsed, results, only, dry_run, console, workers, address, json_log, track, again)
+        summary = sweep(
+            parsed, results, only, dry_run, console, workers, address, json_log, track, again, device, precision
+        )
         if summary.is_main and not dry_run:
             with results_written_to(summary.folder):
                 write_tables(summary.folder)

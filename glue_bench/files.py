@@ -19,6 +19,7 @@ from glue_bench.errors import DiskError, UserError
 
 CHECKSUMS = "checksums.json"
 _READ_AT_ONCE = 2**22  # bytes
+_SOME = 2**12  # bytes that even an empty experiment needs
 _CANNOT_WRITE = {
     errno.ENOSPC: "No space left on device",
     errno.EDQUOT: "Disk quota exceeded",
@@ -69,6 +70,19 @@ def results_written_to(
 def cache_written_to(folder: Path) -> contextlib.AbstractContextManager[None]:
     """`results_written_to` for what is kept in the cache."""
     return results_written_to(folder, "make room there, or set GLUE_BENCH_CACHE to another folder")
+
+
+def prove_writable(folder: Path) -> None:
+    """Write into a folder, or where it would have to be made, a file that has no name and leaves no trace.
+
+    Raises:
+        OSError: that cannot be done.
+    """
+    while not folder.exists():
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(_SOME))
+        file.flush()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -11,7 +11,6 @@ DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: bu
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from glue_bench.errors import UserError
-from glue_bench.files import write_atomically
+from glue_bench.files import prove_writable, write_atomically
 from glue_bench.remote import refuse_url
 
 SCHEMA_VERSION = 1
@@ -59,17 +58,17 @@ class Store:
         self._believed: dict[Path, tuple[_Stamp, dict[str, Any]]] = {}
         self._whole: dict[Path, _Stamp] = {}
 
-    def prepare(self) -> None:
-        """Create the folders and prove that they can be written.
+    def prepare(self, *, make: bool = True) -> None:
+        """Create the folders, if they are to be made, and prove that they can be written.
 
         Raises:
             UserError: the folder cannot be created or written.
         """
         try:
             for folder in (self.folder, *(self.folder / name for name in ("records", "predictions", "failures"))):
-                folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=folder):
-                    pass
+                if make:
+                    folder.mkdir(parents=True, exist_ok=True)
+                prove_writable(folder)
         except OSError as error:
             raise UserError(
                 f"cannot write results to '{self.folder}': {error.strerror}; choose another folder with --results"

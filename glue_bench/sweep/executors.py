@@ -47,6 +47,9 @@ class Executor(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+    def check(self) -> None:
+        """What entering would refuse, without starting anything."""
+
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each cell with what came of it. The caller stores it and tells the schedule, then asks for the next.
 
@@ -67,6 +70,9 @@ class InlineExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+    def check(self) -> None:
+        """This process is there."""
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each cell with what came of it, in the schedule's order."""

@@ -8,17 +8,16 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# Zero GPUs are none, not all of them.
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-
 import ray
+import torch
+from ray._private import worker as ray_worker
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from glue_bench import recipe as recipes
@@ -34,6 +33,8 @@ from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.workspace import Workspace
 
+Machine = Mapping[str, float]
+"""What a machine has by Ray's names: CPU, GPU."""
 Attempt = Callable[[PlannedCell, Workspace], Outcome | Failure]
 
 RETRIES = 2
@@ -42,7 +43,10 @@ LOST_AT_START = 20
 """So many workers lost one after another before any was ready: something is wrong with all of them."""
 POLL_SECONDS = 1.0
 CAPACITY_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
 STORE_BYTES = 256 * 2**20  # holds predictions on their way to this process; Ray would take a third of the memory
+# Nothing is told to Ray's makers, and to a worker zero GPUs are none, not all of them.
+RAY_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 # Where text and checkpoints are kept, and how to train, is the same on all machines.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
 
@@ -122,7 +126,7 @@ class RayExecutor:
         self._losses: dict[str, int] = {}
         self._lost_at_start = 0
         self._room, self._room_at = 0, 0.0
-        self._connected = False
+        self._ending = ExitStack()
         self._homeless = False
 
     def __enter__(self) -> Self:
@@ -131,19 +135,31 @@ class RayExecutor:
         Raises:
             UserError: there is no such cluster, or no machine of it has room for a cell.
         """
-        if not ray.is_initialized():
-            _connect(self.experiment, self.workers, self.address)
-            self._connected = True
-        _check_room(self.experiment)
+        with ExitStack() as entering:
+            if not ray.is_initialized():
+                entering.enter_context(_connected(self.experiment, self.workers, self.address))
+            _check_room(self.experiment, _machines())
+            self._ending = entering.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in [*self._idle, *(task.worker for task in self._under_way.values())]:
-            ray.kill(worker)
-        if self._connected:
-            ray.shutdown()
+        with self._ending:
+            for worker in [*self._idle, *(task.worker for task in self._under_way.values())]:
+                ray.kill(worker)
+
+    def check(self) -> None:
+        """What entering would refuse. A cluster is connected to, and left again; on this machine nothing is started.
+
+        Raises:
+            UserError: as `__enter__`.
+        """
+        if self.address is not None or ray.is_initialized():
+            with self:
+                return
+        cpus = (self.workers or 1) * self.experiment.resources.cpus
+        _check_room(self.experiment, [{"CPU": cpus, "GPU": torch.cuda.device_count()}])
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each cell with what came of it, as they end.
@@ -188,7 +204,7 @@ class RayExecutor:
         """Start workers in place of lost ones, and where a machine has joined; never more than there are cells."""
         now = time.monotonic()
         if now >= self._room_at:
-            room = _room(self.experiment)
+            room = _room(self.experiment, _machines())
             self._room, self._room_at = min(self.workers or room, room), now + CAPACITY_SECONDS
         while len(self._under_way) + len(self._idle) < min(self._room, schedule.left):
             worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
@@ -230,8 +246,24 @@ class RayExecutor:
         return Failure(f"its worker was lost {RETRIES + 1} times: {_cause(error)}", str(error), environment())
 
 
+@contextmanager
+def _connected(experiment: Experiment, workers: int | None, address: str | None) -> Iterator[None]:
+    """Connected to a cluster, or to workers of this machine, which end with it. Ray then speaks again as before."""
+    logger, shown = logging.getLogger("ray"), ray_worker._worker_logs_enabled
+    level = logger.level
+    try:
+        _connect(experiment, workers, address)
+        yield
+    finally:
+        ray.shutdown()
+        ray_worker._worker_logs_enabled = shown
+        logger.setLevel(level)
+
+
 def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:
     _silence()
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
     quiet: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         # As many CPUs as the workers ask for, whatever the machine has: so many were asked for.
@@ -239,37 +271,49 @@ def _connect(experiment: Experiment, workers: int | None, address: str | None) -
         ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
         return
     try:
+        _check_answers(address)
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")  # tries; of 20, Ray's own number, each takes 40 s
         ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"no Ray cluster at '{address}' ({said}); start one with `ray start --head`") from error
 
 
+def _check_answers(address: str) -> None:
+    """Raises OSError where nothing listens at HOST:PORT, for which Ray would wait a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+
+
 def _silence() -> None:
     """What becomes of workers is said by the sweep; Ray would say it on standard output, between the tables."""
-    from ray._private import worker
-
-    worker._worker_logs_enabled = False
+    ray_worker._worker_logs_enabled = False
     logging.getLogger("ray").setLevel(logging.ERROR)
 
 
-def _room(experiment: Experiment) -> int:
-    """How many workers fit onto the machines that are alive."""
+def _machines() -> list[Machine]:
+    """Those of the cluster that are alive."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _room(experiment: Experiment, machines: Iterable[Machine]) -> int:
+    """How many workers fit onto these machines."""
     needs = experiment.resources
     fits = [
         min(int(has.get("CPU", 0) // needs.cpus), int(has.get("GPU", 0) / needs.gpus) if needs.gpus else 10**9)
-        for has in (node["Resources"] for node in ray.nodes() if node["Alive"])
+        for has in machines
     ]
     return sum(fits)
 
 
-def _check_room(experiment: Experiment) -> None:
-    if _room(experiment) == 0:
+def _check_room(experiment: Experiment, machines: Sequence[Machine]) -> None:
+    if _room(experiment, machines) == 0:
         needs = experiment.resources
-        has = ray.cluster_resources()
+        cpus, gpus = (sum(has.get(kind, 0) for has in machines) for kind in ("CPU", "GPU"))
         raise UserError(
             f"no machine has room for a cell, which takes {needs.cpus} CPUs and {needs.gpus:g} GPUs (resources); "
-            f"in all there are {has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs"
+            f"in all there are {cpus:g} CPUs and {gpus:g} GPUs"
         )
 
 

@@ -1,6 +1,5 @@
 """Plan the cells, skip those with a record, run the rest, store each as soon as it is finished."""
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from glue_bench.files import cache_folder, results_written_to
 from glue_bench.remote import refuse_url
 from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
+from glue_bench.sweep.encoders import Done, drop_encoders
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import (
     CellElsewhere,
@@ -31,13 +31,14 @@ from glue_bench.sweep.observers import check_observers, make_observers
 from glue_bench.sweep.older import as_stored, check_again, older_lines
 from glue_bench.sweep.order import Costs, longest_first
 from glue_bench.sweep.plan import PlannedCell, check_processes, in_order, plan_cells, segment_lines, select
+from glue_bench.sweep.preflight import check_disks, check_starts, remarks
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.records import failure_document, plan_document, record_document
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import accelerator, decided_by_main, describe
+from glue_bench.training.runtime import AUTO, accelerator, decided_by_main, describe
 from glue_bench.training.workspace import Workspace
 
 
@@ -73,6 +74,8 @@ def sweep(
     json_log: str | Path | None = None,
     track: Iterable[str] = (),
     again: str | None = None,
+    device: str = AUTO,
+    precision: str = AUTO,
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
@@ -81,6 +84,7 @@ def sweep(
     another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
     cluster. What happens is shown on `console`, appended to the file `json_log`, and told the trackers `track`.
     Chosen cells that an older recipe has run count as done, unless `again` is "recipe".
+    `device` and `precision` were asked for, and are in force (see `computing`).
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
@@ -93,6 +97,7 @@ def sweep(
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
     workspace = Workspace(experiment, store.folder / "checkpoints")
+    executor = make_executor(workspace, workers, address)
     asked = plan_cells(experiment, workspace)
     check_processes(experiment, asked)
     renewed = select(asked, only) if again else ()
@@ -104,16 +109,19 @@ def sweep(
     console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:
         _say_where(experiment, console, side_by_side=side_by_side)
-        for line in (*older_lines(chosen), *segment_lines(experiment, workspace)):
-            console.print(line, highlight=False, soft_wrap=True)
+        said = remarks(chosen, workspace, store, {"device": device, "precision": precision})
+        for line in (*older_lines(chosen), *segment_lines(experiment, workspace), *said):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        check_disks(store)
+        check_starts(waiting, summary.pretraining, workspace)
     if dry_run:
+        if summary.is_main and waiting:
+            executor.check()
         return summary
-    executor = make_executor(workspace, workers, address)
-    watching = make_observers(console, json_log, track, shown=summary.is_main)
     costs: dict[str, float] = {}
     if summary.is_main:
         waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=side_by_side)
-        _say_damaged(unfinished, store, console)
+    watching = make_observers(console, json_log, track, shown=summary.is_main)
     begun = _beginning(summary, experiment, chosen, waiting, costs, workers or (None if address else 1))
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (
@@ -190,13 +198,6 @@ def _write_plan(
     if side_by_side:
         waiting = longest_first(waiting, cost)
     return waiting, {planned.id: cost(planned.cell) for planned in waiting}
-
-
-def _say_damaged(cells: list[PlannedCell], store: Store, console: Console) -> None:
-    for planned in cells:
-        if store.has_damaged_record(planned.id):
-            line = f"records/{planned.id}.json is damaged; its cell is run again"
-            console.print(line, highlight=False, soft_wrap=True)
 
 
 def _without(cells: list[PlannedCell], others: list[PlannedCell]) -> list[PlannedCell]:
@@ -281,7 +282,7 @@ class _Run:
             interrupted = self._cells(executor, schedule)
         if interrupted:
             self.watching.hear(SweepInterrupted())
-        _drop_encoders(all_cells, self.workspace, self.store)
+        drop_encoders(all_cells, self.workspace, self.store)
         return replace(
             self.summary,
             finished=self.finished,
@@ -328,31 +329,6 @@ class _Run:
                 self.store.write_failure(planned.id, failure_document(planned, result))
             elif not self.store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
                 self.store.write_record(record_document(planned, result, self.workspace), result.predictions)
-
-
-class Done:
-    """Whether nothing of a cell is left to do: it has a record, and its encoder while others wait for it."""
-
-    def __init__(self, cells: list[PlannedCell], workspace: Workspace, store: Store) -> None:
-        self.workspace, self.store = workspace, store
-        self._starting_from: dict[str, list[str]] = {}
-        for planned in cells:
-            if planned.mnli:
-                self._starting_from.setdefault(planned.mnli, []).append(planned.id)
-
-    def __call__(self, planned: PlannedCell) -> bool:
-        if not self.store.has_record(planned.id):
-            return False
-        waiting = any(not self.store.has_record(name) for name in self._starting_from.get(planned.id, ()))
-        return not waiting or self.workspace.encoder_folder(planned.cell).is_dir()
-
-
-def _drop_encoders(cells: list[PlannedCell], workspace: Workspace, store: Store) -> None:
-    """Encoders of MNLI cells take the most room of all that a sweep leaves; none is kept that no cell waits for."""
-    needed = {planned.mnli for planned in cells if not store.has_record(planned.id)}
-    for planned in cells:
-        if planned.is_source and planned.id not in needed:
-            shutil.rmtree(workspace.encoder_folder(planned.cell), ignore_errors=True)
 
 
 def _write_labels(workspace: Workspace, store: Store) -> None:

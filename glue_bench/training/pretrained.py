@@ -19,6 +19,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from glue_bench.errors import UserError
 from glue_bench.files import whole_folder, write_atomically, write_checksums
 
+IDENTITY = "identity.json"
+
 
 class PretrainingFolder:
     """Where one arm's pretraining is kept. Nothing of another configuration is ever read or overwritten."""
@@ -41,9 +43,19 @@ class PretrainingFolder:
         Raises:
             UserError: it holds a pretraining of another configuration, or is damaged.
         """
-        path = self.folder / "identity.json"
+        self.check()
+        path = self.folder / IDENTITY
         if not path.exists():
             write_atomically(path, json.dumps(self.identity, indent=1, sort_keys=True).encode())
+
+    def check(self) -> None:
+        """That the folder, if it is there, is of this very configuration.
+
+        Raises:
+            UserError: it holds a pretraining of another configuration, or is damaged.
+        """
+        path = self.folder / IDENTITY
+        if not path.exists():
             return
         try:
             found = dict(json.loads(path.read_bytes()))
@@ -77,11 +89,11 @@ class PretrainingFolder:
             UserError: the file is damaged, or of another configuration.
         """
         path = self.folder / "resume.pt"
-        if not path.exists():
-            return None
         try:
             _check_archive(path)
             state = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:  # none, or that of another sweep, which has just ended
+            return None
         except Exception as error:  # what a damaged pickle raises is anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(f"cannot read '{path}' ({reason}); delete it to start this arm anew") from error

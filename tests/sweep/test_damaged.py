@@ -133,8 +133,10 @@ def test_a_damaged_checkpoint_of_a_pretraining_is_named_and_made_again(sweep):
     (weights,) = folder.glob("checkpoints/*/step-10/model.safetensors")
     was = weights.read_bytes()
     flip(weights)
-    (error,) = sweep(arms=["add"], seeds=[1, 2]).failed.values()
-    assert error.startswith(f"'{weights}' is damaged: its checksum is not that of what was written; delete its folder")
+    with pytest.raises(UserError) as caught:
+        sweep(arms=["add"], seeds=[1, 2])
+    said = f"'{weights}' is damaged: its checksum is not that of what was written; delete its folder"
+    assert str(caught.value).startswith(said)
     for path in weights.parent.iterdir():
         path.unlink()
     weights.parent.rmdir()
