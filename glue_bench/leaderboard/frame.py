@@ -17,6 +17,7 @@ from glue_bench.store import Store
 
 ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
 CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed")
+RECIPES = ("recipe", "pretraining_recipe")
 SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "seed", "value")
 
 Record = Mapping[str, Any]
@@ -29,7 +30,8 @@ class Results:
 
     `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool),
     `collapsed` (the splits on which the run predicted one class or a constant), FACTS and `start_digest` of its arm,
-    and of finished ones `precision` ("" where it is not recorded) and `recipe`, by which they were trained.
+    and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained, and the
+    `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours).
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
     `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
@@ -37,8 +39,7 @@ class Results:
     the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
     `problems` has a line about each record that cannot be believed; its cell counts as missing. `differences`
     are what runs or experiments shown together are not alike in; by task, `digests` has that of the data and
-    `settings` the hyperparameters but for the rate, as JSON. `recipes` counts the finished runs by the recipe that they
-    were `fine-tuned` by, and that the weights were `pretrained` by which they start from.
+    `settings` the hyperparameters but for the rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -54,7 +55,6 @@ class Results:
     differences: tuple[str, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    recipes: Mapping[str, Counter[int]] = field(default_factory=dict)
     from_mnli: tuple[str, ...] = ()
     held_out_share: float | None = None
     steps: int | None = None
@@ -107,20 +107,10 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         problems=tuple(problems),
         digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
         settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
-        recipes=_recipes(finished.values()),
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,
     )
-
-
-def _recipes(records: Iterable[Record]) -> dict[str, Counter[int]]:
-    """Records of the first recipe do not name it."""
-    pretrained = (record["checkpoint"] for record in records if record["cell"].get("steps") is not None)
-    return {
-        "fine-tuned": Counter(record.get("recipe", 1) for record in records),
-        "pretrained": Counter(checkpoint.get("recipe", 1) for checkpoint in pretrained),
-    }
 
 
 def _settings(record: Record) -> str:
@@ -188,21 +178,23 @@ def _cells(expected: Sequence[Cell], finished: Mapping[str, Record], plan: Mappi
         {name: cell[name] for name in CELL_COLUMNS} | _of_run(finished.get(cell["cell_id"])) | arms[cell["arm"]]
         for cell in expected
     ]
-    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", "recipe", *FACTS, "start_digest"]
-    return pd.DataFrame(rows, columns=columns).astype(
-        {"learning_rate": float, "seed": int, "finished": bool, "parameters": "Int64", "recipe": "Int64"}
-    )
+    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest"]
+    kinds = {"learning_rate": float, "seed": int, "finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
+    return pd.DataFrame(rows, columns=columns).astype(kinds)
 
 
 def _of_run(record: Record | None) -> dict[str, Any]:
     """What a finished run adds to its cell."""
     if record is None:
-        return {"finished": False, "collapsed": (), "precision": "", "recipe": None}
+        return {"finished": False, "collapsed": (), "precision": "", **dict.fromkeys(RECIPES)}
+    pretrained = record["cell"].get("steps") is not None
     return {
         "finished": True,
         "collapsed": tuple(record["collapsed"]),
         "precision": record.get("precision") or record["environment"].get("precision") or "",
+        # Records of the first recipe do not name it.
         "recipe": record.get("recipe", 1),
+        "pretraining_recipe": record.get("checkpoint", {}).get("recipe", 1) if pretrained else None,
     }
 
 

@@ -24,24 +24,12 @@ def protocol_notes(results: Results) -> list[str]:
         notes.append(f"{results.held_out_share:.3g} of each train set was held out of training.")
     if results.from_mnli:
         notes.append(f"{FROM_MNLI} {titles(results.from_mnli)}: from the arm's own MNLI run of the same seed.")
-    return [*notes, *_recipe_notes(results)]
-
-
-def _recipe_notes(results: Results) -> list[str]:
-    """A sentence where recipes are mixed: under another one, equal settings give other numbers."""
-    said = {"fine-tuned": "Runs were fine-tuned", "pretrained": "Runs start from weights that were pretrained"}
-    mixed = {what: counts for what, counts in results.recipes.items() if len(counts) > 1}
-    return [
-        f"{said[what]} by more than one recipe, and differ by that, too: "
-        f"{', '.join(f'{count} by recipe {recipe}' for recipe, count in sorted(counts.items()))}."
-        for what, counts in mixed.items()
-    ]
+    return notes
 
 
 def block_notes(results: Results) -> list[str]:
     """In what the runs of a block are not alike, and which encoders' shapes nothing records."""
-    cells = results.cells
-    notes = [note for name, block in named_blocks(cells[cells["finished"]]) for note in _mixed(name, block)]
+    cells, notes = results.cells, mixed_notes(results)
     unrecorded = cells.loc[cells["shape"].str.startswith(UNRECORDED), "arm"].unique()
     if len(unrecorded):
         notes.append(
@@ -51,12 +39,33 @@ def block_notes(results: Results) -> list[str]:
     return notes
 
 
+def mixed_notes(results: Results) -> list[str]:
+    """A sentence about each block whose runs differ in precision or recipe, and about blocks of several recipes."""
+    finished = results.cells[results.cells["finished"]]
+    blocks = list(named_blocks(finished))
+    notes = [note for name, block in blocks for note in _mixed(name, block)]
+    for fact, said in (("recipe", "trained"), ("pretraining_recipe", "pretrained")):
+        named = {name: block[fact].dropna().unique() for name, block in blocks}
+        # A block that mixes recipes has said so itself.
+        if finished[fact].nunique() > 1 and all(len(recipes) <= 1 for recipes in named.values()):
+            shown = "; ".join(f"{title(name)}: {recipes[0]}" for name, recipes in named.items() if len(recipes))
+            notes.append(f"The blocks' runs were {said} by different recipes ({shown}).")
+    return notes
+
+
+_MIXED = {
+    "precision": "its runs were trained in more than one precision",
+    "recipe": "its runs were trained by more than one recipe",
+    "pretraining_recipe": "its runs start from weights that more than one recipe has pretrained",
+}
+
+
 def _mixed(name: str, block: pd.DataFrame) -> Iterator[str]:
-    for fact in ("precision", "recipe"):
+    for fact, said in _MIXED.items():
         arms = {str(value): ", ".join(mine["arm"].unique()) for value, mine in block.groupby(fact)}
         if len(arms) > 1:
             shown = "; ".join(f"{value or 'unrecorded'}: {who}" for value, who in arms.items())
-            yield f"{title(name)}: its runs were trained in more than one {fact} ({shown})."
+            yield f"{title(name)}: {said} ({shown})."
 
 
 def problem_notes(results: Results) -> list[str]:

@@ -1,7 +1,6 @@
 """Several experiments in one leaderboard: what is alike stands side by side, what is not is said or left out."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -53,7 +52,6 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
             *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in several}),
             *_protocols_that_differ(first.protocol, declared),
         ),
-        recipes={what: sum((each.recipes[what] for each in several), Counter()) for what in first.recipes},
         left_out=sum(results.left_out for results in several),
         steps=_if_alike([results.steps for results in several]),
         all_steps=(),

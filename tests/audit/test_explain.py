@@ -234,8 +234,8 @@ def test_the_verb_looks_through_runs(glue_bench, refused, finished, experiment, 
     assert "no cell 'x-y' in 'runs/small'" in refused("explain", "x-y")
     assert "go with an experiment file" in refused("explain", name, finished, "--data", "demo")
     experiment["finetuning"]["epochs"] = 3
-    experiment["arms"][1]["options"] = {"segments": "input"}
-    assert "scores  input" in glue_bench("explain", "untied-stsb", write_yaml(experiment)).out
+    experiment["arms"][1]["options"] = {"segments": "none"}
+    assert "scores  none" in glue_bench("explain", "untied-stsb", write_yaml(experiment)).out
     out = glue_bench("explain", "add-stsb", write_yaml(experiment)).out
     assert "missing; no record has this id, so the cell is to be run" in out
     assert [line.split() for line in out.splitlines()[-2:]] == [

@@ -19,6 +19,7 @@ from glue_bench.leaderboard.export import render
 from glue_bench.leaderboard.formats import FORMATS
 from glue_bench.leaderboard.leaders import highest
 from glue_bench.leaderboard.page import make_notes
+from glue_bench.leaderboard.papers.export import render as render_paper
 from glue_bench.leaderboard.power import power_frame
 from glue_bench.leaderboard.statistics import statistics_of
 from glue_bench.leaderboard.statistics_page import page_of, power_page
@@ -300,22 +301,40 @@ def test_a_block_says_where_recipe_or_precision_differ(bench):
     finish("b", environment={"precision": "bf16"})
     finish("c", origin="grafted", environment={"precision": "float32"})
     bench.plan()
-    assert mixed(bench) == ["Pretrained: its runs were trained in more than one recipe (1: b; 2: a)."]
+    assert mixed(bench) == ["Pretrained: its runs were trained by more than one recipe (1: b; 2: a)."]
     # Run once more in full precision, because its loss was no number.
     finish("a", environment={"precision": "bf16"}, precision="float32", recipe=2)
     finish("c", origin="grafted", environment={})
     bench.plan()
     assert mixed(bench) == [
         "Pretrained: its runs were trained in more than one precision (bf16: a, b; float32: a).",
-        "Pretrained: its runs were trained in more than one recipe (1: b; 2: a).",
+        "Pretrained: its runs were trained by more than one recipe (1: b; 2: a).",
         "Grafted: its runs were trained in more than one precision (unrecorded: c; float32: c).",
     ]
+
+
+def test_blocks_and_pretrainings_of_several_recipes_are_said(bench):
+    """One sentence, whichever it is that mixes them; a paper's table has it, too."""
+    runs = [("a", "pretrained", 2, 1), ("b", "pretrained", 2, 2), ("c", "adapted", 1, 1)]
+    for arm, origin, recipe, start in runs:
+        cell = bench.expect("rte", arm=arm, origin=origin)
+        bench.record(cell, recipe=recipe, checkpoint={"name": "x", "recipe": start})
+        path, cell["steps"] = bench.path / "records" / f"{cell['cell_id']}.json", 5
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"cell": record["cell"] | {"steps": 5}}))
+    bench.plan()
+    said = [note for note in make_notes(make_board(bench.store)) if "recipe" in note]
+    assert said == [
+        "Pretrained: its runs start from weights that more than one recipe has pretrained (1: a; 2: b).",
+        "The blocks' runs were trained by different recipes (Pretrained: 2; Adapted: 1).",
+    ]
+    assert all(note in render_paper("tupe-1", bench.path) for note in said)
 
 
 def mixed(bench: Bench) -> list[str]:
     statistics = page_of(statistics_of(bench.store, resamples=10))
     found, again = (
-        [note for note in notes if "in more than one" in note]
+        [note for note in notes if "more than one" in note]
         for notes in (make_notes(make_board(bench.store)), statistics.notes)
     )
     assert found == again

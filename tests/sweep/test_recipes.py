@@ -184,8 +184,7 @@ def test_a_new_cell_starts_from_what_an_older_recipe_has_pretrained(old, again):
     summary = again({"seeds": [1, 2]})
     assert (summary.finished, summary.pretraining, summary.failed) == (2, (), {})
     assert recipes_of(old) == {"mnli 1": (1, 1), "rte 1": (1, 1), "mnli 2": (2, 1), "rte 2": (2, 1)}
-    note = "Runs were fine-tuned by more than one recipe, and differ by that, too: 2 by recipe 1, 2 by recipe 2."
-    assert note in table(old)
+    assert "Pretrained: its runs were trained by more than one recipe (1: add; 2: add)." in table(old)
     assert "more than one recipe" not in before
     assert_good(old)
     assert again({"seeds": [1, 2]}).waiting == ()
@@ -197,7 +196,7 @@ def test_where_the_checkpoint_is_gone_the_arm_is_pretrained_anew(old, again):
     summary = again({"seeds": [1, 2]})
     assert (summary.finished, summary.pretraining) == (2, ("add",))
     assert recipes_of(old) == {"mnli 1": (1, 1), "rte 1": (1, 1), "mnli 2": (2, 2), "rte 2": (2, 2)}
-    assert "weights that were pretrained by more than one recipe, and differ by that, too: 2 by recipe 1," in table(old)
+    assert "its runs start from weights that more than one recipe has pretrained (1: add; 2: add)." in table(old)
     assert_good(old)
     (arm,) = old.read_plan()["arms"].values()
     assert arm["pretraining_identity"]["recipe"] == 2

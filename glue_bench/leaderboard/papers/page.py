@@ -14,7 +14,7 @@ from glue_bench.leaderboard.page import BANNER, METRIC_INITIALS, PARTIAL
 from glue_bench.leaderboard.papers.arms import is_demo, tasks_of
 from glue_bench.leaderboard.papers.compare import Comparison
 from glue_bench.leaderboard.papers.published import AVERAGE, Published, Row
-from glue_bench.leaderboard.rules import problem_notes, protocol_notes
+from glue_bench.leaderboard.rules import mixed_notes, problem_notes, protocol_notes
 
 TEXT_COLUMNS = ("Model", "Row")
 UNLIKE = "Not like for like"
@@ -92,7 +92,7 @@ def _our_notes(comparison: Comparison, results: Results) -> list[str]:
         notes.append(f"Arms of ours that this table has no row for: {', '.join(comparison.without_row)}.")
     if any(PARTIAL in _header(comparison, column) for column in cells["column"].unique()):
         notes.append(f"{PARTIAL} ours is on partial data.")
-    return [*notes, *problem_notes(results)]
+    return [*notes, *mixed_notes(results), *problem_notes(results)]
 
 
 def _our_lines(cells: pd.DataFrame) -> Iterator[list[str]]:
