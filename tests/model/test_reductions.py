@@ -1,5 +1,8 @@
 """Variants against each other where one is a special case, and against their equations in explicit loops."""
 
+from collections.abc import Sequence
+from itertools import combinations
+
 import pytest
 import torch
 from tiny_models import encoder_config
@@ -50,10 +53,19 @@ def test_the_word_term_alone_has_no_positions() -> None:
     assert_same(with_weights_of(encoder("four-term", terms=["word-word"]), none), none)
 
 
-@pytest.mark.parametrize("dropped", [(), *[(term,) for term in TERMS], TERMS[:2], TERMS[1:3]])
-def test_every_subset_of_terms_is_its_equation(dropped: tuple[str, ...]) -> None:
-    kept = [term for term in TERMS if term not in dropped]
-    variant = encoder("four-term", terms=kept).variant
+def modules_of(terms: Sequence[str]) -> set[str]:
+    """What these terms read of positions."""
+    sides = {"position_query": "position-", "position_key": "-position"}
+    projections = {name for name, side in sides.items() if any(side in term for term in terms)}
+    return {"positions", "position_norm"} | projections if projections else set()
+
+
+@pytest.mark.parametrize("kept", [kept for count in range(1, 5) for kept in combinations(TERMS, count)], ids="+".join)
+def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
+    variant = encoder("four-term", terms=list(kept)).variant
+    assert {name.partition(".")[0] for name in variant.state_dict()} == {"words", "segments"} | modules_of(kept)
+    if not variant.uses_position:
+        return
     tokens = ids()
     given = variant(tokens, torch.zeros_like(tokens))
     heads, size = variant.dims.num_heads, variant.dims.head_size
@@ -63,8 +75,10 @@ def test_every_subset_of_terms_is_its_equation(dropped: tuple[str, ...]) -> None
     for part in (given.bias, extra):
         scores = scores if part is None else scores + part
     rows = variant.position_norm(variant.positions.weight[1 : LENGTH + 1])
-    p_query = variant.position_query(rows).view(LENGTH, heads, size)
-    p_key = variant.position_key(rows).view(LENGTH, heads, size)
+    p_query, p_key = (
+        getattr(variant, f"position_{side}", torch.zeros_like)(rows).view(LENGTH, heads, size)
+        for side in ("query", "key")
+    )
     for i, j, h in [(0, 0, 0), (1, 4, 1), (5, 2, 0)]:
         sides = {"word": (query[0, h, i], key[0, h, j]), "position": (p_query[i, h], p_key[j, h])}
         products = [sides[term.split("-")[0]][0] @ sides[term.split("-")[1]][1] for term in kept]

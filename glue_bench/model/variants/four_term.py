@@ -1,6 +1,6 @@
 """The four terms of an attention score, each kept or dropped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import torch
@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.model.variants.base import Dimensions, EncoderInput
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 from glue_bench.model.variants.options import some_of
 from glue_bench.model.variants.untied import Untied
 
@@ -22,7 +22,8 @@ class FourTerm(Untied):
             (x_i W^Q)(x_j W^K)^T, (x_i W^Q)(p_j U^K)^T, (p_i U^Q)(x_j W^K)^T, (p_i U^Q)(p_j U^K)^T
 
     U^Q and U^K are shared by all blocks and p is normalised, as in TUPE; [CLS] is not untied. The terms that
-    hold x are computed in every block, the last one once.
+    hold x are computed in every block, the last one once. What none of the terms reads is not there: U^Q only with
+    a term whose query is a position, U^K only with one whose key is, and no table of positions for words alone.
     """
 
     summary = "any of the terms word-word, word-position, position-word, position-position (BERT-A^d)"
@@ -32,31 +33,48 @@ class FourTerm(Untied):
         self.terms = frozenset(terms)
         self.score_terms = len(self.terms)
         self.uses_position = self.terms != {"word-word"}
+        if not self.terms & {"position-word", "position-position"}:
+            del self.position_query
+        if not self.terms & {"word-position", "position-position"}:
+            del self.position_key
+        if not self.uses_position:
+            del self.positions, self.position_norm
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        query, key = self.position_heads(token_ids.shape[1])
-        scale = (self.score_terms * self.dims.head_size) ** -0.5
-        bias = query * scale @ key.mT if "position-position" in self.terms else None
+        if not self.uses_position:
+            return EncoderInput(hidden)
+        heads = self.position_heads(token_ids.shape[1])
+        bias = heads["query"] @ heads["key"].mT if "position-position" in self.terms else None
 
-        def add_terms(_: int, words_query: Tensor, words_key: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            extra = self._cross_terms(words_query * scale, words_key, query * scale, key)
-            return (words_query if "word-word" in self.terms else words_query * 0), words_key, extra
+        def add_terms(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+            extra = self._cross_terms(query * self._scale, key, heads)
+            return (query if "word-word" in self.terms else query * 0), key, extra
 
         return EncoderInput(hidden, bias, add_terms)
 
-    def position_heads(self, length: int) -> tuple[Float[Tensor, "1 h l k"], Float[Tensor, "1 h l k"]]:
-        """p U^Q and p U^K of the first `length` positions."""
+    def position_heads(self, length: int) -> dict[str, Float[Tensor, "1 h l k"]]:
+        """Of the first `length` positions `query`, p U^Q scaled, and `key`, p U^K; without what no term reads."""
         rows = self.position_norm(self.positions.weight[1 : length + 1])
-        heads = (projection(rows) for projection in (self.position_query, self.position_key))
-        query, key = (rearrange(head, "l (h k) -> 1 h l k", h=self.dims.num_heads) for head in heads)
-        return query, key
+        heads = {}
+        if hasattr(self, "position_query"):
+            heads["query"] = self.position_query(rows) * self._scale
+        if hasattr(self, "position_key"):
+            heads["key"] = self.position_key(rows)
+        return {side: rearrange(head, "l (h k) -> 1 h l k", h=self.dims.num_heads) for side, head in heads.items()}
 
-    def _cross_terms(self, words_query: Tensor, words_key: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+    @property
+    def _scale(self) -> float:
+        return (self.score_terms * self.dims.head_size) ** -0.5
+
+    def graft(self, base: Additive) -> Grafted:
+        return super().graft(base) if self.uses_position else Variant.graft(self, base)
+
+    def _cross_terms(self, query: Tensor, key: Tensor, positions: Mapping[str, Tensor]) -> Tensor | None:
         """Scaled word-position and position-word scores; the queries come scaled."""
         wanted = []
         if "word-position" in self.terms:
-            wanted.append(words_query @ key.mT)
+            wanted.append(query @ positions["key"].mT)
         if "position-word" in self.terms:
-            wanted.append(query @ words_key.mT)
+            wanted.append(positions["query"] @ key.mT)
         return torch.stack(wanted).sum(0) if wanted else None

@@ -77,10 +77,13 @@ class Untied(Variant):
         the same, whether it shares the projections or not: there p enters at the first block only.
         """
         self.position_norm.weight.copy_(base.norm * _share_of_positions(base))
-        if base.query.shape[1] == self.position_query.in_features:  # not when ELECTRA projects its embeddings
-            copy(self.position_query, base.query.repeat(self.projections, 1) * self.score_terms**0.5)
-            copy(self.position_key, base.key.repeat(self.projections, 1))
-        for projection in (self.position_query, self.position_key):
+        starts = {"position_query": base.query * self.score_terms**0.5, "position_key": base.key}
+        for name, weight in starts.items():
+            projection = getattr(self, name, None)  # `four-term` has only those that its terms read
+            if projection is None:
+                continue
+            if weight.shape[1] == projection.in_features:  # not when ELECTRA projects its embeddings
+                copy(projection, weight.repeat(self.projections, 1))
             projection.bias.zero_()
 
 
