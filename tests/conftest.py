@@ -3,14 +3,42 @@
 import argparse
 import copy
 import gc
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+# Before torch is imported: the suite's processes share the cores, and each of them does little at a time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell ignores Ctrl-C for what it starts in the background, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Made = Callable[..., Any]
+
+
+class _OthersFirst(MetaPathFinder):
+    """Imports other projects' large modules before the first module whose shapes are checked.
+
+    While jaxtyping loads such a module, Python does not find the compiled form of anything that this module imports, and
+    compiles it again: five seconds in each process.
+    """
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        if fullname == "glue_bench.model":
+            sys.meta_path.remove(self)
+            import accelerate  # noqa: F401
+            import scipy.optimize  # noqa: F401
+            import torch._dynamo
+            import torch.distributed.tensor  # noqa: F401
+
+
+sys.meta_path.insert(0, _OthersFirst())
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -55,13 +83,11 @@ def _float32() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def frozen_imports() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="session")
+def frozen_imports() -> None:
     """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
