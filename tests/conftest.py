@@ -25,7 +25,7 @@ Made = Callable[..., Any]
 class _OthersFirst(MetaPathFinder):
     """Imports other projects' large modules before the first module whose shapes are checked.
 
-    While jaxtyping loads such a module, Python does not find the compiled form of anything that this module imports, and
+    While jaxtyping loads such a module, Python does not find the compiled form of what this module imports, and
     compiles it again: five seconds in each process.
     """
 
