@@ -67,6 +67,37 @@ class Mine(Add):
 """
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties are tried on few examples, and under `-m slow` on many; a busy machine is no failure."""
+    from hypothesis import settings
+
+    settings.register_profile("few", max_examples=40, deadline=None)
+    settings.register_profile("many", max_examples=2000, deadline=None)
+    if not config.getoption("hypothesis_profile", None):
+        settings.load_profile("many" if _asks_for_slow(config) else "few")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`-m slow` runs every property, on more examples."""
+    for item in items if _asks_for_slow(config) else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("slow")
+
+
+def _asks_for_slow(config: pytest.Config) -> bool:
+    return "slow" in config.option.markexpr.replace("not slow", "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each worker has a stretch of the suite, and takes from another's once it is through: what modules share is
+    made once, and no worker waits for the last."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _token_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tokenised tasks never reach the user's own cache."""

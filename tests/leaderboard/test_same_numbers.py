@@ -40,6 +40,13 @@ def fill(bench):
     return bench.plan()
 
 
+@pytest.fixture(scope="module")
+def filled(lasting_bench):
+    """The same for every test that only reads it."""
+    fill(lasting_bench)
+    return lasting_bench
+
+
 def tables_of(page: Page) -> list[Read]:
     """The tables of a page, which must be the same in its three markups: texts and what is bold."""
     markdown, latex, html = (READERS[format](render_page(page, format)) for format in READERS)
@@ -66,10 +73,10 @@ def rows_by_arm(text: str) -> dict[str, dict[str, Any]]:
     return {line["arm"]: parsed(line) for line in csv.DictReader(StringIO(text))}
 
 
-def test_the_leaderboard(bench):
-    path = fill(bench)
-    board = make_board(bench.store)
-    pretrained, grafted, averages, _ = tables_of(leaderboard_page(board, steps_frame(bench.store)))
+def test_the_leaderboard(filled):
+    path = filled.path
+    board = make_board(filled.store)
+    pretrained, grafted, averages, _ = tables_of(leaderboard_page(board, steps_frame(filled.store)))
     document, flat = json.loads(render(path, "json")), rows_by_arm(render(path, "csv"))
     columns, seen = [*board.columns, *board.averages], 0
     for row, shown in zip(document["rows"], [*pretrained.rows, *grafted.rows], strict=True):
@@ -85,17 +92,17 @@ def test_the_leaderboard(bench):
 
 
 @pytest.mark.parametrize("format", READERS)
-def test_what_is_rendered_is_the_page(bench, format):
-    path = fill(bench)
-    page = leaderboard_page(make_board(bench.store), steps_frame(bench.store))
+def test_what_is_rendered_is_the_page(filled, format):
+    path = filled.path
+    page = leaderboard_page(make_board(filled.store), steps_frame(filled.store))
     assert render(path, format) == render_page(page, format)
     assert render_paper("tupe-1", path, format) == render_page(paper_page(compare_named("tupe-1", path)), format)
 
 
-def test_steps_and_averages_as_files(bench):
-    path = fill(bench)
+def test_steps_and_averages_as_files(filled):
+    path = filled.path
     files = {file.name: file.read_text() for file in write_tables(path)}
-    *_, averages, steps = tables_of(leaderboard_page(make_board(bench.store), steps_frame(bench.store)))
+    *_, averages, steps = tables_of(leaderboard_page(make_board(filled.store), steps_frame(filled.store)))
     flat = {(line["arm"], int(line["steps"])): parsed(line) for line in csv.DictReader(StringIO(files["steps.csv"]))}
     assert len(steps.rows) == len(flat) == 6
     for (arm, _), (after, _), *shown in steps.rows:
@@ -108,8 +115,8 @@ def test_steps_and_averages_as_files(bench):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_papers_table(bench, name):
-    path = fill(bench)
+def test_a_papers_table(filled, name):
+    path = filled.path
     (table,) = tables_of(paper_page(compare_named(name, path)))
     document = json.loads(render_paper(name, path, "json"))
     flat = [parsed(line) for line in csv.DictReader(StringIO(render_paper(name, path, "csv")))]
@@ -160,10 +167,9 @@ def test_budgets(bench):
     assert [text for text, _ in table.rows[0]][:4] == ["add", "add", "pretrained", "1,445,760"]
 
 
-def test_bold_is_what_leads_or_what_is_said_to(bench):
-    fill(bench)
-    board = make_board(bench.store)
-    pretrained, grafted, averages, _ = tables_of(leaderboard_page(board, steps_frame(bench.store)))
+def test_bold_is_what_leads_or_what_is_said_to(filled):
+    board = make_board(filled.store)
+    pretrained, grafted, averages, _ = tables_of(leaderboard_page(board, steps_frame(filled.store)))
     assert bold(pretrained, "CoLA (Matthews)") == ["a_b", "add"]  # a tie
     assert bold(pretrained, "RTE (accuracy)") == ["a_b"]
     assert bold(grafted, "RTE (accuracy)") == []  # no contest
@@ -181,8 +187,8 @@ def bold(table: Read, header: str) -> list[str]:
     return [row[0][0] for row in table.rows if row[column][1]]
 
 
-def test_bold_in_a_papers_table_is_its_best_printed_value(bench):
-    (table,) = tables_of(paper_page(compare_named("tupe-1", fill(bench))))
+def test_bold_in_a_papers_table_is_its_best_printed_value(filled):
+    (table,) = tables_of(paper_page(compare_named("tupe-1", filled.path)))
     ours = [row for row in table.rows if not row[0][0]]
     assert ours
     assert not any(is_bold for row in ours for _, is_bold in row)
