@@ -3,14 +3,42 @@
 import argparse
 import copy
 import gc
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+# Before torch is imported: the suite's processes share the cores, and each of them does little at a time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell ignores Ctrl-C for what it starts in the background, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Made = Callable[..., Any]
+
+
+class _OthersFirst(MetaPathFinder):
+    """Imports other projects' large modules before the first module whose shapes are checked.
+
+    While jaxtyping loads such a module, Python does not find the compiled form of what this module imports, and
+    compiles it again: five seconds in each process.
+    """
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        if fullname == "glue_bench.model":
+            sys.meta_path.remove(self)
+            import accelerate  # noqa: F401
+            import scipy.optimize  # noqa: F401
+            import torch._dynamo
+            import torch.distributed.tensor  # noqa: F401
+
+
+sys.meta_path.insert(0, _OthersFirst())
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -39,6 +67,37 @@ class Mine(Add):
 """
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties are tried on few examples, and under `-m slow` on many; a busy machine is no failure."""
+    from hypothesis import settings
+
+    settings.register_profile("few", max_examples=40, deadline=None)
+    settings.register_profile("many", max_examples=2000, deadline=None)
+    if not config.getoption("hypothesis_profile", None):
+        settings.load_profile("many" if _asks_for_slow(config) else "few")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`-m slow` runs every property, on more examples."""
+    for item in items if _asks_for_slow(config) else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("slow")
+
+
+def _asks_for_slow(config: pytest.Config) -> bool:
+    return "slow" in config.option.markexpr.replace("not slow", "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each worker has a stretch of the suite, and takes from another's once it is through: what modules share is
+    made once, and no worker waits for the last."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _token_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tokenised tasks never reach the user's own cache."""
@@ -55,13 +114,11 @@ def _float32() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def frozen_imports() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="session")
+def frozen_imports() -> None:
     """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The command line: what it prints, where, and its exit statuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,18 @@ def config(tiny, write_yaml) -> Path:
     return write_yaml(tiny(tasks=["cola"]))
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Where the finished experiment stays, once a test has asked for it."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.fixture
-def finished(glue_bench, config, tmp_path) -> Path:
-    """The folder of a finished experiment."""
-    assert glue_bench("run", config, "--results", tmp_path / "runs").status == 0
-    return tmp_path / "runs" / "tiny"
+def finished(glue_bench, config, kept, tmp_path) -> Path:
+    """The folder of a finished experiment, to be changed."""
+    if not (kept / "tiny").exists():
+        assert glue_bench("run", config, "--results", kept).status == 0
+    return shutil.copytree(kept / "tiny", tmp_path / "runs" / "tiny")
 
 
 def make_fail(monkeypatch, error: BaseException) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,19 @@ def end(folder: Path, cell_id: str) -> None:
     path.with_suffix(".aside").replace(path)
 
 
-def watching(folder: Path, **streams) -> subprocess.Popen:
-    command = [str(Path(sys.executable).with_name("glue-bench")), "status", str(folder), "--watch", "--interval", "0.1"]
-    return subprocess.Popen(command, **streams)
+@pytest.fixture
+def watching(folder):
+    """Start `status --watch` on the folder; whatever becomes of the test, it ends."""
+    with ExitStack() as started:
+
+        def start(**streams) -> subprocess.Popen:
+            program = str(Path(sys.executable).with_name("glue-bench"))
+            process = subprocess.Popen([program, "status", str(folder), "--watch", "--interval", "0.1"], **streams)
+            started.enter_context(process)
+            started.callback(process.kill)
+            return process
+
+        yield start
 
 
 def test_what_runs_is_said(glue_bench, folder):
@@ -53,8 +64,8 @@ def test_what_runs_is_said(glue_bench, folder):
     assert lines[-1] == f"1 of 3 cells done in {folder}"
 
 
-def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(folder):
-    process = watching(folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(folder, watching):
+    process = watching(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     first = process.stdout.readline()
     assert first.endswith(" 1 of 3 done, 0 running, 0 failed, 2 missing\n")
     time.sleep(0.3)
@@ -67,9 +78,9 @@ def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(folder):
     assert process.returncode == 1
 
 
-def test_in_a_terminal_ctrl_c_ends_it_with_the_counts_and_no_traceback(folder):
+def test_in_a_terminal_ctrl_c_ends_it_with_the_counts_and_no_traceback(watching):
     main, terminal = pty.openpty()
-    process = watching(folder, stdout=terminal, stderr=terminal, stdin=terminal)
+    process = watching(stdout=terminal, stderr=terminal, stdin=terminal)
     os.close(terminal)
     shown = read_until(main, b"1 of 3 done")
     process.send_signal(signal.SIGINT)

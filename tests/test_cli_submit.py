@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -16,12 +17,19 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "glue"
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Where the finished experiment stays, once a test has asked for it."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.fixture
-def finished(glue_bench, tiny, write_yaml, tmp_path) -> Path:
-    """The folder of a finished experiment on MNLI and RTE."""
-    config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"]))
-    assert glue_bench("run", config, "--results", tmp_path / "runs").status == 0
-    return tmp_path / "runs" / "tiny"
+def finished(glue_bench, tiny, write_yaml, kept, tmp_path) -> Path:
+    """The folder of a finished experiment on MNLI and RTE, to be changed."""
+    if not (kept / "tiny").exists():
+        config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"]))
+        assert glue_bench("run", config, "--results", kept).status == 0
+    return shutil.copytree(kept / "tiny", tmp_path / "runs" / "tiny")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from glue_bench.audit.verify import verify
 from glue_bench.errors import UserError
 from glue_bench.store import Store, record_digest
 
-in_one_folder = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glue_bench.benchmark import linter
@@ -20,8 +20,6 @@ SMALL = {name: replace(file, rows=12) for name, file in FILES.items()}
 GOOD = {name: fill_file(file) for name, file in SMALL.items()}
 NAMES = list(FILES)
 STRINGS = [name for name, file in FILES.items() if file.labels and not file.labels[0].isdigit()]
-
-patient = settings(deadline=None)  # another program's load is no failure
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -111,7 +109,6 @@ ROW_MUTATIONS: dict[str, Callable[[list[str], int], list[str]]] = {
 }
 
 
-@patient
 @given(name=st.sampled_from(NAMES), kind=st.sampled_from(sorted(ROW_MUTATIONS)), row=st.integers(1, 12))
 def test_a_mutated_row_is_found(name, kind, row):
     files = with_lines(name, lambda lines: ROW_MUTATIONS[kind](lines, row))
@@ -141,7 +138,6 @@ FILE_MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@patient
 @given(name=st.sampled_from(NAMES), kind=st.sampled_from(sorted(FILE_MUTATIONS)))
 def test_a_mutated_file_is_found(name, kind):
     findings = said(with_bytes(name, FILE_MUTATIONS[kind]))
@@ -149,7 +145,6 @@ def test_a_mutated_file_is_found(name, kind):
     assert all(finding.startswith(name) for finding in findings)
 
 
-@patient
 @given(dropped=st.sets(st.sampled_from(NAMES), min_size=1))
 def test_every_missing_file_is_named(dropped):
     kept = {name: content for name, content in GOOD.items() if name not in dropped}
@@ -157,7 +152,6 @@ def test_every_missing_file_is_named(dropped):
     assert said(kept) == expected
 
 
-@patient
 @given(name=st.sampled_from(NAMES), other=st.text("abcTSV-2.", min_size=1).filter(lambda text: text not in NAMES))
 def test_a_renamed_file_is_found(name, other):
     kept = {key: content for key, content in GOOD.items() if key != name}
@@ -166,20 +160,17 @@ def test_a_renamed_file_is_found(name, other):
     assert any(finding.startswith(f"{other}: unknown file") for finding in findings)
 
 
-@patient
 @given(content=st.binary(max_size=200))
 def test_no_file_breaks_the_linter(content):
     assert all(isinstance(finding, Finding) for finding in lint(make_zip(GOOD | {"STS-B.tsv": content})))
 
 
-@patient
 @given(content=st.binary(max_size=300))
 def test_what_is_no_zip_is_refused(content):
     with pytest.raises(UserError, match="here is not a zip"):
         lint(content, "here")
 
 
-@patient
 @given(data=st.data())
 def test_no_damaged_zip_breaks_the_linter(data):
     whole = bytearray(make_zip(GOOD))

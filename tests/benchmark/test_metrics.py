@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
@@ -158,7 +158,6 @@ def test_metric_for_an_unknown_task(tmp_path: Path) -> None:
         GlueMetric("sst-2", cache_dir=str(tmp_path))
 
 
-@settings(deadline=None)
 @given(st.integers(2, 6))
 def test_collapsed_classes_score_zero_matthews(rows: int) -> None:
     logits = np.tile([0.0, 1.0], (rows, 1))

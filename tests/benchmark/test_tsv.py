@@ -139,7 +139,7 @@ def test_columns_are_found_by_name(write: Writer) -> None:
 FIELD = st.text(st.characters(exclude_characters="\t\n", exclude_categories=("Cs",)), max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(FIELD, FIELD, st.sampled_from(["0", "1"])), min_size=1, max_size=6),
     st.booleans(),
@@ -155,7 +155,7 @@ def test_any_text_survives(tmp_path: Path, content: list[tuple[str, str, str]], 
     assert skipped == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "train.tsv"

@@ -40,6 +40,29 @@ def fill(bench):
     return bench.plan()
 
 
+@pytest.fixture(scope="module")
+def filled(lasting_bench):
+    """The same for every test that only reads it."""
+    fill(lasting_bench)
+    return lasting_bench
+
+
+@pytest.fixture(scope="module")
+def board(filled):
+    return make_board(filled.store)
+
+
+@pytest.fixture(scope="module")
+def page(board, filled):
+    return leaderboard_page(board, steps_frame(filled.store))
+
+
+@pytest.fixture(scope="module")
+def compared(filled):
+    """The paper's table that most tests look at."""
+    return compare_named("tupe-1", filled.path)
+
+
 def tables_of(page: Page) -> list[Read]:
     """The tables of a page, which must be the same in its three markups: texts and what is bold."""
     markdown, latex, html = (READERS[format](render_page(page, format)) for format in READERS)
@@ -66,10 +89,9 @@ def rows_by_arm(text: str) -> dict[str, dict[str, Any]]:
     return {line["arm"]: parsed(line) for line in csv.DictReader(StringIO(text))}
 
 
-def test_the_leaderboard(bench):
-    path = fill(bench)
-    board = make_board(bench.store)
-    pretrained, grafted, averages, _ = tables_of(leaderboard_page(board, steps_frame(bench.store)))
+def test_the_leaderboard(filled, board, page):
+    path = filled.path
+    pretrained, grafted, averages, _ = tables_of(page)
     document, flat = json.loads(render(path, "json")), rows_by_arm(render(path, "csv"))
     columns, seen = [*board.columns, *board.averages], 0
     for row, shown in zip(document["rows"], [*pretrained.rows, *grafted.rows], strict=True):
@@ -85,17 +107,14 @@ def test_the_leaderboard(bench):
 
 
 @pytest.mark.parametrize("format", READERS)
-def test_what_is_rendered_is_the_page(bench, format):
-    path = fill(bench)
-    page = leaderboard_page(make_board(bench.store), steps_frame(bench.store))
-    assert render(path, format) == render_page(page, format)
-    assert render_paper("tupe-1", path, format) == render_page(paper_page(compare_named("tupe-1", path)), format)
+def test_what_is_rendered_is_the_page(filled, page, compared, format):
+    assert render(filled.path, format) == render_page(page, format)
+    assert render_paper("tupe-1", filled.path, format) == render_page(paper_page(compared), format)
 
 
-def test_steps_and_averages_as_files(bench):
-    path = fill(bench)
-    files = {file.name: file.read_text() for file in write_tables(path)}
-    *_, averages, steps = tables_of(leaderboard_page(make_board(bench.store), steps_frame(bench.store)))
+def test_steps_and_averages_as_files(filled, page):
+    files = {file.name: file.read_text() for file in write_tables(filled.path)}
+    *_, averages, steps = tables_of(page)
     flat = {(line["arm"], int(line["steps"])): parsed(line) for line in csv.DictReader(StringIO(files["steps.csv"]))}
     assert len(steps.rows) == len(flat) == 6
     for (arm, _), (after, _), *shown in steps.rows:
@@ -108,8 +127,8 @@ def test_steps_and_averages_as_files(bench):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_papers_table(bench, name):
-    path = fill(bench)
+def test_a_papers_table(filled, name):
+    path = filled.path
     (table,) = tables_of(paper_page(compare_named(name, path)))
     document = json.loads(render_paper(name, path, "json"))
     flat = [parsed(line) for line in csv.DictReader(StringIO(render_paper(name, path, "csv")))]
@@ -160,20 +179,18 @@ def test_budgets(bench):
     assert [text for text, _ in table.rows[0]][:4] == ["add", "add", "pretrained", "1,445,760"]
 
 
-def test_bold_is_what_leads_or_what_is_said_to(bench):
-    fill(bench)
-    board = make_board(bench.store)
-    pretrained, grafted, averages, _ = tables_of(leaderboard_page(board, steps_frame(bench.store)))
+def test_bold_is_what_leads_or_what_is_said_to(board, page):
+    pretrained, grafted, averages, _ = tables_of(page)
     assert bold(pretrained, "CoLA (Matthews)") == ["a_b", "add"]  # a tie
     assert bold(pretrained, "RTE (accuracy)") == ["a_b"]
     assert bold(grafted, "RTE (accuracy)") == []  # no contest
     given = {"rte": {"a_b", "add"}, "average_official": {"add"}}
-    page = leaderboard_page(board, leaders=given, bold_means="Bold is what is drawn by lot")
-    pretrained, _, averages = tables_of(page)
+    drawn = leaderboard_page(board, leaders=given, bold_means="Bold is what is drawn by lot")
+    pretrained, _, averages = tables_of(drawn)
     assert bold(pretrained, "RTE (accuracy)") == ["a_b", "add"]
     assert bold(pretrained, "SST-2 (accuracy)") == ["a_b"]
     assert bold(averages, "Official") == ["add"]
-    assert "Bold is what is drawn by lot; blocks" in page.notes[0]
+    assert "Bold is what is drawn by lot; blocks" in drawn.notes[0]
 
 
 def bold(table: Read, header: str) -> list[str]:
@@ -181,8 +198,8 @@ def bold(table: Read, header: str) -> list[str]:
     return [row[0][0] for row in table.rows if row[column][1]]
 
 
-def test_bold_in_a_papers_table_is_its_best_printed_value(bench):
-    (table,) = tables_of(paper_page(compare_named("tupe-1", fill(bench))))
+def test_bold_in_a_papers_table_is_its_best_printed_value(compared):
+    (table,) = tables_of(paper_page(compared))
     ours = [row for row in table.rows if not row[0][0]]
     assert ours
     assert not any(is_bold for row in ours for _, is_bold in row)

@@ -4,11 +4,11 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from forked import CLI, Forked
 
 KILLS = 3
 WORDS = ("cat", "dog", "horse", "fox", "tom", "anna", "old", "young", "chased", "helped", "called")
@@ -30,13 +30,11 @@ def write_rte(folder: Path) -> None:
         (folder / "RTE" / f"{name}.tsv").write_text("\n".join(lines) + "\n")
 
 
-def start(config: Path, results: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "glue_bench.cli", "run", str(config), "--results", str(results)]
-    environment = os.environ | {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(config: Path, results: Path, code: str = CLI) -> Forked:
+    return Forked(code, "run", config, "--results", results, GLUE_BENCH_CACHE=str(results / "cache"))
 
 
-def finish(process: subprocess.Popen) -> str:
+def finish(process: Forked | subprocess.Popen) -> str:
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     return output
@@ -48,7 +46,7 @@ def records(results: Path) -> dict[str, tuple[int, bytes]]:
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
-def kill_after(process: subprocess.Popen, results: Path, count: int, delay: float) -> None:
+def kill_after(process: Forked, results: Path, count: int, delay: float) -> None:
     """SIGKILL once there are `count` records, `delay` seconds later."""
     deadline = time.monotonic() + 240
     while len(list((results / "tiny" / "records").glob("*.json"))) < count and process.poll() is None:

@@ -4,13 +4,12 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from test_kill import TABLES, WORDS, finish, write_rte
+from forked import Forked
+from test_kill import TABLES, WORDS, finish, start, write_rte
 
 KILLS = 2
 # States to continue from after every step, so that kills hit the writing of one too.
@@ -25,12 +24,6 @@ def write_text(path: Path) -> None:
     path.write_text("\n".join(sentences))
 
 
-def start(config: Path, results: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", COMMAND, "run", str(config), "--results", str(results)]
-    environment = os.environ | {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def newest(folder: Path) -> int:
     """When a state was last saved, in nanoseconds."""
     times = [0]
@@ -42,7 +35,7 @@ def newest(folder: Path) -> int:
     return max(times)
 
 
-def kill_in_pretraining(process: subprocess.Popen, results: Path, delay: float) -> None:
+def kill_in_pretraining(process: Forked, results: Path, delay: float) -> None:
     """SIGKILL `delay` seconds after the process saved its first state."""
     before, deadline = newest(results), time.monotonic() + 240
     while newest(results) <= before and process.poll() is None:
@@ -78,15 +71,15 @@ def test_killed_pretraining_ends_with_the_bits_of_an_uninterrupted_one(tiny, wri
         )
     )
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    finish(start(config, whole))
+    finish(start(config, whole, COMMAND))
     delays = [random.uniform(0, 0.6) for _ in range(KILLS)]
     print("seconds after the first state at each kill:", delays)  # shown if the test fails
     waiting = 0
     for delay in delays:
-        kill_in_pretraining(start(config, killed), killed, delay)
+        kill_in_pretraining(start(config, killed, COMMAND), killed, delay)
         waiting += bool(newest(killed))
     assert waiting, "every kill came too late"
-    output = finish(start(config, killed))
+    output = finish(start(config, killed, COMMAND))
     assert "2 cells run, 0 were done before, 0 failed, 0 left" in output
     assert len(weights(whole)) == 4
     assert weights(killed) == weights(whole)

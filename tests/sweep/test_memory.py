@@ -1,13 +1,12 @@
 """Memory that is short in earnest: half the rows at once, the same numbers, and a record that says so."""
 
 import json
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked import Forked
 from test_kill import WORDS
 
 from glue_bench.store import Store
@@ -45,11 +44,10 @@ def test_a_process_that_may_not_grow_learns_the_same_in_parts(tiny, write_yaml, 
             finetuning={"batch_size": 128, "max_length": 128},
         )
     )
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(PROGRAM), str(config), str(MIB)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    process = Forked(PROGRAM.read_text(), config, MIB)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    found = json.loads(said.splitlines()[-1])
     short, whole = found["short"], found["whole"]
     assert whole["rows"] is None
     assert 1 <= short["rows"] <= 64, short

@@ -19,7 +19,7 @@ from glue_bench.training import pretrain as training
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.workspace import Workspace
 
-pytestmark = pytest.mark.usefixtures("small_demo", "frozen_imports")
+pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rich.console import Console
 from glue_bench.api import run
 from glue_bench.store import Store
 
-pytestmark = pytest.mark.usefixtures("small_demo", "frozen_imports")
+pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 def rows(path) -> list[dict[str, str]]:

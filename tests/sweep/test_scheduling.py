@@ -22,7 +22,7 @@ def measure(monkeypatch, tmp_path):
     sys.modules.pop("scheduling", None)
 
 
-@pytest.mark.usefixtures("small_demo", "frozen_imports")
+@pytest.mark.usefixtures("small_demo")
 def test_three_times_the_cells_take_no_more_than_eight_times_as_long(measure):
     few, many = measure(200), measure(600)
     assert (few["cells"], many["cells"]) == (200, 600)

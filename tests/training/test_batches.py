@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -34,7 +34,6 @@ def rows_of(batches) -> list[list[int]]:
     return [batch.rows.tolist() for batch in batches]
 
 
-@settings(max_examples=50, deadline=None)
 @given(Lengths, st.integers(1, 33), st.integers(0, 2**31))
 def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     batches = bucketed_rows(np.array(lengths), batch_size, np.random.default_rng(seed))
@@ -115,7 +114,6 @@ def test_seed_and_epoch_decide_the_batches():
     assert {frozenset(rows) for rows in made(1, 2)} != {frozenset(rows) for rows in first}
 
 
-@settings(max_examples=50, deadline=None)
 @given(Lengths, st.data())
 def test_collating_equals_padding_one_by_one(lengths, data):
     split = split_of(lengths)
@@ -135,7 +133,6 @@ def test_collating_equals_padding_one_by_one(lengths, data):
     assert batch.labels.tolist() == batch.rows.tolist() == rows.tolist()
 
 
-@settings(max_examples=50, deadline=None)
 @given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
 def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
     batches = list(evaluation_batches(split_of(lengths), PADDING, budget, lambda length: -(-length // apart) * apart))

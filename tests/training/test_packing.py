@@ -75,7 +75,7 @@ def test_a_sentence_longer_than_a_sequence_is_cut_without_loss(tokenizer):
 LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_size=1, max_size=25)
 
 
-@given_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5]))
 def test_packing_keeps_everything_in_order_and_whole(tokenizer, lengths, length, share):
     flat = [size for document in lengths for size in document]

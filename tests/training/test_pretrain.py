@@ -23,8 +23,6 @@ SEGMENT_PLACES = [("add", {"segments": "none"}), ("untied", {"segments": "scores
 OTHER_OPTIONS = [("four-term", {"terms": ["word-word", "position-position"]}), ("diet-abs", {"rank": 4})]
 ARMS = [*((name, {}) for name in VARIANTS), *SEGMENT_PLACES, *OTHER_OPTIONS]
 
-pytestmark = pytest.mark.usefixtures("frozen_imports")
-
 
 @torch.no_grad()
 def full_loss(model, batch) -> tuple[float, int]:

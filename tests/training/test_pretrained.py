@@ -18,9 +18,6 @@ from glue_bench.training.pretrain import pretrain, trained_origin
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import tokenizer_digest
 
-pytestmark = pytest.mark.usefixtures("frozen_imports")
-
-
 # Interruptions
 
 
