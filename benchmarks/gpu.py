@@ -13,7 +13,7 @@ not in the file yet; a part ends after --minutes and says what it did not reach.
     d  together: four cells at once on the one GPU
     e  glue: all of GLUE at BERT-base's size, from a few steps of each task
 
-Without a GPU, or with --tiny, small models run on the CPU: that shows that everything works, and no figure means a thing.
+Without a GPU, or with --tiny, small models run on the CPU. That shows that everything works; its figures mean nothing.
 """
 
 import json
@@ -165,7 +165,7 @@ def _started() -> float:
 
 
 def _caches(folder: str, data: str) -> dict[str, str]:
-    """What is compiled and tokenised stays aside: a first cell compiles all that it needs, and no home is written to."""
+    """What is compiled and tokenised stays aside, so that a first cell compiles all that it needs."""
     names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "GLUE_BENCH_CACHE": "tokens"}
     offline = {} if data == "hub" else {"HF_HUB_OFFLINE": "1"}
     return {name: f"{folder}/{place}" for name, place in names.items()} | offline

@@ -148,17 +148,19 @@ class Trace:
 
     def differing(self, other: "Trace") -> int:
         """How many losses, weights and logits have not the same bits."""
-        pairs = [
-            (self.losses, other.losses),
-            (self.weights.numpy(), other.weights.numpy()),
-            (self.logits, other.logits),
-        ]
-        return sum(int((mine.view(np.int32) != yours.view(np.int32)).sum()) for mine, yours in pairs)
+        weights = self.weights.numpy(), other.weights.numpy()
+        pairs = [(self.losses, other.losses), weights, (self.logits, other.logits)]
+        return sum(differing_bits(mine, yours) for mine, yours in pairs)
 
     def error(self, other: "Trace", steps: int | None = None) -> float:
         """The largest relative difference of a loss, of the first `steps`."""
         mine, yours = self.losses[:steps], other.losses[:steps]
         return float(np.max(np.abs(mine - yours) / np.abs(yours)))
+
+
+def differing_bits(mine: np.ndarray, yours: np.ndarray) -> int:
+    """How many float32 numbers of two arrays have not the same bits."""
+    return int((mine.view(np.int32) != yours.view(np.int32)).sum())
 
 
 class _Watched(ResidentTraining):
@@ -177,6 +179,20 @@ def trace(case: Case, device: torch.device) -> Trace:
         pass
     weights = torch.cat([weight.detach().flatten().cpu() for weight in training.model.parameters()])
     return Trace(np.concatenate(training.kept), weights, training.predict("validation"))
+
+
+def losses_of_one_batch(case: Case, device: torch.device, times: int) -> list[float]:
+    """The loss of the same batch by weights that never change: only dropout can make it differ."""
+    engine = ResidentTraining(case.classifier(), case.cell, case.tokens, None, device).engine
+    train = case.tokens.splits["train"]
+    length = engine.padded(int(train.lengths[:ROWS].max()))
+    split = on_device(train, case.tokens.padding_id, device)
+    batch = split.gather(torch.arange(ROWS, device=device), length)
+    engine.prepare([length], split.labels.dtype)
+    engine.load(case.classifier())
+    torch.manual_seed(case.cell.seed)
+    still = torch.zeros((), device=device)
+    return [float(engine.step(batch, still)) for _ in range(times)]
 
 
 def gradients(
@@ -211,5 +227,5 @@ def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> di
 @contextmanager
 def by_recorded_steps() -> Iterator[None]:
     """Cells take a GPU's way on a CPU, too."""
-    with mock.patch.object(finetuning, "records_steps", lambda: True):
+    with mock.patch.object(finetuning, "records_steps", return_value=True):
         yield

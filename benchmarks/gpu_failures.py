@@ -20,7 +20,7 @@ from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.replay import replayed
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.runtime import computing
-from gpu_cells import Case, Cases, Plan, by_recorded_steps
+from gpu_cells import Case, Cases, Plan, by_recorded_steps, differing_bits
 from gpu_results import Figures, Item
 
 DIVERGING = 1e38  # a learning rate
@@ -66,9 +66,7 @@ def _after(case: Case, disturb: Any) -> Figures:
     disturb()
     kept = len(ENGINES._made)
     found = _outcome(case).predictions
-    differing = sum(
-        int((found[name].view(np.int32) != logits.view(np.int32)).sum()) for name, logits in expected.items()
-    )
+    differing = sum(differing_bits(found[name], logits) for name, logits in expected.items())
     return {"figures": {"differing": differing, "engines_before": kept}, "limits": {"differing": 0}}
 
 
@@ -134,7 +132,7 @@ def _fill_and_run(plan: Plan) -> None:
 
 @contextmanager
 def _short_of_memory(plan: Plan, left: int) -> Iterator[None]:
-    """So many bytes are left on the GPU, filled up for real; on a CPU an engine refuses more than a few rows, or all."""
+    """The GPU is filled up until so many bytes are left; on a CPU an engine refuses more than a few rows, or all."""
     if plan.device == "cpu":
         with mock.patch.object(Engine, "_backward", _refusing(8 if left else 0, Engine._backward)):
             yield

@@ -83,9 +83,8 @@ def run_items(
                 figures = work()
             results.put(part, name, verdict(figures), seconds=round(time.perf_counter() - began, 2), **figures)
         except Exception as error:
-            results.put(
-                part, name, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc()
-            )
+            said = f"{type(error).__name__}: {error}"
+            results.put(part, name, "failed", error=said, traceback=traceback.format_exc())
         say(f"{part}: {name}: {results.items(part)[name]['status']} ({time.perf_counter() - began:.1f} s)")
         if not clean_up():
             return False

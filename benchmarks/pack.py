@@ -45,6 +45,7 @@ PRESENT = (
     "jaxtyping",
     "wrapt",
 )
+LACKED = ("pydantic", "datasets", "evaluate", "platformdirs")  # there, whatever newer versions of PRESENT require here
 MOST_BYTES = 55 * 2**20
 LEFT_OUT = ("results/", "tests/")  # of the checkout
 # Lines of a file of the data: the tasks that are timed whole, as far as they are trained on, of the others a sample.
@@ -173,22 +174,24 @@ def _pip(python: str) -> list[str]:
 
 def missing(python: str) -> list[str]:
     """What glue-bench requires, directly or not, and neither PRESENT is nor requires."""
-    there = closure(PRESENT, python, set())
+    there = closure(PRESENT, python, set(LACKED))
     return sorted(closure(["glue-bench"], python, there) - {"glue-bench"})
 
 
 def closure(names: Iterable[str], python: str, without: set[str]) -> set[str]:
-    """Names and all that they require on that machine, as their metadata here says, but for `without`."""
+    """Names and all that they require on that machine, as their metadata here says, but for `without`.
+
+    What an extra of one of those requires is not left out.
+    """
     found: set[str] = set()
     wanted = [Requirement(name) for name in names]
     asked: set[tuple[str, str]] = set()
     while wanted:
         requirement = wanted.pop()
         name = canonicalize_name(requirement.name)
-        if name in without:
-            continue
-        found.add(name)
-        for extra in ("", *requirement.extras):
+        kept = name not in without
+        found |= {name} if kept else set()
+        for extra in (*([""] if kept else []), *requirement.extras):
             if (name, extra) not in asked:
                 asked.add((name, extra))
                 wanted += _required(name, extra, python)
@@ -226,14 +229,16 @@ def unpack(wheel: Path, to: Path) -> None:
 
 def write(folder: Path, file: Path) -> None:
     """The same content gives the same bytes."""
-    with file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file():
-                    content = path.read_bytes()
-                    member = tarfile.TarInfo(str(path.relative_to(folder.parent)))
-                    member.size, member.mode = len(content), 0o644
-                    archive.addfile(member, io.BytesIO(content))
+    with (
+        file.open("wb") as raw,
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            member = tarfile.TarInfo(str(path.relative_to(folder.parent)))
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
 
 
 if __name__ == "__main__":
