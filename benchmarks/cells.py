@@ -19,7 +19,10 @@ SCRATCH_SIZES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """One benchmark's cell. `bf16`: a peer's precision; `data` is demo, hub or a folder, `checkpoint` a folder."""
+    """One benchmark's cell. `data` is demo, hub or a folder, `checkpoint` a folder.
+
+    Of a peer: `bf16` is its precision, `backend` that of its torch.compile, None for none.
+    """
 
     data: str
     task: str
@@ -29,6 +32,7 @@ class Settings:
     learning_rate: float = 5e-5
     seed: int = 1
     bf16: bool = False
+    backend: str | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -58,8 +62,11 @@ class Settings:
         return np.resize(order, steps * self.batch_size)
 
 
-def checkpoint_folder(name: str, data: str, task: str, aside: Path) -> str:
-    """The folder `name`, or a BERT of a scratch size with random weights and a tokenizer of the task's own text."""
+def checkpoint_folder(name: str, data: str, task: str, aside: Path, tokenizer_of: str | None = None) -> str:
+    """The folder `name`, or a BERT of a scratch size with random weights.
+
+    Its tokenizer is that of the folder `tokenizer_of`, if given, or trained on the task's own text.
+    """
     if name not in SCRATCH_SIZES:
         return name
     import torch
@@ -67,12 +74,15 @@ def checkpoint_folder(name: str, data: str, task: str, aside: Path) -> str:
 
     from glue_bench.benchmark.sources import open_source
     from glue_bench.training.quiet import quiet_transformers
-    from glue_bench.training.tokenizers import train_tokenizer
+    from glue_bench.training.tokenizers import load_tokenizer, train_tokenizer
 
     quiet_transformers()
-    train = open_source(data).load(task).splits["train"]
-    texts = [text for column in train.columns.intersection(["text_a", "text_b"]) for text in train[column]]
-    tokenizer = train_tokenizer(texts, 8000)
+    if tokenizer_of is None:
+        train = open_source(data).load(task).splits["train"]
+        texts = [text for column in train.columns.intersection(["text_a", "text_b"]) for text in train[column]]
+        tokenizer = train_tokenizer(texts, 8000)
+    else:
+        tokenizer = load_tokenizer(tokenizer_of)
     hidden, blocks, heads = SCRATCH_SIZES[name]
     torch.manual_seed(0)
     config = BertConfig(

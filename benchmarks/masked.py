@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 from datasets import Dataset
@@ -15,8 +16,11 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.modeling_outputs import MaskedLMOutput
 
 from glue_bench.config import Pretraining
+from glue_bench.model.checkpoints import Start
+from glue_bench.training import pretrain as pretraining
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import pretrain
 from glue_bench.training.pretrained import PretrainingFolder
@@ -77,6 +81,30 @@ def make_peer(settings: "Settings") -> Round:
         return {"tokens": sum(map(len, dataset["input_ids"])), "training_seconds": clock.seconds}
 
     return work
+
+
+def make_same_loop(settings: "Settings", folder: str) -> Round:
+    """A round of our own loop, batches and optimiser, with transformers' model in the place of ours."""
+    work = make_ours(settings, folder)
+
+    def of_bert(steps: int) -> dict[str, Any]:
+        with mock.patch.object(pretraining, "build_masked_lm", _build_bert):
+            return work(steps)
+
+    return of_bert
+
+
+class _Bert(BertForMaskedLM):
+    """Called as ours; like its parent it projects every token to the vocabulary."""
+
+    def forward(self, ids: Any, mask: Any = None, *, places: Any) -> MaskedLMOutput:
+        logits = super().forward(input_ids=ids, attention_mask=None if mask is None else mask.long()).logits
+        return MaskedLMOutput(logits=logits.flatten(0, 1)[places])
+
+
+def _build_bert(start: Start, seed: int) -> _Bert:
+    set_seed(seed)
+    return _Bert(bert_config(start.config))
 
 
 def bert_config(ours: Any) -> BertConfig:

@@ -28,6 +28,7 @@ from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Thread
 from workers import set_environment
 
 SCORED_ROWS = 512
+EPOCHS = 3
 
 
 def main(
@@ -35,7 +36,7 @@ def main(
     checkpoint: Checkpoint = "scratch-tiny",
     task: Annotated[list[str] | None, typer.Option(help="Only these tasks. May be given several times.")] = None,
     batch_size: BatchSize = 32,
-    epochs: Annotated[int, typer.Option(help="Epochs of each task.")] = 3,
+    epochs: Annotated[int, typer.Option(help="Epochs of each task.")] = EPOCHS,
     steps: Annotated[int, typer.Option(help="Batches that are timed.")] = 8,
     device: Device = "auto",
     precision: Precision = "auto",
