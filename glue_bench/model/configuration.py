@@ -12,7 +12,8 @@ class EncoderConfig(PretrainedConfig):
 
     Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (ELECTRA's
     may be smaller than `hidden_size`; 0 means equal). `max_position_embeddings` counts usable positions,
-    without RoBERTa's two reserved rows. `type_vocab_size` 0 means no segment table.
+    without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table. `head_act` is the activation
+    of the masked-LM head; None means that it is `hidden_act`, too.
     `origin` is how the weights came to be: pretrained, adapted, grafted or scratch.
     """
 
@@ -25,6 +26,7 @@ class EncoderConfig(PretrainedConfig):
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
+    head_act: str | None = None
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None

@@ -1,5 +1,6 @@
 """The encoder as transformers models: base, sequence classification, masked language modelling."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
+from transformers.utils import can_return_tuple
 
 from glue_bench.model.attention import reads_in_place
 from glue_bench.model.configuration import EncoderConfig
@@ -18,13 +20,30 @@ from glue_bench.model.encoder import Attention, Block, padding_scores, together
 from glue_bench.model.variants import build_variant, segments_enter
 from glue_bench.model.variants.segments import SegmentScores
 
+# Arguments of transformers' encoders that are here only to be refused, where they ask for something.
+_NOT_HERE = ("position_ids", "inputs_embeds", "output_attentions")
+
 
 class EncoderPreTrainedModel(PreTrainedModel):
-    """Weight initialisation is transformers' own: N(0, initializer_range), biases 0, LayerNorm 1 and 0."""
+    """Weight initialisation is transformers' own: N(0, initializer_range), biases 0, LayerNorm 1 and 0.
+
+    Every forward takes `output_hidden_states` and `return_dict` (False: a tuple), whose defaults are those of the
+    configuration, as transformers' models do. `position_ids`, `inputs_embeds` and `output_attentions` raise ValueError
+    unless they are None or False; an argument that no encoder knows raises TypeError.
+    """
 
     config_class = EncoderConfig
     base_model_prefix = "base"
     _supports_sdpa = True
+
+    def _wants_states(self, asked: bool | None, others: Mapping[str, Any]) -> bool:
+        """Whether hidden states are to be returned. Refuses `others`: nothing that was asked for is left undone."""
+        for name, value in {"output_attentions": self.config.output_attentions, **others}.items():
+            if name not in _NOT_HERE:
+                raise TypeError(f"{type(self).__name__}.forward() got an unexpected keyword argument '{name}'")
+            if value is not None and value is not False:
+                raise ValueError(f"{type(self).__name__} does not support {name}")
+        return bool(self.config.output_hidden_states if asked is None else asked)
 
 
 class Pooler(nn.Module):
@@ -61,26 +80,30 @@ class EncoderModel(EncoderPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.variant.words = value  # type: ignore[assignment]
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Int[Tensor, "b l"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
-        output_hidden_states: bool = False,
-        **_: Any,
+        output_hidden_states: bool | None = None,
+        **others: Any,
     ) -> BaseModelOutputWithPooling:
         """Hidden states (b, l, d) and pooled output (b, d).
 
         `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then.
 
         Raises:
-            ValueError: ids that are not integers of that shape, or more of them than there are positions.
+            ValueError: ids that are not integers of that shape, more of them than there are positions, or an argument
+                of transformers' encoders that is not supported.
+            TypeError: an unknown argument.
         """
+        wants_states = self._wants_states(output_hidden_states, others)
         states = self.hidden_states(input_ids, attention_mask, token_type_ids)
         return BaseModelOutputWithPooling(
             last_hidden_state=states[-1],
             pooler_output=self.pooler(states[-1]),
-            hidden_states=tuple(states) if output_hidden_states else None,
+            hidden_states=tuple(states) if wants_states else None,
         )
 
     def hidden_states(
@@ -146,6 +169,8 @@ class EncoderModel(EncoderPreTrainedModel):
 class EncoderForSequenceClassification(EncoderPreTrainedModel):
     """Linear classifier over the pooled [CLS], with dropout before it."""
 
+    accepts_loss_kwargs = True  # Trainer does not divide the loss by the batches that it accumulates
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.num_labels = int(config.num_labels or 1)
@@ -155,19 +180,29 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Int[Tensor, "b l"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
         labels: Tensor | None = None,
-        **_: Any,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **others: Any,
     ) -> SequenceClassifierOutput:
-        """Logits (b, num_labels); with labels also the loss: cross-entropy, or squared error for one label."""
-        pooled = self.base.pooled(input_ids, attention_mask, token_type_ids)
+        """Logits (b, num_labels); with labels also the loss: cross-entropy, or squared error for one label.
+
+        The loss is a mean over the labels, or their sum divided by `num_items_in_batch`, with which Trainer says how
+        many labels there are in all batches whose gradients are accumulated. Raises as EncoderModel's forward.
+        """
+        inputs, states = (input_ids, attention_mask, token_type_ids), None
+        if self._wants_states(output_hidden_states, others):
+            states = tuple(self.base.hidden_states(*inputs))
+        pooled = self.base.pooled(*inputs) if states is None else self.base.pooler(states[-1])
         logits = self.classifier(self.dropout(pooled))
-        loss = None if labels is None else classification_loss(logits, labels)
-        return SequenceClassifierOutput(loss=loss, logits=logits)
+        loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=states)
 
 
 class EncoderForMaskedLM(EncoderPreTrainedModel):
@@ -177,13 +212,14 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
     """
 
     _tied_weights_keys = {"decoder.weight": "base.variant.words.weight"}  # noqa: RUF012
+    accepts_loss_kwargs = True  # Trainer does not divide the loss by the batches that it accumulates
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.base = EncoderModel(config)
         width = self.base.variant.words.embedding_dim
         self.dense = nn.Linear(config.hidden_size, width)
-        self.act = ACT2FN[config.hidden_act]
+        self.act = ACT2FN[config.head_act or config.hidden_act]
         # Not `norm`: where a name exists with and without the prefix `base.`, transformers loads one for the other.
         self.head_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(width, config.vocab_size)
@@ -195,6 +231,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
     def set_output_embeddings(self, value: nn.Module) -> None:
         self.decoder = value  # type: ignore[assignment]
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Int[Tensor, "b l"],
@@ -202,29 +239,46 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         token_type_ids: Int[Tensor, "b l"] | None = None,
         labels: Int[Tensor, "b l"] | None = None,
         places: Int[Tensor, " n"] | None = None,
-        **_: Any,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **others: Any,
     ) -> MaskedLMOutput:
         """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy.
 
         With `places`, flat indices into (b, l), the head runs there alone: logits (n, vocabulary), no loss.
+        `num_items_in_batch` is that of EncoderForSequenceClassification. Raises as EncoderModel's forward.
         """
-        hidden = self.base.hidden_states(input_ids, attention_mask, token_type_ids)[-1]
+        wants_states = self._wants_states(output_hidden_states, others)
+        states = self.base.hidden_states(input_ids, attention_mask, token_type_ids)
+        kept = tuple(states) if wants_states else None
         if places is not None:
-            return MaskedLMOutput(logits=self.predict(hidden.flatten(0, 1)[places]))
-        logits = self.predict(hidden)
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return MaskedLMOutput(loss=loss, logits=logits)
+            return MaskedLMOutput(logits=self.predict(states[-1].flatten(0, 1)[places]), hidden_states=kept)
+        logits = self.predict(states[-1])
+        loss = None if labels is None else _cross_entropy(logits.flatten(0, 1), labels.flatten(), num_items_in_batch)
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=kept)
 
     def predict(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n vocab"]:
         """Logits of what stands at each of some hidden states."""
         return self.decoder(self.head_norm(self.act(self.dense(hidden))))
 
 
-def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[Tensor, ""]:
-    """Cross-entropy over classes; squared error where there is one output (STS-B)."""
-    if logits.shape[1] == 1:
-        return F.mse_loss(logits[:, 0].float(), labels.float())
-    return F.cross_entropy(logits.float(), labels)
+def classification_loss(
+    logits: Float[Tensor, "b c"], labels: Tensor, num_items: Tensor | int | None = None
+) -> Float[Tensor, ""]:
+    """Cross-entropy over classes; squared error where there is one output (STS-B). `num_items` as for the models."""
+    if logits.shape[1] > 1:
+        return _cross_entropy(logits, labels, num_items)
+    scores = logits[:, 0].float()
+    expected = labels.float().view_as(scores)
+    return F.mse_loss(scores, expected) if num_items is None else (scores - expected).square().sum() / num_items
+
+
+def _cross_entropy(
+    logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"], num_items: Tensor | int | None
+) -> Float[Tensor, ""]:
+    if num_items is None:
+        return F.cross_entropy(logits.float(), labels)
+    return F.cross_entropy(logits.float(), labels, reduction="sum") / num_items
 
 
 def _check_ids(token_ids: Tensor, segment_ids: Tensor, positions: int) -> None:
