@@ -32,7 +32,7 @@ _CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
 
 
 def cache_folder() -> Path:
-    """Where tokenised text and trained tokenizers are kept: $GLUE_BENCH_CACHE, or the user's cache folder."""
+    """Where tokens, tokenizers and notes on checkpoints are kept: $GLUE_BENCH_CACHE, or the user's cache folder."""
     chosen = os.environ.get("GLUE_BENCH_CACHE")
     return Path(chosen) if chosen else user_cache_path("glue-bench")
 

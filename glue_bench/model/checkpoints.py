@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import AutoConfig
 from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.families import FAMILIES, Family, rename
+from glue_bench.model.families import FAMILIES
+from glue_bench.model.foreign import check_tied, translate_config, translate_weights
 from glue_bench.model.fresh import drawing, fresh, on_meta, one_thread
-from glue_bench.model.locate import locate, read_json, read_weights
+from glue_bench.model.locate import fingerprint, locate, read_json, read_weights
+from glue_bench.model.reference import check_against_transformers
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.tupe import read_tupe
 from glue_bench.model.variants import canonical_options
@@ -54,8 +56,8 @@ def read_config(name: str, revision: str | None = None) -> EncoderConfig:
     """The configuration of a checkpoint, in our names, without reading the weights of a folder.
 
     Raises:
-        UserError: no such checkpoint, no readable config.json, or a family that is not known; of a file, as
-            `read_tupe`.
+        UserError: no such checkpoint, no readable config.json, a family that is not known, or settings that this
+            encoder does not compute; of a file, as `read_tupe`.
     """
     place = locate(name, revision)
     if place.is_file():
@@ -65,28 +67,40 @@ def read_config(name: str, revision: str | None = None) -> EncoderConfig:
     if kind not in FAMILIES and kind != EncoderConfig.model_type:
         known = ", ".join([*FAMILIES, EncoderConfig.model_type])
         raise UserError(f"checkpoint '{name}' is of model_type '{kind}'; glue-bench reads {known}")
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UserError(f"checkpoint '{name}' has {raw['position_embedding_type']} positions; only absolute are read")
     try:
-        return _translate_config(raw, FAMILIES[kind]) if kind in FAMILIES else EncoderConfig.from_dict(raw)
+        return translate_config(raw, name) if kind in FAMILIES else EncoderConfig.from_dict(raw)
     except (StrictDataclassError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"checkpoint '{name}': config.json does not fit: {' '.join(str(error).split())}") from error
 
 
-def read_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
+def read_checkpoint(name: str, revision: str | None = None, digest: str | None = None) -> Checkpoint:
     """A checkpoint from the hub, a folder or an official TUPE file, in our names.
 
+    One of another library is compared with transformers' own model when it is read for the first time.
+
     Raises:
-        UserError: as `read_config`; or weights that are absent, unreadable or incomplete.
+        UserError: as `read_config` and `check_against_transformers`; weights that are absent, unreadable or
+            incomplete; or files that are no longer of `digest`, their `fingerprint` when they were chosen.
     """
-    folder = locate(name, revision)
-    if folder.is_file():
-        return Checkpoint(name, *read_tupe(folder))
+    place = locate(name, revision)
+    checkpoint = Checkpoint(name, *read_tupe(place)) if place.is_file() else _read_folder(place, name, revision)
+    if digest is not None and fingerprint(place) != digest:
+        raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
+    return checkpoint
+
+
+def _read_folder(folder: Path, name: str, revision: str | None) -> Checkpoint:
     config, raw = read_config(name, revision), read_weights(folder)
-    family = FAMILIES.get(read_json(folder / "config.json")["model_type"])
-    weights, head = _our_own(raw) if family is None else _translate(raw, family)
+    settings = read_json(folder / "config.json")
+    family = FAMILIES.get(settings["model_type"])
+    weights, head = _our_own(raw) if family is None else translate_weights(raw, family, config.pad_token_id)
     _check_complete(config, weights, name)
-    return Checkpoint(name, config, weights, head)
+    checkpoint = Checkpoint(name, config, weights, head)
+    if family is not None:
+        if head:
+            check_tied(settings, raw, weights["variant.words.weight"], family, name)
+        check_against_transformers(folder, config, weights, _fitting_head(checkpoint, config), name)
+    return checkpoint
 
 
 def graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> Start:
@@ -192,27 +206,6 @@ def _additive(checkpoint: Checkpoint) -> Additive:
     )
 
 
-def _translate(raw: Mapping[str, Tensor], family: Family) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    weights = {ours: raw[theirs].float() for ours, theirs in rename(raw, family.encoder, family.prefix).items()}
-    weights = _stack_qkv(weights)
-    if family.reserved_positions and "variant.positions.weight" in weights:
-        table = weights["variant.positions.weight"]
-        weights["variant.positions.weight"] = table[family.reserved_positions :].clone()
-    head = {ours: raw[theirs].float() for ours, theirs in rename(raw, family.head).items()}
-    return weights, head
-
-
-def _stack_qkv(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Query, key and value of a block as one; left out where one is absent or of another width."""
-    stacked = {name: tensor for name, tensor in weights.items() if name.split(".")[-2] not in {"query", "key", "value"}}
-    for name in weights:
-        parts = [weights.get(name.replace(".query.", f".{part}.")) for part in ("query", "key", "value")]
-        whole = [part for part in parts if part is not None]
-        if ".attention.query." in name and len(whole) == 3 and len({part.shape[1:] for part in whole}) == 1:
-            stacked[name.replace(".query.", ".qkv.")] = torch.cat(whole)
-    return stacked
-
-
 def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     inside = {name: tensor.float() for name, tensor in raw.items()}
     if not any(name.startswith("base.") for name in inside):
@@ -222,18 +215,8 @@ def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
     return weights, {name: tensor for name, tensor in inside.items() if name.startswith(heads)}
 
 
-def _translate_config(raw: Mapping[str, Any], family: Family) -> EncoderConfig:
-    theirs = AutoConfig.for_model(
-        raw["model_type"], **{key: value for key, value in raw.items() if key != "model_type"}
-    )
-    settings = {ours: getattr(theirs, key) for ours, key in family.settings.items()} | dict(family.fixed)
-    settings["max_position_embeddings"] -= family.reserved_positions
-    return EncoderConfig(**settings, variant="add", origin="pretrained")
-
-
 def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: str) -> None:
-    if config.hidden_act not in ACT2FN:
-        raise UserError(f"checkpoint '{name}': hidden_act '{config.hidden_act}' is not known to transformers")
+    _check_activation(config.hidden_act, name)
     expected = on_meta(EncoderModel, config).state_dict()
     missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
     if missing:
@@ -242,3 +225,10 @@ def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: 
     if wrong:
         shapes = f"{tuple(weights[wrong[0]].shape)}, its config.json says {tuple(expected[wrong[0]].shape)}"
         raise UserError(f"checkpoint '{name}': {wrong[0]} has shape {shapes}")
+
+
+def _check_activation(act: str, name: str) -> None:
+    if act not in ACT2FN:
+        raise UserError(f"checkpoint '{name}': hidden_act '{act}' is not known to transformers")
+    if ACT2FN[act].state_dict():
+        raise UserError(f"checkpoint '{name}': hidden_act '{act}' has weights of its own, which are not read")

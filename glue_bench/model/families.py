@@ -1,8 +1,8 @@
 """Other libraries' weight names and settings, translated into ours: one table a family.
 
-Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT. A rule is a regular expression on the
-checkpoint's name and what replaces it; the first match wins, a name without a match is ignored (buffers,
-task heads). Query, key and value are stacked into `qkv` afterwards.
+Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT; XLM-RoBERTa and CamemBERT are RoBERTa. A rule
+is a regular expression on the checkpoint's name and what replaces it; the first match wins, a name without a match is
+ignored (buffers, task heads). Query, key and value are stacked into `qkv` afterwards.
 """
 
 import re
@@ -62,18 +62,34 @@ class Family:
     """How one family of checkpoints is read.
 
     `prefix` is what a model with a head puts before the encoder's names. `settings` maps our configuration
-    names to theirs, `fixed` gives values that theirs do not have. `reserved_positions` rows at the start of
-    the position table are never used.
+    names to theirs, `fixed` gives values that theirs do not have. `decoder` is the table that turns the head's output
+    into logits, which is tied to the words. Where `counts_from_padding` is true, positions are counted from
+    pad_token_id + 1 (fairseq's make_positions), and the rows of the position table before that are never used.
     """
 
     prefix: str
     encoder: Rules
     head: Rules
+    decoder: str
     settings: Mapping[str, str]
     fixed: Mapping[str, Any]
-    reserved_positions: int = 0
+    counts_from_padding: bool = False
 
 
+_ROBERTA = Family(
+    prefix="roberta.",
+    # Released RoBERTa files carry a pooler that no objective trained; like transformers, start afresh.
+    encoder=(*_TABLES, *_BERT_BLOCKS),
+    head=(
+        (r"lm_head\.dense\.(.*)", r"dense.\1"),
+        (r"lm_head\.layer_norm\.(.*)", r"head_norm.\1"),
+        (r"lm_head\.bias", "decoder.bias"),
+    ),
+    decoder="lm_head.decoder.weight",
+    settings=_BERT_SETTINGS,
+    fixed={"head_act": "gelu"},
+    counts_from_padding=True,
+)
 FAMILIES: dict[str, Family] = {
     "bert": Family(
         prefix="bert.",
@@ -83,23 +99,13 @@ FAMILIES: dict[str, Family] = {
             (r"cls\.predictions\.transform\.LayerNorm\.(.*)", r"head_norm.\1"),
             (r"cls\.predictions\.bias", "decoder.bias"),
         ),
+        decoder="cls.predictions.decoder.weight",
         settings=_BERT_SETTINGS,
         fixed={},
     ),
-    "roberta": Family(
-        prefix="roberta.",
-        # Released RoBERTa files carry a pooler that no objective trained; like transformers, start afresh.
-        encoder=(*_TABLES, *_BERT_BLOCKS),
-        head=(
-            (r"lm_head\.dense\.(.*)", r"dense.\1"),
-            (r"lm_head\.layer_norm\.(.*)", r"head_norm.\1"),
-            (r"lm_head\.bias", "decoder.bias"),
-        ),
-        settings=_BERT_SETTINGS,
-        fixed={},
-        # Positions are counted from padding_idx + 1 = 2 (fairseq's make_positions).
-        reserved_positions=2,
-    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
     "electra": Family(
         prefix="electra.",
         encoder=(*_TABLES, *_BERT_BLOCKS, (r"embeddings_project\.(.*)", r"project.\1")),
@@ -108,8 +114,9 @@ FAMILIES: dict[str, Family] = {
             (r"generator_predictions\.LayerNorm\.(.*)", r"head_norm.\1"),
             (r"generator_lm_head\.bias", "decoder.bias"),
         ),
+        decoder="generator_lm_head.weight",
         settings=_BERT_SETTINGS | {"embedding_size": "embedding_size"},
-        fixed={},
+        fixed={"head_act": "gelu"},
     ),
     "distilbert": Family(
         prefix="distilbert.",
@@ -119,6 +126,7 @@ FAMILIES: dict[str, Family] = {
             (r"vocab_layer_norm\.(.*)", r"head_norm.\1"),
             (r"vocab_projector\.bias", "decoder.bias"),
         ),
+        decoder="vocab_projector.weight",
         settings={
             "vocab_size": "vocab_size",
             "hidden_size": "dim",

@@ -8,8 +8,8 @@ import transformers
 from tiny_models import encoder_config
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from glue_bench.model.checkpoints import _translate
 from glue_bench.model.families import FAMILIES
+from glue_bench.model.foreign import translate_weights
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants.relative import alibi_slopes, distances, relative_buckets
 from glue_bench.model.variants.sinusoidal import angles
@@ -43,7 +43,7 @@ def roformer() -> transformers.RoFormerModel:
 @pytest.mark.parametrize("padded", [False, True])
 def test_rotary_computes_what_roformer_computes(padded: bool) -> None:
     theirs = roformer()
-    weights, _ = _translate(theirs.state_dict(), FAMILIES["bert"])
+    weights, _ = translate_weights(theirs.state_dict(), FAMILIES["bert"])
     sizes = {"vocab_size": 90, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 40}
     ours = EncoderModel(encoder_config("rotary", num_attention_heads=4, num_hidden_layers=2, **sizes)).eval()
     ours.load_state_dict(weights, strict=False)
@@ -102,7 +102,7 @@ def deberta(terms: list[str]) -> transformers.DebertaModel:
 
 def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[str, torch.Tensor]:
     """DeBERTa's weights in our names: its in_proj holds query, key and value head by head, the key without bias."""
-    weights, _ = _translate(raw, FAMILIES["bert"])
+    weights, _ = translate_weights(raw, FAMILIES["bert"])
     weights["variant.distances.weight"] = raw["encoder.rel_embeddings.weight"]
     for block in range(blocks):
         mine, theirs = f"blocks.{block}.attention.qkv", f"encoder.layer.{block}.attention.self"

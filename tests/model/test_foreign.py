@@ -1,0 +1,268 @@
+"""Whatever a config.json of another library sets is computed as transformers does, or refused in one line."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from tiny_models import encoder, pad, segments, states, tokens
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers.activations import ACT2CLS
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Checkpoint, masked_lm, read_checkpoint, read_config
+from glue_bench.model.families import FAMILIES
+from glue_bench.model.tiny import randomise
+
+TOLERANCE = 1e-5
+LENGTH = 11
+ROBERTA = ("roberta", "xlm-roberta", "camembert")
+LIKE_BERT = ("bert", "electra", *ROBERTA)
+WITH_WEIGHTS = ("prelu", "xielu")
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 16,
+}
+
+# What a config.json may set beside the sizes: the families whose transformers have it, what is read, what is refused.
+SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
+    "pad_token_id": (tuple(FAMILIES), [0, 1, 3], [-1, 50]),  # and None
+    "is_decoder": (tuple(FAMILIES), [False], [True]),
+    "add_cross_attention": (tuple(FAMILIES), [False], [True]),
+    "is_encoder_decoder": (tuple(FAMILIES), [True], []),
+    "position_embedding_type": (tuple(FAMILIES), ["absolute"], ["relative_key", "relative_key_query"]),
+    "hidden_act": (LIKE_BERT, [act for act in ACT2CLS if act not in WITH_WEIGHTS], [*WITH_WEIGHTS, "gelou"]),
+    "activation": (("distilbert",), [act for act in ACT2CLS if act not in WITH_WEIGHTS], [*WITH_WEIGHTS, "gelou"]),
+    "type_vocab_size": (LIKE_BERT, [1, 2, 3], [0, -1]),
+    "layer_norm_eps": (tuple(FAMILIES), [1e-12, 1e-5, 0.3], []),
+    "embedding_size": (("electra",), [12, 24, 40], [0]),
+    "sinusoidal_pos_embds": (("distilbert",), [True], []),
+    "max_position_embeddings": (tuple(FAMILIES), [2 + 1, 16], [0]),
+    "num_attention_heads": (tuple(FAMILIES), [1, 24], [0, 5]),
+    "num_hidden_layers": (tuple(FAMILIES), [3], [0]),
+    "chunk_size_feed_forward": (tuple(FAMILIES), [1, 4], []),
+    "return_dict": (tuple(FAMILIES), [False], []),
+    "output_hidden_states": (tuple(FAMILIES), [True], []),
+    "use_cache": (LIKE_BERT, [True], []),
+    "dtype": (tuple(FAMILIES), ["float16", "bfloat16"], []),
+    "initializer_range": (tuple(FAMILIES), [1.0], []),
+    "hidden_dropout_prob": (LIKE_BERT, [0.0, 0.5], [1.0, -0.1]),
+    "pruned_heads": (tuple(FAMILIES), [{}], [{"0": [1]}]),
+    "quantization_config": (tuple(FAMILIES), [], [{"quant_method": "bitsandbytes", "load_in_8bit": True}]),
+    "auto_map": (tuple(FAMILIES), [], [{"AutoModel": "modeling.Mine"}]),
+    "per_layer_config": (tuple(FAMILIES), [], [{"0": {"layer_norm_eps": 0.1}}]),
+    "tie_word_embeddings": (tuple(FAMILIES), [True], [False]),
+}
+# Of these every family shows every value by default; of the others the first family that has it the last one.
+TELLING = ("pad_token_id", "is_decoder")
+
+
+def cases(read: bool) -> list[Any]:
+    """(family, setting, value) of SETTINGS, and a padding of None, which RoBERTa cannot do without."""
+    found = [
+        (family, setting, value, setting in TELLING or (family == families[0] and value == values[-1]))
+        for setting, (families, *both) in SETTINGS.items()
+        for values in [both[0 if read else 1]]
+        for family in families
+        for value in values
+    ]
+    found += [(family, "pad_token_id", None, True) for family in FAMILIES if (family in ROBERTA) != read]
+    return [
+        pytest.param(*case, id=f"{case[0]}-{case[1]}={case[2]}", marks=() if quick else pytest.mark.slow)
+        for *case, quick in found
+    ]
+
+
+def built(family: str, head: bool, changes: dict[str, Any]) -> PreTrainedModel:
+    """transformers' random model with these settings, in the precision that they say."""
+    sizes = SIZES | {"hidden_dim" if family == "distilbert" else "intermediate_size": 40}
+    config = AutoConfig.for_model(family, **sizes | changes)
+    model = (AutoModelForMaskedLM if head else AutoModel).from_config(config, attn_implementation="eager").eval()
+    randomise(model)
+    return model.to(getattr(torch, changes.get("dtype", "float32")))
+
+
+def saved(folder: Path, family: str, head: bool, changes: dict[str, Any]) -> PreTrainedModel:
+    """The model, saved, and then computing in float32 what its weights say."""
+    model = built(family, head, changes)
+    model.save_pretrained(folder)
+    return model.float()
+
+
+def inputs(checkpoint: Checkpoint, lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Token ids, mask and segment ids, no longer than the encoder has positions."""
+    length = min(LENGTH, checkpoint.config.max_position_embeddings)
+    ids, mask = pad(tokens(3, length), [min(each, length) for each in lengths], checkpoint.config.pad_token_id or 0)
+    return ids, mask, segments(ids, checkpoint.config.type_vocab_size)
+
+
+@torch.no_grad()
+def apart(theirs: PreTrainedModel, checkpoint: Checkpoint, head: bool) -> float:
+    """The largest difference of hidden states and logits on real tokens; of values above 1 relative to the largest."""
+    for module in theirs.modules():
+        if hasattr(module, "chunk_size_feed_forward"):
+            module.chunk_size_feed_forward = 0  # not every length is a multiple
+    model = masked_lm(checkpoint).eval() if head else encoder(checkpoint.config, checkpoint.weights)
+    worst = 0.0
+    for lengths in ([LENGTH] * 3, [LENGTH, 7, 2]):
+        ids, mask, kinds = inputs(checkpoint, lengths)
+        extra = {"token_type_ids": kinds} if checkpoint.config.type_vocab_size else {}
+        expected = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True, return_dict=True, **extra)
+        ours = model(ids, mask, kinds, output_hidden_states=True)
+        pairs = list(zip(ours.hidden_states, expected.hidden_states, strict=True))
+        pairs += [(ours.logits, expected.logits)] if head else []
+        for mine, other in pairs:
+            error, largest = float((mine - other)[mask.bool()].abs().max()), float(other.abs().max())
+            worst = max(worst, error / max(largest, 1.0))
+    return worst
+
+
+@pytest.mark.parametrize(("family", "setting", "value"), cases(read=True))
+def test_what_is_read_computes_what_transformers_computes(
+    family: str, setting: str, value: Any, tmp_path: Path
+) -> None:
+    theirs = saved(tmp_path, family, True, {setting: value})
+    checkpoint = read_checkpoint(str(tmp_path))
+    assert checkpoint.head
+    assert apart(theirs, checkpoint, head=True) < TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each family, nothing of which is unusual."""
+    folders = {family: tmp_path_factory.mktemp(family) for family in FAMILIES}
+    for family, folder in folders.items():
+        saved(folder, family, True, {})
+    return folders
+
+
+@pytest.mark.parametrize(("family", "setting", "value"), cases(read=False))
+def test_what_is_not_read_is_refused_in_one_line(
+    family: str, setting: str, value: Any, plain: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(plain[family], tmp_path, dirs_exist_ok=True)
+    change_config(tmp_path, **{setting: value})
+    with pytest.raises(UserError, match=rf"^checkpoint '{tmp_path}'.*") as refused:
+        read_checkpoint(str(tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@st.composite
+def combinations(draw: st.DrawFn) -> tuple[str, bool, dict[str, Any]]:
+    """A family, whether it has a masked-LM head, and several settings at once, of which one may be refused."""
+    family = draw(st.sampled_from(list(FAMILIES)))
+    there = {name: values for name, (families, *values) in SETTINGS.items() if family in families}
+    read = {name: st.sampled_from(values[0]) for name, values in there.items() if values[0]}
+    changes = draw(st.fixed_dictionaries({}, optional=read))
+    if draw(st.integers(0, 3)) == 3:
+        name = draw(st.sampled_from([name for name, values in there.items() if values[1]]))
+        changes[name] = draw(st.sampled_from(there[name][1]))
+    return family, draw(st.booleans()), changes
+
+
+def check_combination(family: str, head: bool, changes: dict[str, Any]) -> bool:
+    """Whether it was read, and then equal; otherwise it is refused in one line. What transformers cannot build is."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, theirs = Path(place), None
+        try:
+            theirs = saved(folder, family, head, changes)
+        except Exception:  # whatever transformers says of settings with which it has no model
+            saved(folder, family, head, {})
+            change_config(folder, **changes)
+        try:
+            checkpoint = read_checkpoint(place)
+        except UserError as error:
+            refused = str(error)
+            assert "\n" not in refused
+            return False
+        assert theirs is not None, "what transformers cannot build was read"
+        assert apart(theirs, checkpoint, head) < TOLERANCE
+        return True
+
+
+COMBINED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
+
+
+@given_settings(max_examples=10, **COMBINED)
+@given(combinations())
+def test_any_combination_is_equal_or_refused(drawn: tuple[str, bool, dict[str, Any]]) -> None:
+    check_combination(*drawn)
+
+
+@pytest.mark.slow
+@given_settings(max_examples=400, **COMBINED)
+@given(combinations())
+def test_very_many_combinations_are_equal_or_refused(drawn: tuple[str, bool, dict[str, Any]]) -> None:
+    check_combination(*drawn)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_most_settings_together_are_read(family: str) -> None:
+    together = {
+        "pad_token_id": 3,
+        "activation" if family == "distilbert" else "hidden_act": "relu",
+        "layer_norm_eps": 1e-5,
+        "chunk_size_feed_forward": 1,
+        "dtype": "bfloat16",
+    }
+    if family != "distilbert":
+        together |= {"type_vocab_size": 3}
+    for head in (True, False):
+        assert check_combination(family, head, together)
+
+
+# What the settings say beside the numbers
+
+
+@pytest.mark.parametrize(("padding", "positions"), [(0, 15), (1, 14), (3, 12)])
+@pytest.mark.parametrize("family", ROBERTA)
+def test_positions_of_roberta_are_counted_from_its_padding(
+    family: str, padding: int, positions: int, tmp_path: Path
+) -> None:
+    theirs = saved(tmp_path, family, False, {"pad_token_id": padding})
+    checkpoint = read_checkpoint(str(tmp_path))
+    assert checkpoint.config.max_position_embeddings == positions
+    ids = tokens(1, positions)
+    with torch.no_grad():
+        expected = theirs(input_ids=ids).last_hidden_state
+    ours = states(encoder(checkpoint.config, checkpoint.weights), ids)[-1]
+    assert float((ours - expected).abs().max()) < TOLERANCE
+
+
+@pytest.mark.parametrize("family", ["electra", *ROBERTA])
+def test_these_heads_are_gelu_whatever_the_blocks_are(family: str, tmp_path: Path) -> None:
+    saved(tmp_path, family, True, {"hidden_act": "relu"})
+    config = read_config(str(tmp_path))
+    assert (config.hidden_act, config.head_act) == ("relu", "gelu")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_untied_encoder_without_a_head_is_read(family: str, tmp_path: Path) -> None:
+    theirs = saved(tmp_path, family, False, {"tie_word_embeddings": False})
+    assert apart(theirs, read_checkpoint(str(tmp_path)), head=False) < TOLERANCE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_that_differs_from_the_words_is_refused(family: str, plain: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(plain[family], tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights[FAMILIES[family].decoder] = torch.ones(50, 24 if family != "electra" else 128)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="the decoder of its masked-LM head is not tied to its words; save its encoder"):
+        read_checkpoint(str(tmp_path))
