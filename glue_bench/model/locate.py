@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from functools import cache
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+TICK = 2 * 10**9  # ns: no file system's clock is coarser
+_digests: dict[tuple[Path, int, int, int], str] = {}
 # Everything an encoder and its tokenizer need; other frameworks' copies of the weights stay where they are.
 _WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 
@@ -67,9 +69,10 @@ def _download(name: str, revision: str | None) -> Path:
         ) from error
 
 
-@cache
 def fingerprint(place: Path) -> str:
     """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes.
+
+    A file is hashed again only once it has changed.
 
     Raises:
         UserError: the folder has no weights.
@@ -83,8 +86,14 @@ def fingerprint(place: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    seen = path.stat()
+    state = (path.absolute(), seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    # Two changes within one tick of a file system's clock leave the same time.
+    settled = time.time_ns() - seen.st_mtime_ns > TICK
+    if not settled or state not in _digests:
+        with path.open("rb") as file:
+            _digests[state] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _digests[state]
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from glue_bench.config import SCRATCH, Arm, Cell
-from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import recipe_key
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
@@ -48,7 +47,7 @@ def start_digest(arm: Arm, workspace: "Workspace", steps: int | None = None, rec
         return f"pretraining {identity_digest(pretraining_identity(arm, workspace, recipe))} step {steps}"
     if arm.checkpoint == SCRATCH:
         return f"{SCRATCH} {workspace.experiment.scratch.model_dump_json()}"
-    return fingerprint(locate(arm.checkpoint, arm.revision))
+    return workspace.fingerprint(arm.checkpoint, arm.revision)
 
 
 def _of_arm(arm: Arm, workspace: "Workspace", recipe: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.variants import canonical_options
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.held_out import hold_out
@@ -200,6 +201,10 @@ class Workspace:
         """A hash of the cell's identity."""
         return identity_digest(self.identity(cell))
 
+    def fingerprint(self, name: str, revision: str | None) -> str:
+        """The digest of a checkpoint's files as they were at the first look."""
+        return self._once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
+
     def start_digest(self, arm: Arm, steps: int | None = None, recipe: int | None = None) -> str:
         """What the arm starts from: a pretraining, the checkpoint's files, or the shape of fresh weights."""
         return start_digest(arm, self, steps, recipe or recipes.RECIPE)
@@ -232,7 +237,8 @@ class Workspace:
         return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", sentences, vocab_size)
 
     def _checkpoint(self, name: str, revision: str | None) -> Checkpoint:
-        return self._once(("checkpoint", name, revision), lambda: read_checkpoint(name, revision))
+        digest = self.fingerprint(name, revision)
+        return self._once(("checkpoint", name, revision), lambda: read_checkpoint(name, revision, digest))
 
     def _scratch_config(self, arm: Arm) -> EncoderConfig:
         tokenizer = self.tokenizer(arm)

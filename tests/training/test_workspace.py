@@ -1,0 +1,44 @@
+"""What a workspace keeps, and what its ids stand for, are of one state of the files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from glue_bench.config import Experiment, parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.training.workspace import Workspace
+
+
+@pytest.fixture
+def experiment(tiny: Callable[..., Any], make_bert: Callable[..., Path]) -> Experiment:
+    return parse_experiment(tiny(checkpoint=str(make_bert())))
+
+
+def change(experiment: Experiment) -> None:
+    path = Path(experiment.arms[0].checkpoint) / "model.safetensors"
+    save_file({name: tensor + 0.01 for name, tensor in load_file(path).items()}, path)
+
+
+def test_a_checkpoint_changed_in_place_is_another_start(experiment: Experiment) -> None:
+    arm = experiment.arms[0]
+    first, again = Workspace(experiment), Workspace(experiment)
+    digest, weights = first.start_digest(arm), first.initial(arm).weights["norm.weight"]
+    assert again.start_digest(arm) == digest
+    change(experiment)
+    other = Workspace(experiment)
+    assert other.start_digest(arm) != digest
+    assert not other.initial(arm).weights["norm.weight"].equal(weights)
+    # What a run has read, it goes on with.
+    assert first.start_digest(arm) == digest
+    assert first.initial(experiment.arms[1]).weights["norm.weight"].equal(weights)
+
+
+def test_a_checkpoint_that_changes_between_plan_and_use_is_refused(experiment: Experiment) -> None:
+    workspace = Workspace(experiment)
+    workspace.start_digest(experiment.arms[0])
+    change(experiment)
+    with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
+        workspace.initial(experiment.arms[0])
