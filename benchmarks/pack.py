@@ -45,7 +45,8 @@ PRESENT = (
     "jaxtyping",
     "wrapt",
 )
-# There, whatever newer versions of PRESENT require here. torch brings typing-extensions, but pydantic wants a newer one.
+# There, whatever newer versions of PRESENT require here. torch brings typing-extensions, but pydantic wants a newer
+# one.
 LACKED = ("pydantic", "datasets", "evaluate", "platformdirs", "typing-extensions")
 MOST_BYTES = 55 * 2**20
 LEFT_OUT = ("results/", "tests/")  # of the checkout
