@@ -3,7 +3,7 @@
 from typing import Any
 
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
-from glue_bench.leaderboard.markdown import aligned
+from glue_bench.reporting.markdown import aligned
 from gpu_results import GOOD
 
 OURS = "glue-bench"

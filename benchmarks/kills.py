@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 
 TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
 CELLS_A_KILL = 6

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.leaderboard.markdown import aligned
+from glue_bench.reporting.markdown import aligned
 from glue_bench.sweep.environment import environment
 
 Rounds = list[dict[str, dict[str, Any]]]

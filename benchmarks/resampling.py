@@ -17,10 +17,10 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
-from glue_bench.leaderboard.outcomes import Outcomes
-from glue_bench.leaderboard.stats import NUMBERS, assess, compare
-from glue_bench.leaderboard.ties import ranks_frame
-from glue_bench.leaderboard.weighted import score_sums, sums_of
+from glue_bench.results.outcomes import Outcomes
+from glue_bench.stats.pairs import NUMBERS, assess, compare
+from glue_bench.stats.ties import ranks_frame
+from glue_bench.stats.weighted import score_sums, sums_of
 
 RIGHT = 0.85
 

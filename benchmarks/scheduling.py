@@ -18,8 +18,8 @@ from rich.console import Console
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Experiment, parse_experiment
-from glue_bench.leaderboard.export import write_tables
-from glue_bench.store import Store
+from glue_bench.records.store import Store
+from glue_bench.reporting.export import write_tables
 from glue_bench.sweep import executors, run
 from glue_bench.sweep.plan import PlannedCell, plan_cells
 from glue_bench.training.finetune import Outcome

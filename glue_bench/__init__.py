@@ -12,9 +12,9 @@ from wrapt import when_imported
 if TYPE_CHECKING:
     from glue_bench.api import run
     from glue_bench.benchmark.tasks import TASKS
-    from glue_bench.leaderboard.table import leaderboard
-    from glue_bench.model.plugins import load_plugins
     from glue_bench.model.variants import VARIANTS
+    from glue_bench.results.board import leaderboard
+    from glue_bench.testing.plugins import load_plugins
 
 __version__ = "0.1.0"
 __all__ = ["TASKS", "VARIANTS", "__version__", "leaderboard", "load_plugins", "run"]
@@ -22,8 +22,8 @@ __all__ = ["TASKS", "VARIANTS", "__version__", "leaderboard", "load_plugins", "r
 _HOMES = {
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
-    "leaderboard": "glue_bench.leaderboard.table",
-    "load_plugins": "glue_bench.model.plugins",
+    "leaderboard": "glue_bench.results.board",
+    "load_plugins": "glue_bench.testing.plugins",
     "run": "glue_bench.api",
 }
 

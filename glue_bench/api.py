@@ -1,6 +1,7 @@
 """What the verbs do, as plain functions: the library's `run` and `explain`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,16 +56,17 @@ def run(
     from glue_bench.remote import refuse_url
 
     refuse_url(results)  # before imports that take seconds
-    from glue_bench.leaderboard.export import write_tables
+    from glue_bench.reporting.export import write_tables
     from glue_bench.sweep.run import sweep
     from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
+    from glue_bench.watch.observers import check_observers, make_observers
 
     parsed = _experiment(experiment, data, corpus, plugins)
     with process_kept(), computing(device, precision):
-        summary = sweep(
-            parsed, results, only, dry_run, console, workers, address, json_log, track, again, device, precision
-        )
+        check_observers(json_log, track)
+        observe = partial(make_observers, json_log=json_log, track=track)
+        summary = sweep(parsed, results, only, dry_run, console, workers, address, again, device, precision, observe)
         if summary.is_main and not dry_run:
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
@@ -88,7 +90,7 @@ def explain(
         UserError: bad input, or no cell or several have such an id.
     """
     from glue_bench.audit.explain import explain as explain_cell
-    from glue_bench.store import Store
+    from glue_bench.records.store import Store
     from glue_bench.sweep.environment import versions
     from glue_bench.sweep.records import plan_of
     from glue_bench.training.process import process_kept

@@ -15,7 +15,7 @@ _CONTEXT.set_forkserver_preload(
     [
         "datasets",
         "glue_bench.cli.sweeps",
-        "glue_bench.leaderboard.export",
+        "glue_bench.reporting.export",
         "glue_bench.sweep.run",
         "glue_bench.training.pretrain",
         "rich.live",

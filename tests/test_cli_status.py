@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and terminals")

@@ -199,7 +199,7 @@ def official_store(tmp_path) -> Path:
 
     from glue_bench.benchmark.sources import open_source
     from glue_bench.benchmark.tasks import AX_SPLIT, TASKS, TRAINABLE
-    from glue_bench.store import REQUIRED_KEYS, SCHEMA_VERSION, Store
+    from glue_bench.records.store import REQUIRED_KEYS, SCHEMA_VERSION, Store
 
     source, store, generator = open_source(str(GLUE)), Store(tmp_path / "real"), np.random.default_rng(0)
     store.prepare()

@@ -54,7 +54,7 @@ for verb in {verbs!r}:
 
 @pytest.mark.parametrize(
     "first",
-    ["", "import glue_bench.leaderboard", "import glue_bench.leaderboard.table", "glue_bench.leaderboard"],
+    ["", "import glue_bench.results", "import glue_bench.results.board", "glue_bench.leaderboard"],
     ids=["before", "after the room", "after its table", "after itself"],
 )
 def test_leaderboard_is_a_function_whatever_was_imported_before(first, tmp_path):

@@ -24,9 +24,9 @@ from rich.console import Console
 
 from glue_bench.api import explain, run
 from glue_bench.errors import UserError
-from glue_bench.model.plugins import load_plugins
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep import executors, plan
+from glue_bench.testing.plugins import load_plugins
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.convert import convert
 from glue_bench.training.finetune import threads_for

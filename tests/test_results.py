@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from glue_bench.benchmark.metrics import score_logits
-from glue_bench.leaderboard.export import write_tables
-from glue_bench.leaderboard.papers.export import render
-from glue_bench.store import Store
+from glue_bench.records.store import Store
+from glue_bench.reporting.export import write_tables
+from glue_bench.reporting.papers.export import render
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 EXPERIMENTS = sorted(path.parent for path in RESULTS.glob("*/plan.json"))

@@ -15,7 +15,7 @@ from typing import Any
 from glue_bench.benchmark.archive import plain_entry
 from glue_bench.errors import UserError
 from glue_bench.files import whole_file
-from glue_bench.store import SCHEMA_VERSION, Store, record_digest
+from glue_bench.records.store import SCHEMA_VERSION, Store, record_digest
 
 FORMAT = "glue-bench bundle"
 MANIFEST = "manifest.json"

@@ -12,9 +12,9 @@ from glue_bench.audit.identity import Known, ending, id_of, known, planned_ident
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT, cell_id
 from glue_bench.errors import UserError
-from glue_bench.leaderboard.export import TABLES, tables
-from glue_bench.leaderboard.papers import TABLES as PAPERS
-from glue_bench.store import SCHEMA_VERSION, Store
+from glue_bench.records.store import SCHEMA_VERSION, Store
+from glue_bench.reporting.export import TABLES, tables
+from glue_bench.reporting.papers import TABLES as PAPERS
 from glue_bench.values import identity_digest
 
 AGAIN = "delete it and run again"
@@ -200,7 +200,7 @@ def check_tables(store: Store) -> Check:
 
 def _papers(store: Store) -> dict[str, str]:
     """Published tables with this experiment's rows, of those that lie in its folder."""
-    from glue_bench.leaderboard.papers.export import render
+    from glue_bench.reporting.papers.export import render
 
     return {f"{name}.md": render(name, store.folder) for name in PAPERS if (store.folder / f"{name}.md").is_file()}
 

@@ -9,7 +9,7 @@ from glue_bench import recipe as recipes
 from glue_bench.audit.differences import Difference, differences, unknown_facts
 from glue_bench.audit.identity import Identity, Known, ending, known
 from glue_bench.errors import UserError
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 
 PLACE = ("task", "arm", "seed", "learning_rate", "steps")
 SHOWN = 3

@@ -8,7 +8,7 @@ from typing import Any
 
 from glue_bench.config import cell_id
 from glue_bench.recipe import recipe_key
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.values import identity_digest
 
 Identity = Mapping[str, Any]

@@ -9,7 +9,7 @@ from glue_bench.audit.bundle import MANIFEST, describe, is_place
 from glue_bench.audit.checks import Check, check_experiment
 from glue_bench.audit.unpack import DAMAGED, compare, read_manifest, unpacked
 from glue_bench.errors import UserError
-from glue_bench.store import Store, experiments_in
+from glue_bench.records.store import Store, experiments_in
 
 BUNDLE = "bundle"
 

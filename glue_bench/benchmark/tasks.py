@@ -229,3 +229,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 AX_SPLIT = "test_ax"
 """What the diagnostic set is called among the splits that a model of MNLI predicts."""
+
+
+def titles(tasks: tuple[str, ...]) -> str:
+    """Tasks as tables write them."""
+    return ", ".join(TASKS[task].title for task in tasks)

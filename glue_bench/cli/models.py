@@ -30,7 +30,7 @@ def convert(
 
     options = parse_options(option or ())
     say("reading the checkpoint ...")
-    from glue_bench.model.plugins import load_plugins
+    from glue_bench.testing.plugins import load_plugins
     from glue_bench.training.convert import convert as convert_checkpoint
 
     load_plugins(plugin or ())
@@ -41,8 +41,9 @@ def convert(
 @app.command()
 def variants(plugin: Plugins = None) -> None:
     """List the ways of combining embeddings, and hold those of plugins to the contract."""
-    from glue_bench.model.plugins import check_plugin, installed, load_installed, load_plugins
+    from glue_bench.model.plugins import installed, load_installed
     from glue_bench.model.variants import VARIANTS
+    from glue_bench.testing.plugins import check_plugin, load_plugins
 
     load_plugins(plugin or ())
     for name in installed():

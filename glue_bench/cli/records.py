@@ -12,7 +12,7 @@ from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
     from glue_bench.audit.explain import Candidate, Explanation
-    from glue_bench.store import Store
+    from glue_bench.records.store import Store
 
 RUNS = Path("runs")
 
@@ -47,7 +47,7 @@ def explain(
 
 def _explain_stored(cell: str, folder: Path | None) -> "Explanation":
     from glue_bench.audit.explain import explain as explain_cell
-    from glue_bench.store import open_store
+    from glue_bench.records.store import open_store
     from glue_bench.sweep.environment import versions
 
     store = open_store(folder) if folder else _store_with(cell)
@@ -61,7 +61,7 @@ def _store_with(cell: str) -> "Store":
         UserError: none has it, or several have.
     """
     from glue_bench.audit.explain import has_cell
-    from glue_bench.store import experiments_in
+    from glue_bench.records.store import experiments_in
 
     stores = experiments_in(RUNS)
     having = [store for store in stores if has_cell(store, cell)]
@@ -109,7 +109,7 @@ def export(
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others."""
     from glue_bench.audit.bundle import write_bundle
-    from glue_bench.store import experiments_in
+    from glue_bench.records.store import experiments_in
 
     check_output(output, ".zip", "a bundle")
     manifest = write_bundle([store for folder in folders for store in experiments_in(folder)], output)

@@ -13,8 +13,8 @@ from glue_bench.cli.printing import new_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from glue_bench.sweep.view import Snapshot
-    from glue_bench.sweep.watch import Watch
+    from glue_bench.watch.status import Watch
+    from glue_bench.watch.view import Snapshot
 
 
 @app.command()
@@ -28,8 +28,8 @@ def status(
     ] = 5.0,
 ) -> None:
     """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
-    from glue_bench.store import open_store
-    from glue_bench.sweep.watch import Watch
+    from glue_bench.records.store import open_store
+    from glue_bench.watch.status import Watch
 
     looking = Watch(open_store(folder))
     snapshot = looking.look()
@@ -59,7 +59,7 @@ def _watch(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
 def _watch_table(looking: "Watch", snapshot: "Snapshot", interval: float, console: "Console") -> None:
     from rich.live import Live
 
-    from glue_bench.sweep.view import view
+    from glue_bench.watch.view import view
 
     with Live(view(snapshot, console), console=console, auto_refresh=False, transient=True) as live:
         while _is_open(snapshot):
@@ -69,7 +69,7 @@ def _watch_table(looking: "Watch", snapshot: "Snapshot", interval: float, consol
 
 
 def _watch_lines(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
-    from glue_bench.sweep.view import describe_counts, describe_pace
+    from glue_bench.watch.view import describe_counts, describe_pace
 
     said = ""
     while True:
@@ -89,7 +89,7 @@ def _is_open(snapshot: "Snapshot") -> bool:
 
 
 def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
-    from glue_bench.sweep.view import describe_pace
+    from glue_bench.watch.view import describe_pace
 
     _print_counts(snapshot, looking.store.pretrained_arms())
     for line in snapshot.running:

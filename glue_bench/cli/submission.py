@@ -10,7 +10,7 @@ from glue_bench.cli.printing import check_output, emit, new_table, print_table
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
-    from glue_bench.leaderboard.submission import Submission
+    from glue_bench.results.submission import Submission
 
 
 @app.command()
@@ -54,9 +54,9 @@ def diagnostics(
 ) -> None:
     """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
     from glue_bench.benchmark.diagnostic import read_diagnostic
-    from glue_bench.leaderboard.diagnostics import render, score_diagnostic
-    from glue_bench.leaderboard.formats import chosen_format
-    from glue_bench.store import open_store
+    from glue_bench.records.store import open_store
+    from glue_bench.reporting.diagnostics import render, score_diagnostic
+    from glue_bench.reporting.formats import chosen_format
 
     chosen = chosen_format(format, output)
     emit(render(score_diagnostic(open_store(folder), read_diagnostic(labels)), chosen), output)
@@ -82,8 +82,8 @@ def _read(path: Path) -> bytes:
 
 
 def _gather(folder: Path, arm: str | None, with_fill: bool) -> "Submission":
-    from glue_bench.leaderboard.submission import fill, gather
-    from glue_bench.store import open_store
+    from glue_bench.records.store import open_store
+    from glue_bench.results.submission import fill, gather
 
     submission = gather(open_store(folder), arm)
     if not submission.missing or with_fill:
@@ -99,7 +99,7 @@ def _write(submission: "Submission", output: Path) -> None:
     import json
 
     from glue_bench.files import write_atomically
-    from glue_bench.leaderboard.submission import manifest
+    from glue_bench.results.submission import manifest
 
     told = manifest(submission, output.name)
     text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

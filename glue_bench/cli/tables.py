@@ -21,8 +21,8 @@ def leaderboard(
     ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
-    from glue_bench.leaderboard.export import render
-    from glue_bench.leaderboard.formats import chosen_format
+    from glue_bench.reporting.export import render
+    from glue_bench.reporting.formats import chosen_format
 
     if output is None and format is None:
         print_leaderboard(folders[0] if len(folders) == 1 else folders, protocol or ())
@@ -43,9 +43,9 @@ def table(
     """Print a paper's table, and an experiment's own rows under its rows."""
     from rich.console import Console
 
-    from glue_bench.leaderboard.formats import chosen_format
-    from glue_bench.leaderboard.papers.export import render, render_list
-    from glue_bench.leaderboard.papers.terminal import show, tables
+    from glue_bench.reporting.formats import chosen_format
+    from glue_bench.reporting.papers.export import render, render_list
+    from glue_bench.reporting.papers.terminal import show, tables
 
     console, chosen, on_screen = Console(), chosen_format(format, output), output is None and format is None
     if name is None and on_screen:
@@ -65,8 +65,8 @@ def statistics(
     output: Output = None,
 ) -> None:
     """Say which arms can be told apart: intervals, tests and ranks over seeds and examples."""
-    from glue_bench.leaderboard.formats import chosen_format
-    from glue_bench.leaderboard.statistics_export import render_statistics
+    from glue_bench.reporting.formats import chosen_format
+    from glue_bench.reporting.statistics_export import render_statistics
 
     emit(render_statistics(folder, chosen_format(format, output)), output)
 
@@ -80,8 +80,8 @@ def power(
     output: Output = None,
 ) -> None:
     """Say how many seeds it takes to see a difference, from how far the scores spread here."""
-    from glue_bench.leaderboard.formats import chosen_format
-    from glue_bench.leaderboard.statistics_export import render_power
+    from glue_bench.reporting.formats import chosen_format
+    from glue_bench.reporting.statistics_export import render_power
 
     emit(render_power(folder, difference, power, chosen_format(format, output)), output)
 
@@ -90,8 +90,8 @@ def print_leaderboard(folder: Path | Sequence[Path], protocol: Sequence[str] = (
     """A table fit for the terminal, or Markdown where the output goes elsewhere."""
     from rich.console import Console
 
-    from glue_bench.leaderboard.export import render
-    from glue_bench.leaderboard.terminal import show
+    from glue_bench.reporting.export import render
+    from glue_bench.reporting.terminal import show
 
     console = Console()
     if console.is_terminal:

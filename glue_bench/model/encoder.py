@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from glue_bench.model.attention import attend, reads_in_place
-from glue_bench.model.dropout import Dropout
+from glue_bench.model.cpu.attention import attend, reads_in_place
+from glue_bench.model.cpu.dropout import Dropout
 
 Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 

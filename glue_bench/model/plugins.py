@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -14,7 +15,6 @@ from typing import Any
 import torch
 
 from glue_bench.errors import UserError
-from glue_bench.model.contract import ContractError, check_contract, place
 from glue_bench.model.fresh import drawing
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
@@ -34,27 +34,45 @@ class Plugin:
 
 
 PLUGINS: dict[str, Plugin] = {}
-_met: set[Plugin] = set()
 
 
-def load_plugins(paths: Iterable[str | Path]) -> None:
-    """Add the variants of these Python files to VARIANTS. A file is loaded anew only if it has changed.
+def load_file(path: Path) -> list[str]:
+    """Add the variants that a Python file defines to VARIANTS; returns their names, none if the file is loaded already.
 
-    Every concrete subclass of Variant that a file defines is one variant, called by its class attribute `name`.
-    Its `summary` defaults to the first line of its docstring, its `source` to the file's name.
+    Every concrete subclass of Variant that the file defines is one variant, called by its class attribute `name`. Its
+    `summary` defaults to the first line of its docstring, its `source` to the file's name. Not held to the contract
+    here: see `glue_bench.testing.plugins.load_plugins`.
 
     Raises:
-        UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or
-            taken; a clause of the contract that is broken. Says which, and in which line where there is one.
+        UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken.
     """
-    for path in paths:
-        _load_file(Path(path).expanduser())
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}") from error
+    file, digest = path.resolve(), _digest(code)
+    before = [name for name, plugin in PLUGINS.items() if plugin.file == file]
+    if before and all(PLUGINS[name].digest == digest for name in before):
+        return []
+    remove_plugins(before)
+    added: list[str] = []
+    try:
+        for variant in _variants_in(_run(file, code), path):
+            name = _name_of(variant, path)
+            _refuse_taken(name, f"plugin '{path}'")
+            _add(name, Plugin(variant, file, digest))
+            added.append(name)
+    except UserError:
+        remove_plugins(added)
+        raise
+    return added
 
 
 def load_installed(name: str) -> None:
     """Add the variant that an installed package offers by this name, if one does; only that one is imported.
 
-    Not held to the contract here, as this may be called while transformers builds a model: see `check_plugin`.
+    Not held to the contract here, as this may be called while transformers builds a model: see
+    `glue_bench.testing.plugins.check_plugin`.
 
     Raises:
         UserError: it cannot be imported, is no variant, or has another name.
@@ -77,22 +95,6 @@ def load_installed(name: str) -> None:
 def installed() -> dict[str, EntryPoint]:
     """What installed packages offer, by name; nothing of it is imported."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def check_plugin(name: str) -> None:
-    """Hold a plugin's variant to the contract, once; glue-bench's own are held to it by its tests.
-
-    Raises:
-        UserError: the first clause that it breaks, and where.
-    """
-    plugin = PLUGINS.get(name)
-    if plugin is None or plugin in _met:
-        return
-    try:
-        check_contract(name)
-    except ContractError as error:
-        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {error}") from error
-    _met.add(plugin)
 
 
 def plugin_digest(name: str) -> str | None:
@@ -119,29 +121,6 @@ def keep_plugins() -> Callable[[], None]:
     return put_back
 
 
-def _load_file(path: Path) -> None:
-    try:
-        code = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}") from error
-    file, digest = path.resolve(), _digest(code)
-    before = [name for name, plugin in PLUGINS.items() if plugin.file == file]
-    if before and all(PLUGINS[name].digest == digest for name in before):
-        return
-    _remove(before)
-    added: list[str] = []
-    try:
-        for variant in _variants_in(_run(file, code), path):
-            name = _name_of(variant, path)
-            _refuse_taken(name, f"plugin '{path}'")
-            _add(name, Plugin(variant, file, digest))
-            added.append(name)
-            check_plugin(name)
-    except UserError:
-        _remove(added)
-        raise
-
-
 def _run(file: Path, code: bytes) -> ModuleType:
     """The file as a module of its own name. Not by an import, which would take an older `__pycache__` for the file."""
     module = ModuleType(f"{MODULE}{_digest(bytes(file) + code)[:12]}")
@@ -165,6 +144,18 @@ def _imported(entry: EntryPoint, where: str) -> Any:
             return entry.load()
     except (Exception, SystemExit) as error:
         raise UserError(f"{where} cannot be imported: {_said(error)}") from error
+
+
+def place(error: BaseException | None, file: str | None) -> str:
+    """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
+    while error is not None:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            lines.append(error.lineno)
+        if file and lines:
+            return f" ({Path(file).name}:{lines[-1]})"
+        error = error.__cause__
+    return ""
 
 
 def _said(error: BaseException, file: str | None = None) -> str:
@@ -215,7 +206,8 @@ def _add(name: str, plugin: Plugin) -> None:
     VARIANTS[name] = variant
 
 
-def _remove(names: Iterable[str]) -> None:
+def remove_plugins(names: Iterable[str]) -> None:
+    """Take these variants out of VARIANTS again."""
     for name in names:
         del PLUGINS[name], VARIANTS[name]
 

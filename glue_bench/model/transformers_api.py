@@ -13,9 +13,9 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from glue_bench.model.attention import reads_in_place
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.dropout import Dropout
+from glue_bench.model.cpu.attention import reads_in_place
+from glue_bench.model.cpu.dropout import Dropout
 from glue_bench.model.encoder import Attention, Block, padding_scores, together
 from glue_bench.model.variants import build_variant, segments_enter
 from glue_bench.model.variants.segments import SegmentScores

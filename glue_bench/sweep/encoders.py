@@ -2,7 +2,7 @@
 
 import shutil
 
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.workspace import Workspace
 

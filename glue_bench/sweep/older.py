@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from glue_bench import recipe as recipes
 from glue_bench.errors import unknown
 from glue_bench.recipe import older_recipes
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.plan import PlannedCell, as_planned, with_sources
 from glue_bench.sweep.pretraining import is_pretrained
 from glue_bench.training.workspace import Workspace

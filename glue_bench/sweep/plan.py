@@ -6,10 +6,10 @@ from typing import Any
 
 from glue_bench.config import Cell, Experiment, cell_id
 from glue_bench.errors import UserError, unknown
-from glue_bench.model.order import check_order
-from glue_bench.model.plugins import check_plugin, load_plugins
 from glue_bench.model.variants import check_variant
 from glue_bench.recipe import recipe_key
+from glue_bench.testing.order import check_order
+from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
 from glue_bench.training.workspace import Workspace, check_cell, check_pretraining
 

@@ -8,7 +8,7 @@ from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
 from glue_bench.model.plugins import PLUGINS
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.runtime import AUTO
 from glue_bench.training.workspace import Workspace

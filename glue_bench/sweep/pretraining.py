@@ -14,14 +14,14 @@ from glue_bench import recipe as recipes
 from glue_bench.config import Arm, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
-from glue_bench.model.order import check_order
 from glue_bench.recipe import recipe_key
-from glue_bench.store import SCHEMA_VERSION, Store
+from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, PretrainingEnded, PretrainingPoint, PretrainingStarted
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
+from glue_bench.testing.order import check_order
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import release_memory
 from glue_bench.training.micro import is_out_of_memory

@@ -23,11 +23,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
-from glue_bench.model.plugins import load_plugins
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure, OnStart, Results, attempt, this_process
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
+from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries

@@ -7,7 +7,7 @@ from glue_bench.config import Arm, Experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes, recipe_key
-from glue_bench.store import SCHEMA_VERSION, Store
+from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.older import as_stored

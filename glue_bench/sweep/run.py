@@ -1,6 +1,6 @@
 """Plan the cells, skip those with a record, run the rest, store each as soon as it is finished."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +11,8 @@ from glue_bench.benchmark.schema import known_labels
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, results_written_to
+from glue_bench.records.store import Store
 from glue_bench.remote import refuse_url
-from glue_bench.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import Done, drop_encoders
 from glue_bench.sweep.environment import environment
@@ -22,12 +22,12 @@ from glue_bench.sweep.events import (
     CellsStarted,
     CellStarted,
     Observer,
+    Observers,
     SweepEnded,
     SweepInterrupted,
     SweepStarted,
 )
 from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
-from glue_bench.sweep.observers import check_observers, make_observers
 from glue_bench.sweep.older import as_stored, check_again, older_lines
 from glue_bench.sweep.order import Costs, longest_first
 from glue_bench.sweep.plan import PlannedCell, check_processes, in_order, plan_cells, segment_lines, select
@@ -71,18 +71,17 @@ def sweep(
     console: Console | None = None,
     workers: int | None = None,
     address: str | None = None,
-    json_log: str | Path | None = None,
-    track: Iterable[str] = (),
     again: str | None = None,
     device: str = AUTO,
     precision: str = AUTO,
+    observe: Callable[[Console], Observer] | None = None,
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
     Under `accelerate launch` all processes pretrain; the main one alone decides what, writes and runs cells, so that
     results need not lie on a disk that all of them see. Cells run one after
     another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
-    cluster. What happens is shown on `console`, appended to the file `json_log`, and told the trackers `track`.
+    cluster. What happens is told to the observer that `observe` makes for the console.
     Chosen cells that an older recipe has run count as done, unless `again` is "recipe".
     `device` and `precision` were asked for, and are in force (see `computing`).
 
@@ -90,7 +89,6 @@ def sweep(
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
             written, or workers that cannot start.
     """
-    check_observers(json_log, track)
     check_again(again)
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
@@ -121,7 +119,7 @@ def sweep(
     costs: dict[str, float] = {}
     if summary.is_main:
         waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=side_by_side)
-    watching = make_observers(console, json_log, track, shown=summary.is_main)
+    watching = observe(console) if observe and summary.is_main else Observers([], console)
     begun = _beginning(summary, experiment, chosen, waiting, costs, workers or (None if address else 1))
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (

@@ -4,7 +4,7 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.stop import Stop

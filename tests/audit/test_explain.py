@@ -7,7 +7,7 @@ import pytest
 from glue_bench.api import explain as explain_experiment
 from glue_bench.audit.explain import explain
 from glue_bench.errors import UserError
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 
 
 def said(explanation, number=0):

@@ -9,7 +9,7 @@ from rich.console import Console
 from glue_bench.api import run
 from glue_bench.audit.identity import id_of, known, planned_identity, record_identity
 from glue_bench.config import parse_experiment
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.records import plan_of
 
 

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file, save_file
 
 from glue_bench.audit.checks import Check
 from glue_bench.audit.verify import verify
-from glue_bench.store import record_digest
+from glue_bench.records.store import record_digest
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -173,7 +173,7 @@ def test_records_without_a_plan_are_checked_too(finished):
 
 
 def test_an_unfinished_experiment_is_good_and_says_what_is_missing(finished):
-    from glue_bench.leaderboard.export import write_tables
+    from glue_bench.reporting.export import write_tables
 
     path = record_of(finished)
     path.unlink()

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from glue_bench.model.attention import attend
-from glue_bench.model.dropout import draw_kept, keep_factors
+from glue_bench.model.cpu.attention import attend
+from glue_bench.model.cpu.dropout import draw_kept, keep_factors
 
 B, L, H, K = 3, 7, 2, 4
 SCALE = 0.3

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glue_bench.model.contract import CLAUSES, ContractError, check_clause, check_contract
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.add import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Grafted, Variant
 from glue_bench.model.variants.relative import RelativeBias
+from glue_bench.testing.contract import CLAUSES, ContractError, check_clause, check_contract
 
 
 class BatchLost(Add):

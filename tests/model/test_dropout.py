@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from glue_bench.model.dropout import Dropout, draw_kept, keep_factors
+from glue_bench.model.cpu.dropout import Dropout, draw_kept, keep_factors
 
 DRAWS = (400, 1003)
 

@@ -20,7 +20,7 @@ from transformers.activations import ACT2CLS
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, masked_lm, read_checkpoint, read_config
 from glue_bench.model.families import FAMILIES
-from glue_bench.model.tiny import randomise
+from glue_bench.testing.tiny import randomise
 
 TOLERANCE = 1e-5
 LENGTH = 11

@@ -1,4 +1,4 @@
-"""Tiny random encoders of other libraries beside those of `glue_bench.model.tiny`."""
+"""Tiny random encoders of other libraries beside those of `glue_bench.testing.tiny`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
 
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.tiny import (
+from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.testing.tiny import (
     HEADS,
     HIDDEN,
     LAYERS,
@@ -25,7 +26,6 @@ from glue_bench.model.tiny import (
     states,
     tokens,
 )
-from glue_bench.model.transformers_api import EncoderModel
 
 __all__ = [  # with what the tests take from there through here
     "HEADS",

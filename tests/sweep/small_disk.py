@@ -63,7 +63,7 @@ def left_half_written(place: Path) -> list[str]:
 
 def read_only_after(place: Path, cells: int) -> None:
     """The disk becomes read-only once so many records are there."""
-    from glue_bench.store import Store
+    from glue_bench.records.store import Store
 
     write = Store.write_record
 

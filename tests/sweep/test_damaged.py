@@ -11,7 +11,7 @@ from test_kill import TABLES
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep import run as module
 from glue_bench.sweep.claims import Claims
 from glue_bench.training import pretrain as training

@@ -9,8 +9,8 @@ from rich.console import Console
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.leaderboard.export import render
-from glue_bench.store import Store
+from glue_bench.records.store import Store
+from glue_bench.reporting.export import render
 from glue_bench.sweep import executors, plan
 from glue_bench.training.workspace import Workspace
 

@@ -9,7 +9,7 @@ import pytest
 from forked import Forked
 from test_kill import WORDS
 
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 
 PROGRAM = Path(__file__).with_name("short_memory.py")
 ROWS, LABELS = {"RTE": 16, "WNLI": 128}, {"RTE": ["entailment", "not_entailment"], "WNLI": ["0", "1"]}

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.leaderboard.encoders import arm_facts
+from glue_bench.results.encoders import arm_facts
 from glue_bench.sweep.plan import plan_cells, select
 from glue_bench.sweep.records import plan_of
 from glue_bench.training.workspace import Workspace

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
-from glue_bench.store import Store, record_digest
+from glue_bench.records.store import Store, record_digest
 from glue_bench.training import pretrain as training
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -164,7 +164,7 @@ def test_a_dry_run_starts_no_worker_and_knows_what_this_machine_has(call):
 
 
 def test_a_dry_run_meets_a_full_disk(call, monkeypatch):
-    from glue_bench import store
+    from glue_bench.records import store
 
     def full(_):
         raise OSError(28, "No space left on device")

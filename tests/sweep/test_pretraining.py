@@ -12,8 +12,8 @@ from transformers import AutoModelForMaskedLM
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.leaderboard.table import leaderboard, steps_frame
-from glue_bench.store import PRETRAINING_KEYS, REQUIRED_KEYS, Store
+from glue_bench.records.store import PRETRAINING_KEYS, REQUIRED_KEYS, Store
+from glue_bench.results.board import leaderboard, steps_frame
 from glue_bench.sweep import pretraining as module
 from glue_bench.training import pretrain as training
 from glue_bench.training.loop import NonFiniteLossError

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from glue_bench.api import run
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 

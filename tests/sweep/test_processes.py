@@ -17,7 +17,7 @@ from test_kill import write_rte
 from test_kill_pretraining import curves, write_text
 
 from glue_bench.api import run
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 
 # The second process works on a disk of its own, as one on another machine may: results lie elsewhere for it.
 OTHER_DISK = """

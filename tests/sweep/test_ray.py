@@ -15,7 +15,7 @@ from rich.console import Console
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep import run as sweep_module
 from glue_bench.training.finetune import Outcome
 

@@ -14,8 +14,8 @@ from glue_bench.audit.bundle import write_bundle
 from glue_bench.audit.verify import verify
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.leaderboard import export
-from glue_bench.store import Store
+from glue_bench.records.store import Store
+from glue_bench.reporting import export
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.training.workspace import Workspace
 

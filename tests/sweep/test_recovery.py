@@ -12,7 +12,7 @@ from rich.console import Console
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep import executors
 from glue_bench.sweep.executors import Failure, attempt
 from glue_bench.sweep.plan import plan_cells

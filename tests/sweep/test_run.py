@@ -12,7 +12,7 @@ from glue_bench.api import run
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.store import REQUIRED_KEYS, Store
+from glue_bench.records.store import REQUIRED_KEYS, Store
 from glue_bench.sweep import executors
 
 pytestmark = pytest.mark.usefixtures("small_demo")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from glue_bench.config import parse_experiment
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep import schedule as module
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.order import Costs, expected_tokens, longest_first

@@ -9,7 +9,7 @@ from glue_bench.benchmark.sources import DemoSource
 from glue_bench.benchmark.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.store import Store
+from glue_bench.records.store import Store
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.training.workspace import Workspace
 

@@ -10,7 +10,7 @@ from glue_bench.benchmark.demo import generate
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell, parse_experiment
-from glue_bench.store import REQUIRED_KEYS
+from glue_bench.records.store import REQUIRED_KEYS
 from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
 from glue_bench.training.runtime import all_threads
 from glue_bench.training.workspace import Workspace

@@ -227,7 +227,8 @@ COMPILED = """
 import torch
 from torch._dynamo.utils import counters
 
-from glue_bench.model import attention, dropout
+from glue_bench.model.cpu import attention
+from glue_bench.model.cpu import dropout
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.model.variants import VARIANTS

@@ -1,0 +1,1 @@
+"""What is on disk, as typed values. No torch."""

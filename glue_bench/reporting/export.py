@@ -1,0 +1,131 @@
+"""A leaderboard in every format, the same numbers to two decimals in all of them, and as files in its folder."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from glue_bench.files import write_atomically
+from glue_bench.records.store import Store, open_store
+from glue_bench.reporting import averages, budget
+from glue_bench.reporting.assessment import TESTED, Statistics, leaders_of, statistics_of
+from glue_bench.reporting.document import Page
+from glue_bench.reporting.formats import chosen_format, render_page
+from glue_bench.reporting.leaders import HIGHEST
+from glue_bench.reporting.markdown import number
+from glue_bench.reporting.page import leaderboard_page, make_notes
+from glue_bench.reporting.plain import frame_csv, json_text, plain_rows
+from glue_bench.reporting.statistics_export import P_DECIMALS
+from glue_bench.reporting.statistics_page import page_of
+from glue_bench.results.board import Board, make_board, open_board, steps_frame
+from glue_bench.results.encoders import FACTS
+from glue_bench.results.frame import SCORE_COLUMNS
+
+TABLES = (
+    *("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv"),
+    *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv"),
+)
+"""Every file that `write_tables` may write."""
+
+
+def render(path: str | Path | Sequence[str | Path], format: str = "markdown", protocol: Iterable[str] = ()) -> str:
+    """The leaderboard of the experiment in the folder `path`, or of several together, in one of FORMATS.
+
+    `protocol` are KEY=VALUE that change the experiment's own.
+
+    Raises:
+        UserError: the format is unknown, or as `open_board`.
+    """
+    format = chosen_format(format)
+    board = open_board(path, protocol)
+    if format == "csv":
+        return to_csv(board)
+    if format == "json":
+        return to_json(board, make_notes(board))
+    if not isinstance(path, str | Path):  # tests and steps are of one experiment
+        return render_page(leaderboard_page(board), format)
+    store = open_store(path)
+    return render_page(_page(board, statistics_of(store, board), steps_frame(store, board.results.protocol)), format)
+
+
+def _page(board: Board, statistics: Statistics, steps: pd.DataFrame) -> Page:
+    leaders = leaders_of(statistics)
+    return leaderboard_page(board, steps, leaders=leaders, bold_means=TESTED if leaders else HIGHEST)
+
+
+def write_tables(path: str | Path) -> list[Path]:
+    """Write `tables` into the experiment's folder; the paths written.
+
+    Raises:
+        UserError: as `open_board`.
+    """
+    folder = open_store(path).folder
+    contents = tables(path)
+    for name, text in contents.items():
+        write_atomically(folder / name, text.encode())
+    return [folder / name for name in contents]
+
+
+def tables(path: str | Path) -> dict[str, str]:
+    """The files of TABLES that an experiment has, by name: leaderboard.md, leaderboard.csv and scores.csv always.
+
+    The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
+    Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
+    budget.csv and losses.csv, which hold measured speeds; where several checkpoints of the pretraining are fine-tuned
+    also steps.csv; where the tasks allow an average also averages.csv.
+
+    Raises:
+        UserError: as `open_board`.
+    """
+    store = open_store(path)
+    board = make_board(store)
+    steps, statistics = steps_frame(store), statistics_of(store, board)
+    contents = {
+        "leaderboard.md": render_page(_page(board, statistics, steps)),
+        "leaderboard.csv": to_csv(board),
+        "scores.csv": scores_csv(board.results.scores),
+    }
+    for name, frame in (("averages.csv", averages.averages_frame(board)), ("steps.csv", steps)):
+        if len(frame):
+            contents[name] = frame_csv(frame)
+    if len(statistics.pairs):
+        contents["statistics.md"] = render_page(page_of(statistics))
+        contents["statistics.csv"] = frame_csv(statistics.pairs, P_DECIMALS)
+    return contents | _budgets(store, board.results.experiment)
+
+
+def _budgets(store: Store, experiment: str) -> dict[str, str]:
+    budgets = budget.budget_frame(store)
+    if budgets["stream"].isna().all():
+        return {}
+    return {
+        "budget.md": render_page(budget.budget_page(budgets, experiment)),
+        "budget.csv": budget.to_csv(budgets),
+        "losses.csv": budget.losses_csv(budget.losses_frame(store)),
+    }
+
+
+def scores_csv(scores: pd.DataFrame) -> str:
+    """Tidy scores as CSV: SCORE_COLUMNS, values to four decimals."""
+    text = scores[list(SCORE_COLUMNS)].assign(value=scores["value"].map(lambda value: number(value, 4)))
+    return text.to_csv(index=False, lineterminator="\n")
+
+
+def to_csv(board: Board) -> str:
+    """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) before FACTS."""
+    partial = ";".join(board.results.partial_tasks)
+    scores = board.table.drop(columns=FACTS).assign(data_source=board.results.data_source, partial_tasks=partial)
+    return frame_csv(scores.join(board.table[FACTS]))
+
+
+def to_json(board: Board, notes: Sequence[str]) -> str:
+    """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows, averages; null where missing."""
+    document = {
+        "experiment": board.results.experiment,
+        "data_source": board.results.data_source,
+        "partial_tasks": list(board.results.partial_tasks),
+        "notes": list(notes),
+        "rows": plain_rows(board.table),
+        "averages": plain_rows(averages.averages_frame(board)),
+    }
+    return json_text(document)

@@ -1,0 +1,77 @@
+"""Numbers as text, and pages as Markdown with aligned columns."""
+
+import math
+import re
+from collections.abc import Sequence, Set
+
+from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.markup import one_line, spans
+
+MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+# An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity; number signs
+# are taken off the end of a heading.
+_SPECIAL = re.compile(r"[\\`*|<>\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
+
+
+def number(value: float, decimals: int = 2) -> str:
+    """Fixed decimals, no negative zero; empty for a missing value."""
+    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
+
+
+def short(count: float) -> str:
+    """A large number to three digits: 4.39M, 131B."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:g}"
+
+
+def render(page: Page) -> str:
+    """The page as GitHub-flavoured Markdown."""
+    parts = [f"# {escape(page.title)}"]
+    if page.banner:
+        parts.append(f"**{escape(page.banner)}**")
+    parts += [part for section in page.sections for part in _section(section)]
+    if page.notes:
+        parts += ["## Notes", "\n".join(f"- {sentence(note)}" for note in page.notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Plain text as Markdown that shows it as it is."""
+    return _SPECIAL.sub(r"\\\g<0>", one_line(text))
+
+
+def sentence(text: str) -> str:
+    """A sentence with the markup of `markup` as Markdown."""
+    wrap = {"plain": escape, "bold": lambda run: f"**{escape(run)}**", "code": lambda run: f"`{one_line(run)}`"}
+    return "".join(wrap[kind](run) for kind, run in spans(text))
+
+
+def aligned(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
+    """A Markdown table with aligned columns: the first line is the header; the columns `texts` are set to the left."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * w if i in texts else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+
+    def pad(line: Sequence[str]) -> list[str]:
+        cells = enumerate(zip(line, widths, strict=True))
+        return [cell.ljust(w) if i in texts else cell.rjust(w) for i, (cell, w) in cells]
+
+    rows = [pad(lines[0]), rule, *map(pad, lines[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _section(section: Section) -> list[str]:
+    title = [f"## {escape(section.title)}"] if section.title else []
+    text = [sentence(section.text)] if section.text else []
+    return [*title, *text, *([_grid(section.grid)] if section.grid else [])]
+
+
+def _grid(grid: Grid) -> str:
+    header = [escape(name) for name in grid.header]
+    return aligned([header, *([_cell(cell) for cell in row] for row in grid.rows)], grid.texts)
+
+
+def _cell(cell: Cell) -> str:
+    text = escape(cell.text)
+    return (f"**{text}**" if cell.bold and text else text) + escape(cell.marks)

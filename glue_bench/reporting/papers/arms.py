@@ -1,0 +1,134 @@
+"""The arms of an experiment as a published table sees them: what they are, and in what they are not like a row."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import SCRATCH
+from glue_bench.records.store import Store
+from glue_bench.reporting.markdown import short
+from glue_bench.reporting.papers.published import Published, Row
+from glue_bench.results.frame import Results
+
+SAME_SIZE = 1.1
+"""Models are of one size up to this factor: the same shape differs by its vocabulary and its variant's own weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OurArm:
+    """One arm. `checkpoint` is what it started from, None if fresh; `batch_tokens` are those of a pretraining step.
+
+    What is None is not known, or not there: `batch_tokens` of an arm that was not pretrained here.
+    """
+
+    name: str
+    variant: str
+    origin: str
+    options: Mapping[str, Any]
+    rates: int
+    parameters: int | None
+    checkpoint: str | None
+    batch_tokens: int | None
+
+
+def read_arms(store: Store, results: Results) -> list[OurArm]:
+    """The arms of the plan, in its order; from their records what the plan does not say."""
+    plan = store.read_plan() or {}
+    recorded = {record["cell"]["arm"]: record for record in store.scan_records()[0]}
+    cells = results.cells.drop_duplicates("arm")
+    return [
+        _our_arm(cell, plan, recorded.get(cell["arm"], {}), results)
+        for cell in cells[["arm", "variant", "origin"]].to_dict("records")
+    ]
+
+
+def _our_arm(cell: Mapping[Any, str], plan: Mapping[str, Any], record: Mapping[str, Any], results: Results) -> OurArm:
+    name, config = cell["arm"], plan.get("config", {})
+    configured: Mapping[str, Any] = next((arm for arm in config.get("arms", []) if arm["name"] == name), {})
+    pretraining = config.get("pretraining") if results.steps else None
+    checkpoint = configured.get("checkpoint") or record.get("checkpoint", {}).get("name", SCRATCH)
+    fresh = checkpoint == SCRATCH or (pretraining and pretraining["start"] == SCRATCH)
+    mine = results.cells[results.cells["arm"] == name]
+    return OurArm(
+        name=name,
+        variant=cell["variant"],
+        origin=cell["origin"],
+        options=configured.get("options") or record.get("options") or {},
+        rates=int(mine.groupby("task")["learning_rate"].nunique().max()),
+        parameters=plan.get("arms", {}).get(name, {}).get("parameters") or record.get("parameters"),
+        checkpoint=None if fresh else PurePath(checkpoint).name,
+        batch_tokens=pretraining["batch_tokens"] if pretraining else None,
+    )
+
+
+def differences(published: Published, row: Row, arm: OurArm, results: Results, seeds: int) -> list[str]:
+    """In what an arm with so many finished seeds is not like the published row: a phrase each."""
+    return [
+        *([arm.origin] if arm.origin in ("grafted", "adapted") else []),
+        *_data(published, results),
+        *_size(row, arm),
+        *_pretraining(published, row, arm, results.steps),
+        *_runs(published, arm, seeds),
+    ]
+
+
+def tasks_of(published: Published, tasks: Iterable[str]) -> list[str]:
+    """Those of `tasks` that the table has."""
+    printed = {score[0] for score in published.columns.values() if score}
+    return [task for task in tasks if task in printed]
+
+
+def is_demo(results: Results) -> bool:
+    """Whether any of the data is made up."""
+    return "demo" in results.data_source
+
+
+def _data(published: Published, results: Results) -> list[str]:
+    partial = tasks_of(published, results.partial_tasks)
+    if is_demo(results):
+        yours = ["demo data"]
+    else:
+        yours = [f"partial data: {', '.join(TASKS[task].title for task in partial)}"] if partial else []
+    tuned = tasks_of(published, results.from_mnli)
+    yours += [f"{', '.join(TASKS[task].title for task in tuned)} from MNLI"] if tuned else []
+    yours += [f"{results.held_out_share:.3g} of train held out"] if results.held_out_share else []
+    return yours + (["dev for test set"] if published.split == "test" else [])
+
+
+def _size(row: Row, arm: OurArm) -> list[str]:
+    if row.counterpart is None or not arm.parameters:
+        return []
+    theirs = row.counterpart.parameters
+    alike = abs(math.log(arm.parameters / theirs)) <= math.log(SAME_SIZE)
+    return [] if alike else [f"{short(arm.parameters)} for {short(theirs)} parameters"]
+
+
+def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None) -> list[str]:
+    start = [f"from {arm.checkpoint}"] if arm.checkpoint else []
+    if arm.origin == "scratch":
+        return ["not pretrained"]
+    if steps is None or arm.batch_tokens is None:
+        return [f"{phrase}, pretrained elsewhere" for phrase in start]
+    if row.steps is None:
+        return [*start, f"{steps:,} steps, theirs not stated"]
+    if steps == row.steps:
+        return start
+    phrase = f"{steps:,} for {row.steps:,} steps"
+    if published.batch_tokens:
+        tokens = short(steps * arm.batch_tokens), short(row.steps * published.batch_tokens)
+        phrase += f" ({tokens[0]} for {tokens[1]} tokens)"
+    return [*start, phrase]
+
+
+def _runs(published: Published, arm: OurArm, seeds: int) -> list[str]:
+    if not seeds:
+        return ["no finished run"]
+    found = []
+    if published.seeds and seeds != published.seeds:
+        found.append(f"{seeds} for {published.seeds} seeds")
+    if published.rates and arm.rates != published.rates:
+        found.append(f"{arm.rates} for {published.rates} rates")
+    return found

@@ -1,0 +1,148 @@
+"""A published table's page: the paper's own layout, our rows under its rows, and the notes."""
+
+import math
+from collections.abc import Iterator
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.markdown import MISSING, number, short
+from glue_bench.reporting.page import BANNER, METRIC_INITIALS, PARTIAL
+from glue_bench.reporting.papers.arms import is_demo, tasks_of
+from glue_bench.reporting.papers.compare import Comparison
+from glue_bench.reporting.papers.published import AVERAGE, Published, Row
+from glue_bench.reporting.rules import mixed_notes, problem_notes, protocol_notes
+from glue_bench.results.frame import Results
+from glue_bench.stats.interval import LEVEL
+
+TEXT_COLUMNS = ("Model", "Row")
+UNLIKE = "Not like for like"
+RATE = "Our rates compete by the metrics of this table."
+BOLD_MEANS = "Bold is the best printed value of a column"
+_NAMES = {place: column for column, place in COLUMNS.items()}
+
+
+def paper_page(comparison: Comparison) -> Page:
+    """The table, and what has to be known before comparing."""
+    demo = comparison.results is not None and is_demo(comparison.results)
+    return Page(
+        title=comparison.published.title,
+        banner=BANNER if demo else "",
+        sections=(Section(title="", grid=paper_grid(comparison)),),
+        notes=tuple(make_notes(comparison)),
+    )
+
+
+def paper_grid(comparison: Comparison) -> Grid:
+    """TEXT_COLUMNS, the printed columns, and UNLIKE beside an experiment; only printed values are in bold."""
+    published = comparison.published
+    best = best_printed(published)
+    header = [*TEXT_COLUMNS, *(_header(comparison, column) for column in published.rows[0].printed)]
+    rows: list[tuple[Cell, ...]] = []
+    for row in published.rows:
+        rows.append(_printed_row(row, best))
+        if comparison.results:
+            block = comparison.cells[comparison.cells["model"] == row.label]
+            rows += (_plain_row(line) for _, cells in block.groupby("arm", sort=False) for line in _our_lines(cells))
+    texts = frozenset(range(len(TEXT_COLUMNS)))
+    if comparison.results:
+        return Grid(header=(*header, UNLIKE), rows=tuple(rows), texts=texts | {len(header)})
+    return Grid(header=tuple(header), rows=tuple(row[:-1] for row in rows), texts=texts)
+
+
+def best_printed(published: Published) -> dict[str, float]:
+    """The highest printed value of each column; none where there is one row."""
+    if len(published.rows) < 2:
+        return {}
+    return {column: max(float(row.printed[column]) for row in published.rows) for column in published.rows[0].printed}
+
+
+def _printed_row(row: Row, best: dict[str, float]) -> tuple[Cell, ...]:
+    steps = "" if row.steps is None else f", {short(row.steps)} steps"
+    values = (Cell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
+    return (Cell(row.label), Cell(f"paper{steps}"), *values, Cell(""))
+
+
+def _plain_row(line: list[str]) -> tuple[Cell, ...]:
+    return (Cell(""), *map(Cell, line))
+
+
+def make_notes(comparison: Comparison) -> list[str]:
+    """Where the table is from, by which conventions it is made, and what of ours is beside it."""
+    published, results = comparison.published, comparison.results
+    notes = [f"Source: {published.source}.", f"Published: {published.split} set; {published.protocol}."]
+    if published.has_average:
+        notes.append(f"Average, theirs and ours: {published.average.rule}.")
+    if len(published.rows) > 1:
+        notes.append(f"{BOLD_MEANS}.")
+    return [*notes, *published.notes, *(_our_notes(comparison, results) if results else [])]
+
+
+def _our_notes(comparison: Comparison, results: Results) -> list[str]:
+    cells = comparison.cells
+    notes = [
+        f"Ours: experiment `{results.experiment}`, validation set; the difference is ours minus theirs.",
+        *protocol_notes(results),
+        *([RATE] if results.cells["learning_rate"].nunique() > 1 else []),
+        f"Interval: {LEVEL:.0%}, Student's t of the mean over seeds of fine-tuning; one seed has none, nor has an "
+        "average whose parts differ in their seeds. It says nothing of other seeds of pretraining.",
+    ]
+    if comparison.without_row:
+        notes.append(f"Arms of ours that this table has no row for: {', '.join(comparison.without_row)}.")
+    if any(PARTIAL in _header(comparison, column) for column in cells["column"].unique()):
+        notes.append(f"{PARTIAL} ours is on partial data.")
+    return [*notes, *mixed_notes(results), *problem_notes(results)]
+
+
+def _our_lines(cells: pd.DataFrame) -> Iterator[list[str]]:
+    """The lines of one arm under a published row: ours, its interval, the difference, whether theirs lies inside."""
+    first = cells.iloc[0]
+    if not first["arm"]:
+        yield ["missing", *[MISSING] * len(cells), first["unlike"]]
+        return
+    yield [_who(first, cells["seeds"]), *(number(value) or MISSING for value in cells["ours"]), first["unlike"]]
+    if cells["low"].notna().any():
+        intervals = zip(cells["low"], cells["high"], strict=True)
+        yield [f"{LEVEL:.0%} interval", *(_interval(low, high) for low, high in intervals), ""]
+    if cells["difference"].notna().any():
+        yield ["difference", *(_signed(value) for value in cells["difference"]), ""]
+    if cells["inside"].any():
+        yield ["theirs inside", *(inside or MISSING for inside in cells["inside"]), ""]
+
+
+def _who(cell: pd.Series, seeds: pd.Series) -> str:
+    """The arm, its variant where the name does not say it, its steps and seeds."""
+    name = cell["arm"] if cell["arm"] == cell["variant"] else f"{cell['arm']} ({cell['variant']})"
+    counts = sorted({int(count) for count in seeds if count})
+    steps = [] if pd.isna(cell["steps"]) else [f"{short(cell['steps'])} steps"]
+    if counts:
+        many = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        steps.append(f"{many} seed{'' if many == '1' else 's'}")
+    return ", ".join([f"ours: {name}", *steps])
+
+
+def _interval(low: float, high: float) -> str:
+    return MISSING if math.isnan(low) else f"{number(low)} to {number(high)}"
+
+
+def _signed(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:+z.2f}"
+
+
+def _header(comparison: Comparison, column: str) -> str:
+    published, results = comparison.published, comparison.results
+    score = published.columns.get(column)
+    tasks = published.average.tasks if column == AVERAGE else [score[0]] if score else []
+    partial = tasks_of(published, results.partial_tasks) if results and not is_demo(results) else []
+    return _title(column, published) + (f" {PARTIAL}" if set(tasks) & set(partial) else "")
+
+
+def _title(column: str, published: Published) -> str:
+    """The task as the leaderboard writes it, and its metric; a column that is no GLUE task by its own name."""
+    score = published.columns.get(column)
+    if score is None:
+        return "Avg." if column == AVERAGE else column
+    task, split, metric = score
+    suffix = _NAMES.get((task, split), task).removeprefix(task).replace("_", "-")
+    return f"{TASKS[task].title}{suffix} ({METRIC_INITIALS[metric]})"

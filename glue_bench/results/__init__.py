@@ -1,0 +1,1 @@
+"""Records in, tables out: what an experiment's records say, as DataFrames. No torch."""

@@ -1,0 +1,159 @@
+"""One experiment's leaderboard: a row an arm, grouped by origin and shape, in full precision."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.config import Protocol, changed_protocol
+from glue_bench.records.store import Store, open_store
+from glue_bench.results.encoders import FACTS, distinct_starts
+from glue_bench.results.frame import ORIGINS, Results, read_protocol, read_results
+from glue_bench.results.protocol import (
+    AVERAGES,
+    LEADING,
+    aggregate,
+    at_rates,
+    average,
+    best_rates,
+    main_scores,
+)
+from glue_bench.results.together import together
+
+RANKED_BY = "average_nine_columns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A leaderboard and what has to be said about it.
+
+    `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `columns` are
+    the leaderboard columns shown, `averages` those of LEADING whose tasks the experiment has. `planned` and
+    `collapsed` count seeds: arm -> column.
+    """
+
+    results: Results
+    table: pd.DataFrame
+    rates: pd.DataFrame
+    columns: tuple[str, ...]
+    averages: tuple[str, ...]
+    planned: dict[str, dict[str, int]]
+    collapsed: dict[str, dict[str, int]]
+
+
+def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together: a row an arm.
+
+    Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
+    or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
+    (finished seeds), MNLI matched and mismatched apart; `average_official` and `average_nine_columns`,
+    each with its `_std`; `shape` of the encoder, `start` (the checkpoint, or fresh weights) and `parameters`, without
+    any head. Missing values are NaN. Rows are in blocks of one origin and one shape, and ranked only within one: by
+    `average_nine_columns` where every arm of the block has it, else they keep the plan's order.
+
+    Raises:
+        UserError: as `open_board`.
+    """
+    return open_board(path).table
+
+
+def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] = ()) -> Board:
+    """The leaderboard of the experiment in a folder, or of several together, the (first) protocol changed by KEY=VALUE.
+
+    Raises:
+        UserError: there is no experiment in a folder, its records name an unknown task or origin, a change is wrong,
+            or as `together`.
+    """
+    stores = [open_store(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    declared = [read_protocol(store.read_plan() or {}) for store in stores]
+    protocol = changed_protocol(declared[0], changes)
+    if len(stores) == 1:
+        return make_board(stores[0], protocol=protocol)
+    several = [read_results(store, protocol=protocol) for store in stores]
+    names = [results.experiment for results in several]
+    return _board(together(several, dict(zip(names, declared, strict=True))))
+
+
+def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:
+    """GLUE against pretraining steps: the leaderboard's columns after `steps`, a row an arm and fine-tuned checkpoint.
+
+    Empty where only one checkpoint is fine-tuned. Raises as `leaderboard`.
+    """
+    all_steps = read_results(store).all_steps
+    if len(all_steps) < 2:
+        return pd.DataFrame()
+    tables = [make_board(store, steps, protocol).table.assign(steps=steps) for steps in all_steps]
+    frame = pd.concat(tables, ignore_index=True)
+    return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
+
+
+def make_board(store: Store, steps: int | None = None, protocol: Protocol | None = None) -> Board:
+    """The leaderboard of a store after `steps` of pretraining (the last), with the counts that its notes need.
+
+    `protocol` takes the place of the experiment's own.
+    """
+    return _board(read_results(store, steps, protocol))
+
+
+def _board(results: Results) -> Board:
+    rates = best_rates(results.choosing, results.protocol.rate_statistic)
+    tasks = set(results.cells["task"])
+    columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
+    planned = results.cells.groupby(["arm", "task"], sort=False)["seed"].nunique().to_dict()
+    arms = list(dict.fromkeys(results.cells["arm"]))
+    return Board(
+        results=results,
+        table=_table(results, at_rates(results.scores, rates), columns),
+        rates=rates,
+        columns=columns,
+        averages=tuple(name for name in LEADING if tasks.issuperset(AVERAGES[name].tasks)),
+        planned={arm: {c: int(planned.get((arm, COLUMNS[c][0]), 0)) for c in columns} for arm in arms},
+        collapsed=_collapsed(at_rates(results.cells, rates), arms, columns),
+    )
+
+
+def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    arms = distinct_starts(results.cells).drop_duplicates("arm").set_index("arm", drop=False)
+    table, statistic = arms[["origin", "arm", "variant"]], results.protocol.seeds
+    for column in columns:
+        mine = _column(scores, column, statistic).reindex(table.index)
+        counts = mine["n"].fillna(0).astype(int)
+        table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
+    for name in LEADING:
+        mine = average(scores, AVERAGES[name], statistic).reindex(table.index)
+        table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
+    return _ordered(table.join(arms[FACTS]))
+
+
+def _column(scores: pd.DataFrame, column: str, statistic: str) -> pd.DataFrame:
+    """The statistic over seeds, std and n of one leaderboard column, indexed by arm."""
+    task, split = COLUMNS[column]
+    mine = main_scores(scores[(scores["task"] == task) & (scores["split"] == split)])
+    return aggregate(mine, ["arm"], statistic)
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """Origins in their fixed order, shapes in that of their first arm; ranked only where all of a block can be."""
+    blocks = [
+        _ranked(block)
+        for origin in ORIGINS
+        for _, block in table[table["origin"] == origin].groupby("shape", sort=False)
+    ]
+    return pd.concat(blocks, ignore_index=True) if blocks else table.reset_index(drop=True)
+
+
+def _ranked(block: pd.DataFrame) -> pd.DataFrame:
+    if block[RANKED_BY].isna().any():
+        return block
+    return block.sort_values(RANKED_BY, ascending=False, kind="stable")
+
+
+def _collapsed(cells: pd.DataFrame, arms: list[str], columns: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    counts = {arm: dict.fromkeys(columns, 0) for arm in arms}
+    named: dict[tuple[str, str], str] = {place: column for column, place in COLUMNS.items()}
+    for arm, task, splits in zip(cells["arm"], cells["task"], cells["collapsed"], strict=True):
+        for column in (named[task, split] for split in splits if (task, split) in named):
+            counts[arm][column] += 1
+    return counts

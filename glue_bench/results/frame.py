@@ -1,0 +1,227 @@
+"""Records and the plan of one experiment -> tidy DataFrames: a row a score, and a row an expected cell."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.config import Protocol
+from glue_bench.errors import UserError, unknown
+from glue_bench.records.store import Store
+from glue_bench.results import epochs
+from glue_bench.results.encoders import FACTS, arm_facts
+
+ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
+CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed")
+RECIPES = ("recipe", "pretraining_recipe")
+SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "seed", "value")
+
+Record = Mapping[str, Any]
+Cell = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What an experiment asks for, and what is finished.
+
+    `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool),
+    `collapsed` (the splits on which the run predicted one class or a constant), FACTS and `start_digest` of its arm,
+    and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained, and the
+    `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours).
+    `scores` has a row for each score of each finished cell, in the same order, then in the task's order
+    of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
+    `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
+    competes under the `protocol`. `partial_tasks` were run on a part of their official rows; `from_mnli` start from
+    the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
+    `problems` has a line about each record that cannot be believed; its cell counts as missing. `differences`
+    are what runs or experiments shown together are not alike in; by task, `digests` has that of the data and
+    `settings` the hyperparameters but for the rate, as JSON.
+    `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
+    """
+
+    experiment: str
+    data_source: str
+    cells: pd.DataFrame
+    scores: pd.DataFrame
+    choosing: pd.DataFrame
+    protocol: Protocol
+    partial_tasks: tuple[str, ...]
+    left_out: int
+    problems: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    from_mnli: tuple[str, ...] = ()
+    held_out_share: float | None = None
+    steps: int | None = None
+    all_steps: tuple[int, ...] = ()
+
+    @property
+    def missing(self) -> pd.DataFrame:
+        """The expected cells that have no record: CELL_COLUMNS."""
+        return self.cells.loc[~self.cells["finished"], list(CELL_COLUMNS)]
+
+
+def scores_frame(store: Store) -> pd.DataFrame:
+    """Tidy scores of an experiment's finished cells: SCORE_COLUMNS, values 0 to 100.
+
+    Raises:
+        UserError: a record names an unknown task or origin.
+    """
+    return read_results(store).scores
+
+
+def read_results(store: Store, steps: int | None = None, protocol: Protocol | None = None) -> Results:
+    """Read the plan and the records that belong to it; without a plan, all records.
+
+    Of an experiment that fine-tunes several checkpoints of its pretraining, the cells after `steps`: the last. The
+    protocol is the experiment's own unless another one is given.
+
+    Raises:
+        UserError: a record names an unknown task or origin, or there is no plan
+            and two records are of the same cell.
+    """
+    read, problems = store.scan_records()
+    records = {record["cell_id"]: record for record in read}
+    plan = store.read_plan() or {}
+    planned = _expected(plan, records.values())
+    all_steps = tuple(sorted({cell["steps"] for cell in planned if cell.get("steps") is not None}))
+    steps = steps or max(all_steps, default=None)
+    protocol = protocol or read_protocol(plan)
+    expected = [cell for cell in planned if cell.get("steps") == steps]
+    finished = {cell["cell_id"]: records[cell["cell_id"]] for cell in expected if cell["cell_id"] in records}
+    return Results(
+        experiment=_experiment(store, plan, finished.values()),
+        data_source=_data_source(plan, finished.values()),
+        cells=_cells(expected, finished, plan),
+        scores=_scores(expected, finished, protocol),
+        choosing=_choosing(expected, finished, protocol),
+        protocol=protocol,
+        partial_tasks=_partial_tasks(finished.values()),
+        from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
+        held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
+        problems=tuple(problems),
+        digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
+        settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
+        left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
+        steps=steps,
+        all_steps=all_steps,
+    )
+
+
+def _settings(record: Record) -> str:
+    hyperparameters = record.get("hyperparameters", {})
+    return json.dumps({key: value for key, value in hyperparameters.items() if key != "learning_rate"}, sort_keys=True)
+
+
+def read_protocol(plan: Mapping[str, Any]) -> Protocol:
+    """The protocol that an experiment declares; the default one where it declares none."""
+    return Protocol.model_validate(plan.get("config", {}).get("protocol", {}))
+
+
+def _expected(plan: Mapping[str, Any], records: Iterable[Record]) -> list[Cell]:
+    if plan:
+        _check_names(plan["cells"])
+        return plan["cells"]
+    cells = [{**r["cell"], "cell_id": r["cell_id"], "origin": r["origin"]} for r in records]
+    _check_names(cells)
+    _check_twins(cells)
+    tasks = list(TASKS)
+    return sorted(cells, key=lambda c: (c["arm"], tasks.index(c["task"]), c["learning_rate"], c["seed"]))
+
+
+def _check_twins(cells: Iterable[Cell]) -> None:
+    first: dict[tuple[Any, ...], Cell] = {}
+    for cell in cells:
+        place = (cell["arm"], cell["task"], cell["learning_rate"], cell["seed"], cell.get("steps"))
+        twin = first.setdefault(place, cell)
+        if twin is not cell:
+            raise UserError(
+                f"records '{twin['cell_id']}' and '{cell['cell_id']}' are of the same cell and no plan.json "
+                "says which one counts; delete one, or run the experiment again"
+            )
+
+
+def _check_names(cells: Iterable[Cell]) -> None:
+    for cell in cells:
+        if cell["task"] not in TRAINABLE:
+            raise unknown("task", cell["task"], TRAINABLE, f"cell '{cell['cell_id']}'")
+        if cell["origin"] not in ORIGINS:
+            raise unknown("origin", cell["origin"], ORIGINS, f"cell '{cell['cell_id']}'")
+
+
+def _experiment(store: Store, plan: Mapping[str, Any], records: Iterable[Record]) -> str:
+    names = [plan.get("experiment"), *(record.get("experiment") for record in records)]
+    return next((name for name in names if name), store.folder.resolve().name)
+
+
+def _data_source(plan: Mapping[str, Any], records: Iterable[Record]) -> str:
+    # What the records say comes first: it is what the numbers were made from.
+    sources = sorted({record["data"]["source"] for record in records})
+    return ", ".join(sources) or plan.get("data_source", "")
+
+
+def _partial_tasks(records: Iterable[Record]) -> tuple[str, ...]:
+    partial = {record["cell"]["task"] for record in records if record["data"].get("partial")}
+    return tuple(task for task in TASKS if task in partial)
+
+
+def _cells(expected: Sequence[Cell], finished: Mapping[str, Record], plan: Mapping[str, Any]) -> pd.DataFrame:
+    recorded = {record["cell"]["arm"]: record for record in finished.values()}
+    steps = {cell["arm"]: cell.get("steps") for cell in expected}
+    arms = {arm: arm_facts(plan, arm, recorded.get(arm, {}), after) for arm, after in steps.items()}
+    rows = [
+        {name: cell[name] for name in CELL_COLUMNS} | _of_run(finished.get(cell["cell_id"])) | arms[cell["arm"]]
+        for cell in expected
+    ]
+    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest"]
+    kinds = {"learning_rate": float, "seed": int, "finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
+    return pd.DataFrame(rows, columns=columns).astype(kinds)
+
+
+def _of_run(record: Record | None) -> dict[str, Any]:
+    """What a finished run adds to its cell."""
+    if record is None:
+        return {"finished": False, "collapsed": (), "precision": "", **dict.fromkeys(RECIPES)}
+    pretrained = record["cell"].get("steps") is not None
+    return {
+        "finished": True,
+        "collapsed": tuple(record["collapsed"]),
+        "precision": record.get("precision") or record["environment"].get("precision") or "",
+        # Records of the first recipe do not name it.
+        "recipe": record.get("recipe", 1),
+        "pretraining_recipe": record.get("checkpoint", {}).get("recipe", 1) if pretrained else None,
+    }
+
+
+def _scores(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
+    rows = [
+        {**cell, "split": split, "metric": metric, "value": value}
+        for cell in expected
+        if cell["cell_id"] in finished
+        for split, metric, value in _values(finished[cell["cell_id"]], protocol)
+    ]
+    frame = pd.DataFrame(rows, columns=list(SCORE_COLUMNS))
+    return frame.astype({"learning_rate": float, "seed": int, "value": float})
+
+
+def _choosing(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
+    rows = [
+        {**cell, "value": epochs.choosing_value(finished[cell["cell_id"]], protocol)}
+        for cell in expected
+        if cell["cell_id"] in finished
+    ]
+    frame = pd.DataFrame(rows, columns=["arm", "task", "learning_rate", "seed", "value"])
+    return frame.astype({"learning_rate": float, "seed": int, "value": float})
+
+
+def _values(record: Record, protocol: Protocol) -> Iterable[tuple[str, str, float]]:
+    """(split, metric, value from 0 to 100) in the task's order; null, an undefined score, becomes NaN."""
+    task, by_split = TASKS[record["cell"]["task"]], epochs.reported(record, protocol)
+    for split in task.columns:
+        scores = by_split.get(split, {})
+        for metric in (m for m in task.metrics if m in scores):
+            yield split, metric, epochs.points(scores[metric])

@@ -1,0 +1,184 @@
+"""From the records of an experiment to one arm's submission: which run each file comes from, and what is missing."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.errors import UserError, unknown
+from glue_bench.records.store import Store
+from glue_bench.results.board import Board, make_board
+from glue_bench.results.protocol import aggregate, at_rates, main_scores
+
+RUN_RULE = (
+    "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
+    "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run whose test predictions are handed in; `value` is its main validation score, 0 to 100."""
+
+    cell_id: str
+    learning_rate: float
+    seed: int
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One arm's files by name, the run that each comes from, and why the others are missing.
+
+    `digests` are those of the data that was predicted; None in records from before AX's was kept.
+    """
+
+    experiment: str
+    arm: str
+    data_source: str
+    steps: int | None
+    files: dict[str, bytes]
+    runs: dict[str, Run]
+    digests: dict[str, str | None]
+    missing: dict[str, str]
+    filled: tuple[str, ...] = ()
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether any of it was made from made-up data."""
+        return "demo" in self.data_source
+
+    def zip(self) -> bytes:
+        """The zip to hand in."""
+        return make_zip(self.files)
+
+
+def gather(store: Store, arm: str | None = None) -> Submission:
+    """The files that the stored predictions of an arm give; the only arm needs no name.
+
+    Raises:
+        UserError: no such arm, an arm without any test prediction, or records or predictions that cannot be read.
+    """
+    board = make_board(store)
+    arm = _known_arm(board, arm)
+    runs = median_runs(board, arm)
+    found = {name: _file(store, file, runs.get(file.model)) for name, file in FILES.items()}
+    files = {name: content for name, content in found.items() if isinstance(content, bytes)}
+    records = {record["cell_id"]: record for record in store.scan_records()[0]}
+    if not files:
+        raise UserError(
+            f"arm '{arm}' of '{store.folder}' has no test predictions at all; run it on data that has test files"
+        )
+    return Submission(
+        experiment=board.results.experiment,
+        arm=arm,
+        data_source=board.results.data_source,
+        steps=board.results.steps,
+        files=files,
+        runs={name: runs[FILES[name].model] for name in files},
+        digests={name: _digest(records[runs[FILES[name].model].cell_id], FILES[name]) for name in files},
+        missing={name: why for name, why in found.items() if isinstance(why, str)},
+    )
+
+
+def fill(submission: Submission) -> Submission:
+    """The submission with the majority class (STS-B: the mean) of training in place of each missing file."""
+    fillers = {name: fill_file(FILES[name]) for name in submission.missing}
+    return replace(submission, files=submission.files | fillers, missing={}, filled=tuple(fillers))
+
+
+def manifest(submission: Submission, name: str) -> dict[str, Any]:
+    """What the zip called `name` is made of: its SHA-256, and the run or the majority class behind each file."""
+    return {
+        "zip": name,
+        "sha256": hashlib.sha256(submission.zip()).hexdigest(),
+        "experiment": submission.experiment,
+        "arm": submission.arm,
+        "data_source": submission.data_source,
+        "steps": submission.steps,
+        "run": RUN_RULE,
+        "files": {name: _origin(submission, name) for name in FILES if name in submission.files},
+    }
+
+
+def _origin(submission: Submission, name: str) -> dict[str, Any]:
+    rows = submission.files[name].count(b"\n") - 1
+    if name in submission.filled:
+        return {"rows": rows, "filled": MAJORITY[FILES[name].task]}
+    run, file = submission.runs[name], FILES[name]
+    return {
+        "rows": rows,
+        "cell_id": run.cell_id,
+        "split": file.split,
+        "data": submission.digests[name],
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
+        # JSON has no NaN; an undefined validation score is null, as in a record.
+        "validation": None if np.isnan(run.value) else round(run.value, 4),
+    }
+
+
+def median_runs(board: Board, arm: str) -> dict[str, Run]:
+    """The run of each task by RUN_RULE; an undefined score is lower than any other."""
+    cells = at_rates(board.results.cells, board.rates)
+    cells = cells[(cells["arm"] == arm) & cells["finished"]]
+    scores = main_scores(at_rates(board.results.scores, board.rates))
+    values = aggregate(scores[scores["arm"] == arm], ["task", "seed"])["mean"].rename("value").reset_index()
+    runs = cells.merge(values, on=["task", "seed"])
+    return {str(task): _median(group) for task, group in runs.groupby("task", sort=False)}
+
+
+def _median(runs: pd.DataFrame) -> Run:
+    rounded = runs["value"].fillna(-np.inf).round(9)  # the order of summation must not decide between equals
+    middle = rounded.sort_values().iloc[(len(runs) - 1) // 2]
+    row = runs[rounded == middle].sort_values("seed").iloc[0]
+    return Run(
+        cell_id=str(row["cell_id"]),
+        learning_rate=float(row["learning_rate"]),
+        seed=int(row["seed"]),
+        value=float(row["value"]),
+    )
+
+
+def _known_arm(board: Board, arm: str | None) -> str:
+    arms = list(dict.fromkeys(board.results.cells["arm"]))
+    if arm is None and len(arms) == 1:
+        return str(arms[0])
+    if arm is None:
+        raise UserError(f"--arm says which arm to hand in: {', '.join(arms)}")
+    if arm not in arms:
+        raise unknown("arm", arm, arms, board.results.experiment)
+    return arm
+
+
+def _file(store: Store, file: File, run: Run | None) -> bytes | str:
+    """The file's content, or why there is none."""
+    if run is None:
+        return f"no finished run of {file.model}"
+    logits = predictions(store, run.cell_id).get(file.split)
+    if logits is None and file.task != file.model:
+        return f"'{run.cell_id}' predicted no {TASKS[file.task].title}: delete its record and run it again"
+    if logits is None:
+        return f"'{run.cell_id}' stored no split '{file.split}': its data has none"
+    try:
+        return write_file(file, logits)
+    except ValueError as error:
+        raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
+
+
+def _digest(record: dict[str, Any], file: File) -> str | None:
+    """The digest of the data that the file's rows are from."""
+    return record.get("data" if file.task == file.model else "diagnostic", {}).get("digest")
+
+
+def predictions(store: Store, cell_id: str) -> dict[str, np.ndarray]:
+    """The stored logits of a cell by split; none where the file was left out of a copy.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    return store.read_predictions(cell_id) if store.has_predictions(cell_id) else {}

@@ -1,0 +1,1 @@
+"""Arrays in, intervals and p-values out. Knows no file. No torch."""

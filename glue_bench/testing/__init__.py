@@ -1,0 +1,1 @@
+"""The contract that every variant meets, and the tiny encoders on which it is checked."""

@@ -1,0 +1,310 @@
+"""What every variant promises, whatever it is, as clauses: each says what is wrong with a variant, or None."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from jaxtyping import TypeCheckError
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
+
+from glue_bench.model.checkpoints import Checkpoint, Start, graft
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import drawing, fresh
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification, EncoderModel
+from glue_bench.model.variants.base import EncoderInput, Variant
+from glue_bench.testing.tiny import (
+    HEADS,
+    POSITIONS,
+    encoder_config,
+    errors,
+    max_error,
+    pad,
+    random_model,
+    segments,
+    shuffled,
+    states,
+    tokens,
+)
+
+LOADERS: list[tuple[type[PreTrainedModel], Any]] = [
+    (EncoderModel, AutoModel),
+    (EncoderForSequenceClassification, AutoModelForSequenceClassification),
+    (EncoderForMaskedLM, AutoModelForMaskedLM),
+]
+HEADED = [kind for kind, _ in LOADERS[1:]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A variant in one tiny encoder, on which a clause is checked."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def config(self, **changes: Any) -> EncoderConfig:
+        """The encoder's configuration, without dropout."""
+        quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_labels": 3}
+        return encoder_config(self.name, variant_options=dict(self.options), **{**self.sizes, **quiet, **changes})
+
+    def model(self, kind: type[PreTrainedModel] = EncoderModel, **changes: Any) -> Any:
+        """A model of this kind in evaluation mode, with random weights far from their initialisation."""
+        return random_model(kind, self.config(**changes))
+
+    def additive(self) -> EncoderModel:
+        """A random additive encoder of the same sizes, to graft the variant onto."""
+        return random_model(EncoderModel, encoder_config("add", **self.sizes))
+
+    @cached_property
+    def segment_types(self) -> int:
+        """0 where the encoder has none."""
+        return self.config().type_vocab_size
+
+    def segments(self, token_ids: Tensor) -> Tensor:
+        """Segment ids for these tokens."""
+        return segments(token_ids, self.segment_types)
+
+
+Clause = Callable[[Subject], str | None]
+
+
+def shapes(subject: Subject) -> str | None:
+    """What enters the first block has the shapes of `EncoderInput`, and the output is finite, at every length."""
+    model = subject.model()
+    for length in (1, 2, 7, POSITIONS):
+        ids = tokens(3, length)
+        start = model.variant(ids, subject.segments(ids))
+        wrong = _wrong_start(start, (3, length, subject.config().embedding_size), model.variant)
+        if wrong:
+            return wrong
+        output = model(ids, None, subject.segments(ids)).last_hidden_state
+        if not output.isfinite().all():
+            return f"the encoder's output is not finite on sequences of {length}"
+    return None
+
+
+def gradients(subject: Subject) -> str | None:
+    """Every parameter receives a gradient under both heads; only the pooler none under the masked-LM head."""
+    for kind in HEADED:
+        model = subject.model(kind).train()
+        ids = tokens(3, 9)
+        labels = ids if kind is EncoderForMaskedLM else torch.tensor([0, 1, 2])
+        model(ids, None, subject.segments(ids), labels=labels).loss.backward()
+        for name, weight in model.named_parameters():
+            idle = weight.grad is None or not weight.grad.any()
+            if idle and not (kind is EncoderForMaskedLM and "pooler" in name):
+                return f"parameter {name} receives no gradient in {kind.__name__}; what never learns is no parameter"
+    return None
+
+
+def padding(subject: Subject) -> str | None:
+    """The states of real tokens do not change when padding is added."""
+    model, long = subject.model(), tokens(3, 12)
+    ids, mask = pad(long, [7, 7, 7], padding_id=0)
+    alone = states(model, long[:, :7], None, subject.segments(long[:, :7]))
+    padded = [state[:, :7] for state in states(model, ids, mask, subject.segments(ids))]
+    for block, error in enumerate(errors(padded, alone)):
+        if not error < 1e-5:
+            place = f"after block {block}" if block else "before the first block"
+            return f"padding changes real tokens by {error:.1e} {place}; 1e-5 is permitted"
+    return None
+
+
+def save_and_load(subject: Subject) -> str | None:
+    """Saved and loaded through the Auto classes, with each head and without, weights and outputs stay the same."""
+    if subject.sizes:
+        return None  # the slowest clause, and no size reaches it: one encoder is enough
+    for kind, loader in LOADERS:
+        model = subject.model(kind, origin="adapted")
+        with TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            again, inside = (auto.from_pretrained(folder).eval() for auto in (loader, AutoModel))
+        found = (type(again), again.config.variant, again.config.origin)
+        if found != (kind, subject.name, "adapted"):
+            return f"{kind.__name__} of '{subject.name}', adapted, is loaded as {found}"
+        wrong = _differs(model, again) or _differs(_encoder_of(model), inside)
+        if wrong:
+            return f"{kind.__name__}: {wrong}"
+    return None
+
+
+def bfloat16(subject: Subject) -> str | None:
+    """In bfloat16 the last states stay close to those in float32."""
+    model = subject.model()
+    ids, mask = pad(tokens(), [11, 7, 2], padding_id=0)
+    exact = states(model, ids, mask)[-1][mask.bool()]
+    rounded = states(model.to(torch.bfloat16), ids, mask)[-1][mask.bool()]
+    if rounded.dtype != torch.bfloat16:
+        return f"the encoder in bfloat16 puts out {rounded.dtype}"
+    error, size = float((rounded.float() - exact).abs().mean()), float(exact.abs().mean())
+    if not (error < 0.03 and size > 0.3):
+        return f"the last states, {size:.2f} in size, are {error:.2f} off on average; 0.03 is permitted"
+    return None
+
+
+def autocast(subject: Subject) -> str | None:
+    """Under autocast to bf16 a step runs, and every block takes and gives float32: all arms keep their stream alike."""
+    model = subject.model(EncoderForSequenceClassification, hidden_dropout_prob=0.1).train()
+    ids, mask = pad(tokens(), [11, 7, 2], padding_id=0)
+    found: list[torch.dtype] = []
+    for block in model.base.blocks:
+        block.register_forward_hook(lambda _, given, output: found.extend([given[0].dtype, output.dtype]))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(ids, mask, subject.segments(ids), labels=torch.tensor([0, 1, 2])).loss.backward()
+        model.eval()(ids, mask, subject.segments(ids))
+    wrong = set(found) - {torch.float32}
+    return f"under autocast to bf16, blocks take or give {wrong.pop()}, not float32" if wrong else None
+
+
+def wrong_shapes(subject: Subject) -> str | None:
+    """Token and segment ids of a wrong shape or type are refused, by the encoder and by the variant itself."""
+    model, ids = subject.model(), tokens()
+    short, long = subject.segments(ids)[:, :-1], tokens(1, POSITIONS + 1)
+    refusal = (TypeCheckError, ValueError)
+    if not _raises(refusal, model, ids[0]):
+        return "the encoder takes token ids without a batch"
+    if not _raises(refusal, model, ids.float()):
+        return "the encoder takes token ids that are no integers"
+    if not _raises(refusal, model, ids, None, short):
+        return "the encoder takes segment ids of another length"
+    if not _raises(refusal, model, long):
+        return f"the encoder takes {POSITIONS + 1} tokens, but has {POSITIONS} positions"
+    if not _raises((Exception,), model.variant, ids.float(), subject.segments(ids)):
+        return "the variant's forward takes token ids that are no integers"
+    if model.variant.segments is not None and not _raises((Exception,), model.variant, ids, short):
+        return "the variant's forward takes segment ids of another length"
+    return None
+
+
+def grafts(subject: Subject) -> str | None:
+    """A graft from an additive encoder leaves it as it was and gives finite states; an exact one the same states."""
+    additive = subject.additive()
+    before = {name: weight.clone() for name, weight in additive.state_dict().items()}
+    start = _grafted(additive, subject)
+    for name, weight in additive.state_dict().items():
+        if not torch.equal(weight, before[name]):
+            return f"the graft changes the checkpoint's own {name}"
+    model = EncoderModel(start.config).eval()
+    model.load_state_dict(start.weights)
+    ids = tokens()
+    ours, theirs = (states(encoder, ids, None, subject.segments(ids)) for encoder in (model, additive))
+    if not all(state.isfinite().all() for state in ours):
+        return "the grafted encoder's states are not finite"
+    error = max_error(ours, theirs)
+    return f"the graft says it is exact, but states differ by {error:.1e}" if start.exact and error >= 1e-5 else None
+
+
+def draws(subject: Subject) -> str | None:
+    """Fresh weights and a graft have the same bits each time, whatever random numbers were drawn before."""
+    additive, starts = subject.additive(), []
+    for earlier in (1, 2):
+        with drawing(earlier):
+            starts.append((fresh(EncoderModel, subject.config()).state_dict(), _grafted(additive, subject).weights))
+    for what, first, again in zip(("fresh weights", "a graft"), *starts, strict=True):
+        for name, weight in first.items():
+            if not torch.equal(weight, again[name]):
+                return f"{what}: {name} is another each time; draw it by torch's, numpy's or Python's own generator"
+    return None
+
+
+@torch.no_grad()
+def position(subject: Subject) -> str | None:
+    """The order of tokens reaches [CLS]; for a variant that does not use position, it does not."""
+    model, ids = subject.model().double(), tokens()
+    change = float((model(ids).pooler_output - model(shuffled(ids)).pooler_output).abs().max())
+    if model.variant.uses_position:
+        return None if change > 1e-2 else f"permuting tokens changes [CLS] by only {change:.1e}; 1e-2 is expected"
+    if change < 1e-12:
+        return None
+    return f"permuting tokens changes [CLS] by {change:.1e}, although uses_position is False"
+
+
+CLAUSES: dict[str, Clause] = {
+    "shapes": shapes,
+    "gradients": gradients,
+    "padding": padding,
+    "save and load": save_and_load,
+    "bfloat16": bfloat16,
+    "autocast": autocast,
+    "wrong shapes": wrong_shapes,
+    "graft": grafts,
+    "draws": draws,
+    "position": position,
+}
+
+
+def _wrong_start(start: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:
+    if not isinstance(start, EncoderInput):
+        return f"forward returns {type(start).__name__}, not EncoderInput"
+    batch, length, _ = expected
+    if tuple(start.hidden.shape) != expected:
+        return f"EncoderInput.hidden has shape {tuple(start.hidden.shape)}, not {expected}"
+    if start.bias is not None and not _is_bias(start.bias, batch, length):
+        return f"EncoderInput.bias has shape {tuple(start.bias.shape)}, not {(f'1 or {batch}', HEADS, length, length)}"
+    for block in range(variant.dims.num_blocks if start.terms else 0):
+        wrong = _wrong_terms(start, block, batch, length, variant.dims.head_size)
+        if wrong:
+            return wrong
+    return None
+
+
+def _wrong_terms(start: EncoderInput, block: int, batch: int, length: int, head_size: int) -> str | None:
+    shape = (batch, HEADS, length, head_size)
+    assert start.terms is not None
+    query, key, extra = start.terms(block, torch.randn(shape), torch.randn(shape))
+    found = {"queries": tuple(query.shape), "keys": tuple(key.shape)}
+    for what, size in found.items():
+        if size != shape:
+            return f"EncoderInput.terms, block {block}: {what} have shape {size}, not {shape}"
+    if extra is not None and not _is_bias(extra, batch, length):
+        wanted = (f"1 or {batch}", HEADS, length, length)
+        return f"EncoderInput.terms, block {block}: extra scores have shape {tuple(extra.shape)}, not {wanted}"
+    return None
+
+
+def _is_bias(scores: Tensor, batch: int, length: int) -> bool:
+    return tuple(scores.shape) in {(1, HEADS, length, length), (batch, HEADS, length, length)}
+
+
+def _grafted(additive: EncoderModel, subject: Subject) -> Start:
+    checkpoint = Checkpoint("additive", encoder_config("add", **subject.sizes), additive.state_dict(), {})
+    return graft(checkpoint, subject.name, subject.options)
+
+
+def _encoder_of(model: Any) -> EncoderModel:
+    return model if isinstance(model, EncoderModel) else model.base
+
+
+def _differs(model: nn.Module, again: nn.Module) -> str | None:
+    """What is not the same after loading: weights exactly, outputs as far as other addresses round the same."""
+    ours, theirs = model.state_dict(), again.state_dict()
+    for name in ours.keys() | theirs.keys():
+        if name not in ours or name not in theirs or not torch.equal(ours[name], theirs[name]):
+            return f"{name} is not the same after loading"
+    ids, mask = pad(tokens(), [11, 5, 2], padding_id=0)
+    with torch.no_grad():
+        pairs = zip(model(ids, mask).to_tuple(), again(ids, mask).to_tuple(), strict=True)
+        error = max(float((one - other).abs().max()) for one, other in pairs)
+    if not error < 1e-5:
+        return (
+            f"weights are the same after loading, outputs differ by {error:.1e}; a tensor made in __init__ that is "
+            "no parameter or persistent buffer is lost when transformers loads a model: make it in forward"
+        )
+    return None
+
+
+def _raises(kinds: tuple[type[Exception], ...], call: Callable[..., object], *arguments: Tensor | None) -> bool:
+    try:
+        call(*arguments)
+    except kinds:
+        return True
+    return False

@@ -1,0 +1,73 @@
+"""Hold a variant to what every variant promises: the clauses, in tiny random encoders of every kind.
+
+The tests do it for all of VARIANTS; a plugin is held to the same clauses before it is used.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from inspect import getsourcefile
+from typing import Any
+
+import torch
+from transformers import logging as transformers_logging
+
+from glue_bench.model.bars import keep_bars_of_transformers
+from glue_bench.model.fresh import drawing
+from glue_bench.model.plugins import place
+from glue_bench.model.variants import VARIANTS
+from glue_bench.testing.clauses import CLAUSES, Subject
+from glue_bench.testing.tiny import NARROW
+
+ENCODERS: dict[str, dict[str, int]] = {
+    "like BERT": {},
+    "without segments": {"type_vocab_size": 0},
+    "with tables narrower than its blocks": {"embedding_size": NARROW},
+}
+
+
+class ContractError(Exception):
+    """A variant breaks a clause: the message says which, what is wrong, and where."""
+
+
+def check_contract(variant: str, options: Mapping[str, Any] | None = None) -> None:
+    """Hold a variant to every clause.
+
+    Raises:
+        ContractError: the first clause that it breaks.
+    """
+    for clause in CLAUSES:
+        check_clause(clause, variant, options)
+
+
+def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = None) -> None:
+    """Hold a variant to one clause, in every kind of encoder that its options permit.
+
+    Raises:
+        ContractError: it breaks the clause, or its own code raises; then with the line that does.
+    """
+    for encoder, sizes in ENCODERS.items():
+        if (options or {}).get("segments") == "scores" and "type_vocab_size" in sizes:
+            continue
+        try:
+            with _undisturbed():
+                wrong = CLAUSES[clause](Subject(variant, options or {}, sizes))
+        except Exception as error:
+            said = " ".join(str(error).split())
+            wrong = f"{type(error).__name__}: {said}{place(error, getsourcefile(VARIANTS[variant]))}"
+            raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}") from error
+        if wrong:
+            raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """The caller's random numbers stay as they are, and transformers says nothing about the tiny files."""
+    put_bars_back, verbosity = keep_bars_of_transformers(), transformers_logging.get_verbosity()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        with drawing(), torch.device("cpu"):
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        put_bars_back()

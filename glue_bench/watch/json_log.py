@@ -1,0 +1,156 @@
+"""A sweep's events for machines: one JSON object a line."""
+
+import json
+import os
+import socket
+import uuid
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from glue_bench.errors import UserError
+from glue_bench.sweep.events import (
+    CellElsewhere,
+    CellEnded,
+    CellStarted,
+    Event,
+    PretrainingEnded,
+    PretrainingPoint,
+    PretrainingStarted,
+    SweepEnded,
+    SweepInterrupted,
+    SweepStarted,
+)
+from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.watch.tally import Tally
+
+
+def check_log(path: Path) -> None:
+    """That a log can be written there; nothing is.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if path.is_dir():
+        raise _cannot_write(path, "it is a folder")
+    if not path.parent.is_dir():
+        raise _cannot_write(path, f"no folder '{path.parent}'; create it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _cannot_write(path, "Permission denied")
+
+
+def _cannot_write(path: Path, reason: str | None) -> UserError:
+    return UserError(f"cannot write the log '{path}': {reason}")
+
+
+class JsonLog:
+    """An observer that appends to a file. Asks a tally that has heard before it for the counts.
+
+    A line goes out in one write to the file's end, so that several sweeps may share a log. One that cannot be written
+    is lost, which is said once; the sweep and later lines go on.
+    """
+
+    def __init__(self, path: str | Path, tally: Tally, console: Console) -> None:
+        """Open the file for appending.
+
+        Raises:
+            UserError: its folder does not exist, or it cannot be written.
+        """
+        self.path, self.tally, self.console = Path(path), tally, console
+        self.sweep = uuid.uuid4().hex[:12]
+        self._workers: dict[str, str] = {}
+        self._torn, self._said = False, False
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise _cannot_write(self.path, error.strerror) from error
+
+    def __str__(self) -> str:
+        return f"the log '{self.path}'"
+
+    def hear(self, event: Event) -> None:
+        """Append its line, if it has one."""
+        found = self._line(event)
+        if found is not None:
+            name, values = found
+            stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._append({"time": stamp, "event": name, "sweep": self.sweep, **values})
+        if isinstance(event, SweepEnded):
+            os.close(self._file)
+
+    def _append(self, values: dict[str, Any]) -> None:
+        line = (json.dumps(values, ensure_ascii=False) + "\n").encode()
+        try:
+            written = os.write(self._file, b"\n" + line if self._torn else line)
+            if written < len(line):
+                raise OSError(None, "no room for a whole line")
+            self._torn = False
+        except OSError as error:
+            self._torn = True  # the next line must not continue what may be there of this one
+            if not self._said:
+                self._said = True
+                message = f"cannot write to {self}: {error.strerror}; the sweep goes on, lines of the log are missing"
+                self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self, event: Event) -> tuple[str, dict[str, Any]] | None:
+        match event:
+            case SweepStarted():
+                return "sweep_started", self._started(event)
+            case PretrainingStarted(arm):
+                return "pretraining_started", {"arm": arm}
+            case PretrainingPoint(arm, point):
+                return "pretraining_point", {"arm": arm, **point}
+            case PretrainingEnded(arm, error):
+                return "pretraining_failed" if error else "pretraining_finished", {"arm": arm, "error": error}
+            case CellStarted(planned, worker):
+                self._workers[planned.id] = worker
+                return "cell_started", {**_cell(planned), "worker": worker}
+            case CellEnded(planned, result):
+                return self._ended(planned, result, {"worker": self._workers.pop(planned.id, None)})
+            case CellElsewhere(planned, error):
+                return "cell_elsewhere", {**_cell(planned), "error": error, "counts": self._counts()}
+            case SweepInterrupted():
+                return "sweep_interrupted", {"counts": self._counts()}
+            case SweepEnded(error):
+                return "sweep_ended", {"error": error, "counts": self._counts()}
+        return None
+
+    def _started(self, begun: SweepStarted) -> dict[str, Any]:
+        return {
+            "experiment": begun.experiment,
+            "folder": str(begun.folder),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "glue_bench": version("glue-bench"),
+            "workers": begun.workers,
+            "cells": len(begun.cells),
+            "done_before": len(begun.before),
+            "pretraining": list(begun.pretraining),
+        }
+
+    def _ended(self, planned: PlannedCell, result: Any, worker: dict[str, str | None]) -> tuple[str, dict[str, Any]]:
+        if isinstance(result, Failure):
+            return "cell_failed", {**_cell(planned), **worker, "error": result.error, "counts": self._counts()}
+        record = result.record
+        return "cell_finished", {
+            **_cell(planned),
+            **worker,
+            "seconds": record["seconds"]["total"],
+            "tokens": record["tokens"].get("training"),
+            "scores": record["scores"],
+            "collapsed": record["collapsed"],
+            "counts": self._counts(),
+        }
+
+    def _counts(self) -> dict[str, int]:
+        return dict(self.tally.total_counts.__dict__)
+
+
+def _cell(planned: PlannedCell) -> dict[str, Any]:
+    """The cell as plan.json lists it, its id as `cell`."""
+    key = planned.summary
+    return {"cell": key.pop("cell_id"), **key}

@@ -1,0 +1,130 @@
+"""What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from glue_bench.sweep.events import (
+    CellElsewhere,
+    CellEnded,
+    CellsStarted,
+    Event,
+    Observer,
+    SweepEnded,
+    SweepStarted,
+)
+from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.training.finetune import Outcome
+from glue_bench.watch.tally import Tally
+from glue_bench.watch.view import describe_pace, label, view
+
+RECENT = 8
+PACE_SECONDS = 60.0
+"""So far apart, at least, are lines that say how long it will take."""
+
+
+class PlainLines:
+    """One line a finished cell, with the local time, for logs and pipes. Asks a tally that has heard before it."""
+
+    def __init__(self, console: Console, tally: Tally, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.tally, self.clock = console, tally, clock
+        self._said_at = clock()
+
+    def __str__(self) -> str:
+        return "the lines about cells"
+
+    def hear(self, event: Event) -> None:
+        """Print it, if it is one that a log should have."""
+        match event:
+            case SweepStarted() if event.cells:
+                self._line(describe_start(event))
+            case CellEnded(planned, result):
+                self._cell(planned, describe(result))
+            case CellElsewhere(planned, error):
+                self._cell(planned, _ended_elsewhere(error))
+
+    def _cell(self, planned: PlannedCell, what: str) -> None:
+        now, pace = self.clock(), ""
+        if now - self._said_at >= PACE_SECONDS and self.tally.ended < self.tally.total:
+            self._said_at, pace = now, describe_pace(self.tally.snapshot())
+        self._line(
+            f"[{self.tally.ended}/{self.tally.total}] {label(planned.cell.key)}: {what}"
+            + (f" ({pace})" if pace else "")
+        )
+
+    def _line(self, line: str) -> None:
+        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        self.console.print(f"{stamp} {line}", markup=False, highlight=False, soft_wrap=True)  # rich flushes it
+
+
+class LiveTable:
+    """Totals, pace, arms and the latest cells, once a second. Failures scroll by above it, and stay."""
+
+    def __init__(self, console: Console, tally: Tally) -> None:
+        self.console, self.tally = console, tally
+        self.latest: deque[Text] = deque(maxlen=RECENT)
+        self.live = Live(console=console, get_renderable=self._view, refresh_per_second=1, transient=True)
+
+    def __str__(self) -> str:
+        return "the live table"
+
+    def hear(self, event: Event) -> None:
+        """Show it from the next second on."""
+        match event:
+            case CellsStarted() if self.tally.total:
+                self.live.start()
+            case CellEnded(planned, result):
+                self._add(planned, describe(result), failed=isinstance(result, Failure))
+            case CellElsewhere(planned, error):
+                self._add(planned, _ended_elsewhere(error), failed=error is not None)
+            case SweepEnded():
+                self.live.stop()
+
+    def _add(self, planned: PlannedCell, what: str, *, failed: bool) -> None:
+        line = f"{label(planned.cell.key)}: {what}"
+        if failed:
+            self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        else:
+            self.latest.append(Text(line))
+
+    def _view(self) -> Group:
+        return view(self.tally.snapshot(), self.console, latest=list(self.latest))
+
+
+def make_progress(console: Console, tally: Tally) -> Observer:
+    """Live in a terminal, plain elsewhere."""
+    return LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
+
+
+def describe_start(begun: SweepStarted) -> str:
+    """`80 cells to run, 20 done before, on 2 workers; 4 arms to pretrain first`."""
+    before = f", {len(begun.before):,} done before" if begun.before else ""
+    where = "" if begun.workers == 1 else f", on {begun.workers or 'the'} workers"
+    where += "" if begun.workers else " of the cluster"
+    arms = len(begun.pretraining)
+    first = f"; {arms} {'arm' if arms == 1 else 'arms'} to pretrain first" if arms else ""
+    return f"{len(begun.cells):,} cells to run{before}{where}{first}; results: {begun.folder}"
+
+
+def describe(result: Outcome | Failure) -> str:
+    """A finished cell in a few words: main scores x 100 and seconds, or the error."""
+    if isinstance(result, Failure):
+        return f"FAILED {result.error}"
+    scores = result.record["scores"]
+    shown = []
+    for split, values in scores.items():
+        metric, value = next(iter(values.items()))
+        where = f" {split.removeprefix('validation_')}" if len(scores) > 1 else ""
+        shown.append(f"{metric}{where} {100 * value:.2f}")
+    note = " (collapsed)" if result.record["collapsed"] else ""
+    return f"{', '.join(shown)}{note}, {result.record['seconds']['total']:.1f} s"
+
+
+def _ended_elsewhere(error: str | None) -> str:
+    return "finished by another sweep" if error is None else f"FAILED in another sweep: {error}"

@@ -1,0 +1,159 @@
+"""R3 on a made-up diagnostic set: per arm, category and phenomenon."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+from sklearn.metrics import matthews_corrcoef
+
+from glue_bench.benchmark.diagnostic import CATEGORIES, read_diagnostic
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.errors import UserError
+from glue_bench.reporting.diagnostics import diagnostics_frame, diagnostics_page, score_diagnostic
+from glue_bench.reporting.formats import render_page
+
+ROWS = 1104
+LABELS = np.arange(ROWS) % 3
+LOGIC = np.arange(ROWS) < 600
+DOUBLE = np.arange(ROWS) % 4 == 0
+ALL_NEUTRAL = LABELS == 1
+
+
+@pytest.fixture
+def diagnostic(tmp_path):
+    """Rows of Logic, some of them with a double negation, and of Knowledge, all of which are neutral."""
+    lines = ["\t".join([*CATEGORIES, "Domain", "Premise", "Hypothesis", "Label"])]
+    for row in range(ROWS):
+        logic = ["Negation"] * int(LOGIC[row]) + ["Double negation"] * int(LOGIC[row] & DOUBLE[row])
+        knowledge = "World knowledge" * int(ALL_NEUTRAL[row])
+        label = TASKS["ax"].labels[LABELS[row]]
+        lines.append("\t".join(["", "", ";".join(logic), knowledge, "", f"premise {row}", f"hypothesis {row}", label]))
+    path = tmp_path / "diagnostic-full.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return read_diagnostic(path)
+
+
+def guesses(seed: int, right: float = 0.7) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return np.where(generator.random(ROWS) < right, LABELS, generator.integers(0, 3, ROWS))
+
+
+def finish(bench, seed=1, predicted=None, digest=None, value=0.5, **where) -> None:
+    bench.finish("mnli", seed, value, **where)
+    cell_id = bench.cells[-1]["cell_id"]
+    splits = {"test_matched": np.zeros((1, 3), np.float32)}
+    if predicted is not None:
+        splits["test_ax"] = np.eye(3, dtype=np.float32)[predicted]
+    (bench.path / "predictions" / f"{cell_id}.safetensors").write_bytes(save(splits))
+    path = bench.path / "records" / f"{cell_id}.json"
+    if digest is not None:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"diagnostic": {"digest": digest}}))
+
+
+def row(frame, category="", phenomenon="", arm="add"):
+    mine = frame[(frame["arm"] == arm) & (frame["category"] == category) & (frame["phenomenon"] == phenomenon)]
+    assert len(mine) == 1
+    return mine.iloc[0]
+
+
+def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnostic):
+    for seed in (1, 2, 3):
+        finish(bench, seed, guesses(seed))
+    bench.plan()
+    frame = diagnostics_frame(bench.store, diagnostic)
+    for place, rows in (
+        (("", ""), LOGIC | True),
+        (("Logic", ""), LOGIC),
+        (("Logic", "Double negation"), LOGIC & DOUBLE),
+    ):
+        values = [100 * matthews_corrcoef(LABELS[rows], guesses(seed)[rows]) for seed in (1, 2, 3)]
+        found = row(frame, *place)
+        assert found["mean"] == pytest.approx(np.mean(values))
+        assert found["std"] == pytest.approx(np.std(values, ddof=1))
+        assert (found["n"], found["examples"], found["labels"]) == (3, rows.sum(), 3)
+
+
+def test_right_is_a_hundred_and_always_wrong_is_less_than_chance(bench, diagnostic):
+    finish(bench, 1, LABELS)
+    finish(bench, 1, (LABELS + 1) % 3, arm="none")
+    bench.plan()
+    frame = diagnostics_frame(bench.store, diagnostic)
+    assert row(frame)["mean"] == pytest.approx(100)
+    assert row(frame, arm="none")["mean"] == pytest.approx(-50)
+
+
+def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
+    finish(bench, 1, LABELS)
+    bench.plan()
+    scored = score_diagnostic(bench.store, diagnostic)
+    found = row(scored.frame, "Knowledge", "World knowledge")
+    assert (found["mean"], found["labels"], found["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
+    text = render_page(diagnostics_page(scored))
+    assert "| World knowledge |   368 | 0.00° |" in text
+    assert "° All pairs have one label" in text
+
+
+def test_only_runs_at_the_reported_rate_count(bench, diagnostic):
+    finish(bench, 1, guesses(1), value=0.4, rate=1e-5)
+    finish(bench, 1, LABELS, value=0.6, rate=2e-5)
+    bench.plan()
+    assert row(diagnostics_frame(bench.store, diagnostic))["mean"] == pytest.approx(100)
+
+
+def test_the_page_has_a_column_an_arm(bench, diagnostic):
+    for seed in (1, 2):
+        finish(bench, seed, guesses(seed))
+    finish(bench, 1, LABELS, arm="none")
+    finish(bench, 2, arm="none")
+    bench.plan()
+    page = diagnostics_page(score_diagnostic(bench.store, diagnostic))
+    assert [section.title for section in page.sections] == ["Categories", "Logic", "Knowledge"]
+    assert page.sections[0].grid.header == ("Category", "Pairs", "add", "none")
+    assert [line[0].text for line in page.sections[0].grid.rows] == ["All", "Logic", "Knowledge"]
+    assert page.sections[0].grid.rows[0][3].text == "100.00"
+    assert "±" in page.sections[0].grid.rows[0][2].text
+    assert "Seeds: add 2, none 1." in page.notes
+    assert any(note.startswith("1 finished runs of MNLI predicted no AX") for note in page.notes)
+
+
+def test_whether_the_sentences_are_those_predicted_is_said(bench, diagnostic):
+    finish(bench, 1, LABELS, digest=diagnostic.digest)
+    bench.plan()
+    said = "Labels and predictions agree in their number only"
+    assert said not in render_page(diagnostics_page(score_diagnostic(bench.store, diagnostic)))
+    finish(bench, 1, LABELS, digest="other")
+    assert said in render_page(diagnostics_page(score_diagnostic(bench.store, diagnostic)))
+
+
+def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
+    finish(bench, 1, LABELS, source="demo", partial=True)
+    bench.plan()
+    page = diagnostics_page(score_diagnostic(bench.store, diagnostic))
+    assert "Made-up data" in page.banner
+    assert any("a part of MNLI" in note for note in page.notes)
+
+
+# Bad input
+
+
+def test_runs_without_the_diagnostic_set_are_refused(bench, diagnostic):
+    finish(bench, 1)
+    bench.plan()
+    with pytest.raises(UserError, match=r"no run of '.*toy' predicted AX; run MNLI on data that has AX"):
+        diagnostics_frame(bench.store, diagnostic)
+
+
+def test_another_number_of_rows_is_refused(bench, diagnostic):
+    finish(bench, 1, LABELS[:1000])
+    bench.plan()
+    with pytest.raises(UserError, match="has 1104 rows, but 'add-mnli-lr2e-05-s1' predicted 1000"):
+        diagnostics_frame(bench.store, diagnostic)
+
+
+def test_runs_on_different_data_are_refused(bench, diagnostic):
+    finish(bench, 1, LABELS, digest="a")
+    finish(bench, 2, LABELS, digest="b")
+    bench.plan()
+    with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
+        diagnostics_frame(bench.store, diagnostic)

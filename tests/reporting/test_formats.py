@@ -1,0 +1,160 @@
+"""Pages in three markups: the same texts come back out of each."""
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from read_pages import READERS, latex_text, parse_html, read_latex
+
+from glue_bench.errors import UserError
+from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.formats import PAGES, chosen_format, render_page
+
+NASTY = (
+    "a_b",
+    "50%",
+    "x|y",
+    "<b>",
+    "{}",
+    "**x**",
+    "[1]",
+    "\\",
+    "&amp;",
+    "~^",
+    "# $1",
+    "a--b",
+    '"q"',
+    "`c`",
+    "† ±",
+    "a---b",
+    "''",
+    "&#38;",
+    "#",
+)
+each = pytest.mark.parametrize("format", PAGES)
+shown = st.one_of(
+    st.sampled_from(NASTY),
+    st.text(string.ascii_letters + string.digits + string.punctuation + "†‡±–é→", min_size=1),  # noqa: RUF001
+)
+
+
+def page(*rows: tuple[Cell, ...], header=("Arm", "CoLA"), title="A title", **more) -> Page:
+    return Page(title=title, sections=(Section(title="Pretrained", grid=Grid(header=header, rows=rows)),), **more)
+
+
+@each
+@given(arm=shown, header=shown, value=shown, bold=st.booleans())
+def test_the_texts_of_cells_come_back(format, arm, header, value, bold):
+    made = page((Cell(arm), Cell(value, bold=bold, marks=" ‡")), header=("Arm", header))
+    (table,) = READERS[format](render_page(made, format))
+    assert table.header == ["Arm", header]
+    assert table.rows == [[(arm, False), (f"{value} ‡", bold)]]
+
+
+@each
+@pytest.mark.parametrize("text", NASTY)
+def test_nasty_texts_come_back(format, text):
+    made = page((Cell(text), Cell(text, bold=True, marks=" †")), header=(text, text))
+    (table,) = READERS[format](render_page(made, format))
+    assert (table.header, table.rows) == ([text, text], [[(text, False), (f"{text} †", True)]])
+
+
+@each
+@given(title=shown)
+def test_titles_are_plain_text(format, title):
+    section = Section(title=title, grid=Grid(header=("a", "b"), rows=((Cell("x"), Cell("1")),)))
+    (table,) = READERS[format](render_page(Page(title=title, sections=(section,)), format))
+    assert table.title == {"latex": f"{title}. {title}."}.get(format, title)
+
+
+def test_a_sentence_has_bold_and_code_and_nothing_else():
+    made = page(notes=("**50%** of `a_b` & c_d, see https://x.org/a_b?c=1&d=2).",), title="t")
+    markdown, latex, html = (render_page(made, format) for format in ("markdown", "latex", "html"))
+    assert "- **50%** of `a_b` & c_d, see https://x.org/a_b?c=1&d=2).\n" in markdown
+    assert r"\item \textbf{50\%} of \texttt{a\_b} \& c\_d, see https://x.org/a\_b?c=1\&d=2)." in latex
+    address = "https://x.org/a_b?c=1&amp;d=2"
+    assert f'<strong>50%</strong> of <code>a_b</code> &amp; c_d, see <a href="{address}">{address}</a>).' in html
+
+
+def test_markdown_sets_marks_outside_the_bold_and_escapes_pipes():
+    text = render_page(page((Cell("x|y"), Cell("1.00 ± 2.00", bold=True, marks=" (2 of 3) ‡"))))
+    assert text.splitlines()[-1] == r"| x\|y | **1.00 ± 2.00** (2 of 3) ‡ |"
+
+
+@each
+def test_a_page_without_rows_or_notes_or_grids(format):
+    made = Page(title="t", sections=(Section(title="s", text="why"), page().sections[0]), banner="Beware & **run**")
+    text = render_page(made, format)
+    (table,) = READERS[format](text)
+    assert (table.header, table.rows) == (["Arm", "CoLA"], [])
+    assert "why" in text
+    assert "Notes" not in text
+
+
+def test_latex_repeats_what_a_floating_table_loses():
+    made = page((Cell("a"), Cell("1")), title="Leaderboard: tiny", banner="Demo.")
+    text = render_page(made, "latex")
+    assert r"\caption{Leaderboard: tiny. Pretrained. \textbf{Demo.}}" in text
+    assert r"\label{tab:leaderboard-tiny-pretrained}" in text
+
+
+def test_latex_makes_wide_tables_smaller_and_breaks_long_texts():
+    narrow = page((Cell("a"), Cell("1")))
+    wide = page(tuple(Cell("10.00 ± 1.00") for _ in range(9)), header=tuple(f"Task {n} (acc)" for n in range(9)))
+    grid = Grid(header=("a", "b"), rows=((Cell("x" * 50), Cell("1")),))
+    assert "\\small\n" in render_page(narrow, "latex")
+    assert r"\begin{table}" in render_page(narrow, "latex")
+    assert "\\scriptsize\n" in render_page(wide, "latex")
+    assert r"\begin{table*}" in render_page(wide, "latex")
+    assert r"\shortstack[r]{Task 8 \\ (acc)}" in render_page(wide, "latex")
+    assert r"{p{0.3\linewidth}r}" in render_page(Page(title="t", sections=(Section(title="s", grid=grid),)), "latex")
+
+
+def test_latex_sets_a_minus_before_numbers_and_no_other_hyphen():
+    text = render_page(page((Cell("-2-d"), Cell("-5.83 to -1.00"))), "latex")
+    assert r"-2-d & \ensuremath{-}5.83 to \ensuremath{-}1.00 \\" in text
+
+
+@pytest.mark.parametrize("broken", ["a_b", "50%", "a & b", "{", r"\textbf{a", r"\unknown", "a--b"])
+def test_the_latex_reader_sees_what_is_not_escaped(broken):
+    with pytest.raises(AssertionError):
+        latex_text(broken)
+
+
+def test_the_latex_reader_sees_a_missing_cell():
+    text = render_page(page((Cell("a"), Cell("1"))), "latex")
+    with pytest.raises(AssertionError):
+        read_latex(text.replace("a & 1", "a"))
+
+
+def test_html_stands_alone_and_says_what_its_cells_are():
+    grid = Grid(header=("Model", "Row", "CoLA", "Why"), rows=((Cell(""), Cell("ours"), Cell("1.00"), Cell("")),))
+    made = page((Cell("a"), Cell("1")), title="<script>", notes=("**x**",))
+    made = Page(title=made.title, sections=(Section(title="", grid=Grid(**{**vars(grid), "texts": {0, 1, 3}})),))
+    text = render_page(made, "html")
+    read = parse_html(text)
+    assert {tag for tag, name, _ in read.attributes if name in ("src", "href")} == set()
+    assert not {"script", "link", "img"} & set(read.texts)
+    assert ("meta", "charset", "utf-8") in read.attributes
+    assert read.texts["title"] == ["<script>"]
+    assert read.texts["caption"] == ["<script>"]
+    assert '<tr><td></td><th scope="row">ours</th><td class="number">1.00</td><td></td></tr>' in text
+    assert "prefers-color-scheme: dark" in text
+    assert re.search(r"\.number \{ text-align: right", text)
+
+
+def test_the_format_is_the_one_asked_for_or_that_of_the_file():
+    suffixes = {"md": "markdown", "csv": "csv", "json": "json", "tex": "latex", "html": "html", "HTML": "html"}
+    assert {suffix: chosen_format(None, Path(f"a.{suffix}")) for suffix in suffixes} == suffixes
+    assert chosen_format(None) == chosen_format(None, Path("a.txt")) == chosen_format(None, Path("a")) == "markdown"
+    assert chosen_format("latex", Path("a.html")) == "latex"
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(UserError, match="unknown format 'latx'; did you mean 'latex'"):
+        chosen_format("latx")
+    with pytest.raises(UserError, match="unknown format 'csv'; known: markdown, latex, html"):
+        render_page(page(), "csv")

@@ -1,0 +1,144 @@
+"""What the statistics say, and the verbs that print them."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from simulated import REGIMES, simulate
+
+from glue_bench.reporting.assessment import statistics_of
+from glue_bench.reporting.statistics_page import p_text, power_page, statistics_page, title_of
+
+
+def fill(bench, *, seeds=2, labels=True, rates=None, source="tsv"):
+    outcomes = simulate(
+        np.random.default_rng(5),
+        columns=["cola", "mnli_m", "mnli_mm"],
+        rates=rates or {"low": 0.55, "high": 0.9, "higher": 0.9},
+        seeds=seeds,
+        regime=REGIMES["nearly all examples"],
+    )
+    cola, matched, mismatched = outcomes
+    for run in range(len(cola.owners)):
+        arm, seed = cola.arms[cola.owners[run]], int(cola.seeds[run])
+        bench.finish("cola", seed, cola.scores[run] / 100, arm=arm, source=source)
+        bench.predict(bench.cells[-1]["cell_id"], {"validation": np.eye(2)[cola.predictions[run]]})
+        scores = {
+            "validation_matched": {"accuracy": matched.scores[run] / 100},
+            "validation_mismatched": {"accuracy": mismatched.scores[run] / 100},
+        }
+        bench.finish("mnli", seed, scores, arm=arm, source=source)
+        logits = {"validation_matched": matched, "validation_mismatched": mismatched}
+        bench.predict(
+            bench.cells[-1]["cell_id"], {split: np.eye(3)[one.predictions[run]] for split, one in logits.items()}
+        )
+    if labels:
+        bench.store.write_labels("cola", "d", {"validation": cola.labels})
+        bench.store.write_labels(
+            "mnli", "d", {"validation_matched": matched.labels, "validation_mismatched": mismatched.labels}
+        )
+    bench.plan()
+    return bench.store
+
+
+def texts(grid):
+    return [[cell.text for cell in row] for row in grid.rows]
+
+
+def test_the_page_has_ranks_the_average_and_pairs_told_apart(bench):
+    page = statistics_page(fill(bench), 300)
+    ranks, average, single = page.sections
+    assert [section.title for section in page.sections] == [
+        "Pretrained: ranks", "Pretrained: pairs on the average", "Pretrained: pairs told apart on single tasks",
+    ]  # fmt: skip
+    assert ranks.grid.header == ("Arm", "CoLA", "MNLI-m", "MNLI-mm", "Average")
+    assert all(len(row) == 5 for row in ranks.grid.rows)
+    by_arm = {row[0].text: row for row in ranks.grid.rows}
+    assert by_arm["low"][-1].text.endswith("(3 b)")
+    assert [by_arm[arm][-1].bold for arm in ("low", "high", "higher")] == [False, True, True]
+    assert len(average.grid.rows) == 3
+    assert {row[0] for row in texts(single.grid)} <= {"CoLA", "MNLI-m", "MNLI-mm"}
+    assert all(row[-1].endswith(" better") for row in texts(single.grid))
+
+
+def test_the_notes_say_how_it_is_done(bench):
+    notes = " ".join(statistics_page(fill(bench), 300).notes)
+    for word in (
+        "300 bootstrap",
+        "Satterthwaite",
+        "swaps",
+        "Holm",
+        "Rank is",
+        "not transitive",
+        "CoLA, MNLI-m, MNLI-mm",
+    ):
+        assert word in notes
+
+
+def test_one_seed_is_said_and_never_printed_as_zero(bench):
+    page = statistics_page(fill(bench, seeds=1), 300)
+    assert any("low, high, higher" in note and "one seed shows no spread" in note for note in page.notes)
+    assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[1].grid))  # noqa: RUF001
+    assert page.sections[2].text == "None."
+
+
+def test_missing_labels_are_one_line(bench):
+    page = statistics_page(fill(bench, labels=False), 300)
+    assert sum("no gold labels" in note for note in page.notes) == 1
+
+
+def test_demo_data_have_a_banner(bench):
+    assert "not a benchmark" in statistics_page(fill(bench, source="demo"), 100).banner
+
+
+def test_the_power_page_says_how_many_seeds(bench):
+    statistics = statistics_of(fill(bench, rates={"a": 0.8, "b": 0.8}), resamples=300)
+    (section,) = power_page(statistics, 20.0, 0.8).sections
+    assert [row[:2] for row in texts(section.grid)] == [[c, "2"] for c in ("CoLA", "MNLI-m", "MNLI-mm", "Average")]
+    (small,) = power_page(statistics, 0.1, 0.8).sections
+    assert all("no number of seeds" in row[-1] for row in texts(small.grid))
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0, "< 0.0001"), (0.00009, "< 0.0001"), (0.0123, "0.0123"), (1.0, "1.0000"), (np.nan, "–")],  # noqa: RUF001
+)
+def test_p_values_are_never_zero(p, text):
+    assert p_text(p) == text
+
+
+@pytest.mark.parametrize(("column", "title"), [("mnli_mm", "MNLI-mm"), ("sst2", "SST-2"), ("average", "Average")])
+def test_titles(column, title):
+    assert title_of(column) == title
+
+
+# The verbs
+
+
+def test_statistics_in_three_formats(bench, glue_bench, tmp_path):
+    folder = fill(bench).folder
+    said = glue_bench("statistics", folder)
+    assert said.status == 0
+    assert "# Statistics: toy" in said.out
+    rows = list(csv.DictReader(io.StringIO(glue_bench("statistics", folder, "--format", "csv").out)))
+    assert len(rows) == 12
+    assert glue_bench("statistics", folder, "--format", "json", "-o", tmp_path / "x.json").out == ""
+    document = json.loads((tmp_path / "x.json").read_text())
+    assert set(document) == {"title", "notes", "pairs", "ranks"}
+    assert document["pairs"][0]["p_holm"] == pytest.approx(float(rows[0]["p_holm"]), abs=1e-6)
+
+
+def test_power_prints_seeds(bench, glue_bench):
+    folder = fill(bench).folder
+    assert "Seeds needed" in glue_bench("power", folder, "--difference", 5).out
+    rows = list(csv.DictReader(io.StringIO(glue_bench("power", folder, "--difference", 5, "--format", "csv").out)))
+    assert [row["column"] for row in rows] == ["cola", "mnli_m", "mnli_mm", "average"]
+
+
+def test_mistakes_are_one_line(bench, refused, tmp_path):
+    folder = fill(bench, seeds=1).folder
+    assert "no experiment in" in refused("statistics", tmp_path / "none")
+    assert "unknown format" in refused("statistics", folder, "--format", "xls")
+    assert "--difference 0" in refused("power", folder, "--difference", 0)

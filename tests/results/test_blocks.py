@@ -1,0 +1,361 @@
+"""What stands in one block may be ranked together: encoders of one origin and one shape, and all of it is said."""
+
+import csv
+import json
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+from read_pages import READERS
+from rich.console import Console
+from simulated import REGIMES, simulate
+from stored import SHAPE, Bench
+from test_table import finish_all
+
+from glue_bench.reporting.assessment import statistics_of
+from glue_bench.reporting.averages import averages_frame, winner_notes
+from glue_bench.reporting.export import render
+from glue_bench.reporting.formats import FORMATS
+from glue_bench.reporting.leaders import highest
+from glue_bench.reporting.page import make_notes
+from glue_bench.reporting.papers.export import render as render_paper
+from glue_bench.reporting.statistics_page import page_of, power_page
+from glue_bench.reporting.terminal import show
+from glue_bench.results.board import leaderboard, make_board
+from glue_bench.results.encoders import BLOCK, arm_facts, shape_text
+from glue_bench.stats.power import power_frame
+
+LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
+SMALL_TEXT = "2 layers, hidden size 8, 2 heads, intermediate size 16, vocabulary 100"
+LARGE_TEXT = "2 layers, hidden size 64, 2 heads, intermediate size 16, vocabulary 100"
+
+
+def terminal(path, width=100) -> str:
+    console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
+    show(path, console)
+    return console.export_text()
+
+
+def shown(path, format: str) -> str:
+    """A leaderboard as one line of words, in one of FORMATS or the terminal."""
+    return " ".join((terminal(path) if format == "terminal" else render(path, format)).split())
+
+
+def with_shape(bench: Bench, arm: str, shape, **facts) -> None:
+    bench.arms[arm].update(shape=shape, **facts)
+
+
+def two_sizes(bench: Bench) -> Bench:
+    """Two small arms and two large ones, all pretrained, on disk with predictions and gold labels."""
+    rates = {"small": 0.6, "other-small": 0.65, "large": 0.9, "other-large": 0.92}
+    for column in ("sst2", "rte"):
+        (outcomes,) = simulate(
+            np.random.default_rng(3), columns=[column], rates=rates, regime=REGIMES["mostly examples"]
+        )
+        bench.store.write_labels(column, "d", {"validation": outcomes.labels})
+        runs = zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores, strict=True)
+        for owner, seed, run, score in runs:
+            bench.finish(column, int(seed), score / 100, arm=outcomes.arms[owner])
+            bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
+    for arm in ("large", "other-large"):
+        with_shape(bench, arm, LARGE)
+    bench.plan()
+    return bench
+
+
+def arms_of(frame: pd.DataFrame) -> list[set[str]]:
+    """Which arms a frame of pairs or ranks puts together."""
+    names = [name for name in ("arm", "arm_a", "arm_b") if name in frame]
+    return [set(block[names].to_numpy().ravel()) for _, block in frame.groupby(BLOCK, sort=False)]
+
+
+BOTH = [{"small", "other-small"}, {"large", "other-large"}]
+
+
+def test_no_table_ranks_encoders_of_two_shapes_together(bench):
+    store = two_sizes(bench).store
+    board, statistics = make_board(store), statistics_of(store, resamples=200)
+    assert arms_of(board.table) == arms_of(statistics.pairs) == arms_of(statistics.ranks) == BOTH
+    assert all(
+        len(leaders & block) >= 1 for leaders in highest(board.table, ["sst2", "rte"]).values() for block in BOTH
+    )
+    power = power_frame(statistics.blocks, 1.0)
+    assert power.groupby(BLOCK, sort=False).size().to_dict() == {
+        ("pretrained", SMALL_TEXT): 3,
+        ("pretrained", LARGE_TEXT): 3,
+    }
+    for page in (page_of(statistics), power_page(statistics, 1.0, 0.8)):
+        titles = [section.title for section in page.sections]
+        assert all(f"Pretrained, {shape}" in " ".join(titles) for shape in (SMALL_TEXT, LARGE_TEXT))
+        assert len(set(titles)) == len(titles)
+
+
+def test_corrections_for_many_tests_count_the_pairs_of_a_block_alone(bench):
+    pairs = statistics_of(two_sizes(bench).store, resamples=200).pairs
+    one_pair = pairs.groupby(BLOCK).size()
+    assert one_pair.tolist() == [3, 3]  # a pair on each of two columns and on the average
+    worst = pairs[["p_bootstrap", "p_pooled", "p_permutation"]].max(axis=1)
+    assert (pairs["p_holm"] <= 3 * worst + 1e-12).all()
+
+
+@pytest.mark.parametrize("size", SHAPE)
+def test_every_size_of_the_shape_parts_blocks(bench, size):
+    bench.finish("rte", 1, 0.5, arm="one")
+    bench.finish("rte", 1, 0.6, arm="two")
+    assert leaderboard(bench.plan())["shape"].nunique() == 1
+    with_shape(bench, "two", SHAPE | {size: SHAPE[size] * 2})
+    table = leaderboard(bench.plan())
+    assert table["shape"].nunique() == 2
+    assert highest(table, ["rte"]) == {"rte": frozenset()}
+
+
+def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
+    for arm, value, origin in (("a", 0.5, "pretrained"), ("B", 0.9, "pretrained"), ("c", 0.6, "pretrained"),
+                               ("D", 0.8, "grafted"), ("e", 0.4, "scratch")):  # fmt: skip
+        finish_all(bench, value, arm=arm, origin=origin)
+    for arm in ("B", "D"):
+        with_shape(bench, arm, LARGE)
+    assert leaderboard(bench.plan())["arm"].tolist() == ["c", "a", "B", "D", "e"]
+
+
+def test_the_winner_of_an_average_is_of_one_shape(bench):
+    """The larger one is best by every average but that of the smaller block, which differs."""
+    for task in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"):
+        bench.finish(task, 1, 0.9 if task == "cola" else 0.4, arm="by cola")
+        bench.finish(task, 1, 0.3 if task == "cola" else 0.45, arm="without")
+        bench.finish(task, 1, 0.99, arm="large")
+    with_shape(bench, "large", LARGE)
+    bench.plan()
+    board = make_board(bench.store)
+    (note,) = winner_notes(board, averages_frame(board))
+    assert f"(pretrained, {SMALL_TEXT}): by cola by" in note
+    assert "large" not in note
+
+
+@pytest.mark.parametrize("format", [*FORMATS, "terminal"])
+def test_two_experiments_of_two_shapes_are_named_blocks_in_every_format(new_bench, format):
+    paths = []
+    for name, shape, parameters, checkpoint in (
+        ("first", SHAPE, 267_000, "scratch"),
+        ("second", LARGE, 22_700_000, "org/large-model"),
+    ):
+        bench = new_bench(name)
+        bench.finish("rte", 1, 0.5, arm="add")
+        bench.finish("rte", 1, 0.6, arm=f"{name}-arm")
+        for arm in bench.arms:
+            with_shape(bench, arm, shape, parameters=parameters)
+        arms = [{"name": arm, "checkpoint": checkpoint} for arm in bench.arms]
+        paths.append(bench.plan(experiment=name, config={"arms": arms}))
+    text = shown(paths, format)
+    for words in (SMALL_TEXT, LARGE_TEXT, "fresh weights of this shape", "org/large-model", "first/add", "second/add"):
+        assert words in text
+    for parameters in ("267000", "22700000") if format in ("csv", "json") else ("267k", "22.7M"):
+        assert parameters in text
+    if format in READERS:
+        tables = READERS[format](render(paths, format))
+        assert [[row[0][0] for row in table.rows] for table in tables] == [
+            ["first/add", "first-arm"],
+            ["second/add", "second-arm"],
+        ]
+        bold = [[value for value, is_bold in row if is_bold] for table in tables for row in table.rows]
+        assert bold == [[], ["60.00"], [], ["60.00"]]
+
+
+def test_csv_keeps_its_columns_and_adds_what_arms_are_at_the_end(bench):
+    bench.finish("rte", 1, arm="add")
+    rows = list(csv.reader(StringIO(render(bench.plan(), "csv"))))
+    assert rows[0][-5:] == ["data_source", "partial_tasks", "shape", "start", "parameters"]
+    (row,) = json.loads(render(bench.path, "json"))["rows"]
+    assert [str(row[name]) for name in ("shape", "start", "parameters")] == rows[1][-3:]
+
+
+# What an arm started from
+
+
+def facts_of(arm="a", *, plan=None, steps=None, **record):
+    return arm_facts({"arms": {arm: {"shape": SHAPE}}} | (plan or {}), arm, record, steps)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "revision", "steps", "start"),
+    [
+        ("scratch", None, None, "fresh weights of this shape"),
+        ("scratch", None, 8000, "fresh weights of this shape, then 8,000 steps of pretraining"),
+        ("org/model", None, None, "org/model"),
+        ("org/model", "main", 20, "org/model@main, then 20 steps of pretraining"),
+        ("/home/me/secret/model", None, None, "model"),
+        ("~/model", None, None, "model"),
+        ("../models/model", None, None, "model"),
+    ],
+)
+def test_tables_name_what_an_arm_started_from(checkpoint, revision, steps, start):
+    """A person's folders are no one's business."""
+    configured = {"name": "a", "checkpoint": checkpoint, "revision": revision}
+    recorded = {"checkpoint": {"name": checkpoint, "revision": revision, "digest": ""}, "cell": {"task": "rte"}}
+    assert facts_of(plan={"config": {"arms": [configured]}}, steps=steps)["start"] == start
+    assert facts_of(steps=steps, **recorded, parameters=1000)["start"] == start
+
+
+def test_arms_of_a_block_that_started_from_different_checkpoints_are_told_apart(bench):
+    for arm in "abc":
+        bench.finish("rte", 1, arm=arm)
+    arms = [{"name": arm, "checkpoint": "org/one" if arm == "a" else "org/two"} for arm in "abc"]
+    assert "Started from: org/one (a); org/two (b, c)." in render(bench.plan(config={"arms": arms}))
+
+
+def test_checkpoints_of_one_name_and_different_contents_are_told_apart(bench):
+    for arm in "abc":
+        bench.finish("rte", 1, arm=arm)
+        bench.arms[arm]["start"] = ("1" if arm == "a" else "2") * 64
+    arms = [{"name": arm, "checkpoint": f"/folder-of-{arm}/model"} for arm in "abc"]
+    text = render(bench.plan(config={"arms": arms}))
+    assert f"Started from: model ({'1' * 12}) (a); model ({'2' * 12}) (b, c)." in text
+
+
+def test_parameters_of_an_experiment_without_plan_are_those_of_its_records_without_the_head(bench):
+    for task, labels in (("rte", 2), ("mnli", 3), ("stsb", 1)):
+        head = (SHAPE["hidden_size"] + 1) * labels
+        bench.record(bench.expect(task, arm=task), parameters=1000 + head, checkpoint={"name": "org/model"})
+    table = leaderboard(bench.path)
+    assert table["parameters"].tolist() == [1000] * 3
+    assert set(table["shape"]) == {SMALL_TEXT}
+    assert set(table["start"]) == {"org/model"}
+
+
+# Plans and records of earlier versions, which hold no shape
+
+
+def unrecorded(bench: Bench, values: dict[str, float], **facts) -> None:
+    for arm, value in values.items():
+        bench.record(bench.expect("rte", arm=arm), value, shape=None)
+        bench.arms[arm] = {"origin": "pretrained", **facts}
+
+
+def test_encoders_of_unrecorded_shape_are_told_by_what_add_would_have(bench):
+    unrecorded(bench, {"add": 0.5}, parameters=1000, added_over_add=0)
+    unrecorded(bench, {"concat": 0.6}, parameters=1064, added_over_add=64)
+    unrecorded(bench, {"large": 0.9}, parameters=2064, added_over_add=64)
+    table = leaderboard(bench.plan())
+    assert arms_of(table) == [{"add", "concat"}, {"large"}]
+    assert table["shape"].unique().tolist() == [
+        f"unrecorded shape of {size} parameters with add" for size in (1000, 2000)
+    ]
+    board = make_board(bench.store)
+    for notes in (make_notes(board), page_of(statistics_of(bench.store, resamples=10)).notes):
+        assert any(
+            note.startswith("The shape of the encoder is not recorded for add, concat, large;") for note in notes
+        )
+
+
+def test_encoders_of_which_nothing_is_known_are_not_ranked_with_those_of_another_experiment(new_bench):
+    paths = []
+    for name in ("first", "second"):
+        bench = new_bench(name)
+        unrecorded(bench, {f"{name}-a": 0.5, f"{name}-b": 0.6})
+        paths.append(bench.plan(experiment=name))
+    table = leaderboard(paths)
+    assert arms_of(table) == [{"first-a", "first-b"}, {"second-a", "second-b"}]
+    assert table["parameters"].isna().all()
+    assert "The shape of the encoder is not recorded for first-a, first-b, second-a, second-b;" in render(paths)
+
+
+SIZES = SHAPE | {"max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize("found", [100, 93])
+def test_fresh_weights_of_an_earlier_version_have_the_shape_of_the_plan(found):
+    """The vocabulary is the tokenizer's, which may have found fewer words than were asked for."""
+    facts = {"arms": {"a": {"parameters": as_add(found) + 7, "added_over_add": 7}}}
+    config = {"scratch": SIZES, "arms": [{"name": "a", "checkpoint": "scratch"}]}
+    expected = shape_text(SHAPE | {"vocab_size": found})
+    assert arm_facts(facts | {"config": config}, "a", {}, None)["shape"] == expected
+
+
+@pytest.mark.parametrize("parameters", [101, 108])
+def test_a_plan_that_does_not_fit_its_parameters_is_not_believed(parameters):
+    """A number that no vocabulary gives, and more words than were asked for."""
+    size = as_add(100) + 1 if parameters == 101 else as_add(parameters)
+    facts = {"arms": {"a": {"parameters": size, "added_over_add": 0}}}
+    config = {"scratch": SIZES, "arms": [{"name": "a", "checkpoint": "scratch"}]}
+    assert arm_facts(facts | {"config": config}, "a", {}, None)["shape"].startswith("unrecorded shape of")
+
+
+def as_add(words: int) -> int:
+    """The parameters of `add` at SIZES: what the encoder itself has."""
+    from glue_bench.model.configuration import EncoderConfig
+    from glue_bench.model.transformers_api import EncoderModel
+
+    model = EncoderModel(EncoderConfig(**SIZES | {"vocab_size": words}))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# Recipe and precision
+
+
+def test_a_block_says_where_recipe_or_precision_differ(bench):
+    def finish(arm, origin="pretrained", **more):
+        bench.record(bench.expect("rte", len(bench.cells), arm=arm, origin=origin), **more)
+
+    finish("a", environment={"precision": "bf16"}, recipe=2)
+    finish("b", environment={"precision": "bf16"})
+    finish("c", origin="grafted", environment={"precision": "float32"})
+    bench.plan()
+    assert mixed(bench) == ["Pretrained: its runs were trained by more than one recipe (1: b; 2: a)."]
+    # Run once more in full precision, because its loss was no number.
+    finish("a", environment={"precision": "bf16"}, precision="float32", recipe=2)
+    finish("c", origin="grafted", environment={})
+    bench.plan()
+    assert mixed(bench) == [
+        "Pretrained: its runs were trained in more than one precision (bf16: a, b; float32: a).",
+        "Pretrained: its runs were trained by more than one recipe (1: b; 2: a).",
+        "Grafted: its runs were trained in more than one precision (unrecorded: c; float32: c).",
+    ]
+
+
+def test_blocks_and_pretrainings_of_several_recipes_are_said(bench):
+    """One sentence, whichever it is that mixes them; a paper's table has it, too."""
+    runs = [("a", "pretrained", 2, 1), ("b", "pretrained", 2, 2), ("c", "adapted", 1, 1)]
+    for arm, origin, recipe, start in runs:
+        cell = bench.expect("rte", arm=arm, origin=origin)
+        bench.record(cell, recipe=recipe, checkpoint={"name": "x", "recipe": start})
+        path, cell["steps"] = bench.path / "records" / f"{cell['cell_id']}.json", 5
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"cell": record["cell"] | {"steps": 5}}))
+    bench.plan()
+    said = [note for note in make_notes(make_board(bench.store)) if "recipe" in note]
+    assert said == [
+        "Pretrained: its runs start from weights that more than one recipe has pretrained (1: a; 2: b).",
+        "The blocks' runs were trained by different recipes (Pretrained: 2; Adapted: 1).",
+    ]
+    assert all(note in render_paper("tupe-1", bench.path) for note in said)
+
+
+def mixed(bench: Bench) -> list[str]:
+    statistics = page_of(statistics_of(bench.store, resamples=10))
+    found, again = (
+        [note for note in notes if "more than one" in note]
+        for notes in (make_notes(make_board(bench.store)), statistics.notes)
+    )
+    assert found == again
+    return found
+
+
+def test_experiments_of_two_precisions_in_one_leaderboard_are_said(new_bench):
+    """Each of them is of one precision."""
+    paths = []
+    for name, precision in (("first", "bf16"), ("second", "float32")):
+        bench = new_bench(name)
+        bench.record(bench.expect("rte", arm=name), environment={"precision": precision})
+        paths.append(bench.plan(experiment=name))
+    assert "more than one precision (bf16: first; float32: second)" in render(paths)
+
+
+def test_the_terminal_cuts_no_number(bench):
+    """Counts of seeds make cells wider."""
+    for arm in ("an-arm-with-a-long-name", "b"):
+        finish_all(bench, 0.5, arm=arm)
+        bench.finish("rte", 2, 0.5, arm=arm)
+    text = terminal(bench.plan(), width=80)
+    assert "…" not in text
+    assert (text.count("50.00 (1)"), text.count("50.00 (2)")) == (2 * 8, 2)  # MNLI has two columns

@@ -1,0 +1,108 @@
+"""Which epoch is reported, which rate wins, and what the tables say about it."""
+
+import math
+
+import pytest
+
+from glue_bench.config import Protocol, changed_protocol
+from glue_bench.errors import UserError
+from glue_bench.reporting.export import render
+from glue_bench.results.board import make_board
+from glue_bench.results.epochs import choosing_value, reported
+
+LAST, BEST = Protocol(), Protocol(epoch="best")
+CLEAN, CLEAN_BEST = Protocol(choose_on="held_out"), Protocol(choose_on="held_out", epoch="best")
+
+
+def rte(*epochs):
+    """A record whose epochs scored (validation, held-out)."""
+    history = [
+        {"epoch": i, "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}}}
+        for i, (v, h) in enumerate(epochs, start=1)
+    ]
+    return {"cell": {"task": "rte"}, "history": history, "scores": {"validation": {"accuracy": epochs[-1][0]}}}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "score", "value"),
+    [(LAST, 0.6, 60), (BEST, 0.7, 70), (CLEAN, 0.6, 55), (CLEAN_BEST, 0.5, 65)],
+    ids=["last", "best", "clean", "clean best"],
+)
+def test_the_epoch_and_the_value_that_chooses(protocol, score, value):
+    record = rte((0.5, 0.65), (0.7, 0.5), (0.6, 0.55))
+    assert reported(record, protocol)["validation"]["accuracy"] == score
+    assert choosing_value(record, protocol) == pytest.approx(value)
+
+
+def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never():
+    record = rte((None, 0.5), (0.7, 0.6), (0.7, 0.6), (None, 0.5))
+    record["history"][1]["scores"]["validation"]["f1"] = 0.1
+    assert reported(record, BEST)["validation"] == {"accuracy": 0.7, "f1": 0.1}
+    assert math.isnan(choosing_value(record, LAST))
+
+
+def test_mnli_competes_by_the_mean_of_its_two_sets():
+    scores = {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.9}}
+    assert choosing_value({"cell": {"task": "mnli"}, "history": [], "scores": scores}, LAST) == pytest.approx(85)
+
+
+def test_a_run_without_a_held_out_slice_has_no_value_to_compete_by():
+    assert math.isnan(choosing_value({"cell": {"task": "rte"}, "history": [], "scores": {}}, CLEAN))
+
+
+def outlier(bench):
+    """Two rates: the lower has the better mean, the higher the better median."""
+    for seed, (low, high) in enumerate([(0.6, 0.65), (0.6, 0.65), (0.6, 0.3)], start=1):
+        bench.finish("rte", seed, low, rate=2e-5)
+        bench.finish("rte", seed, high, rate=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [({}, 60), ({"rate": "best-median"}, 160 / 3), ({"rate": "best-median", "seeds": "median"}, 65)],
+    ids=["means", "median chooses", "medians"],
+)
+def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
+    outlier(bench)
+    bench.plan(config={"protocol": protocol})
+    assert make_board(bench.store).table.iloc[0]["rte"] == pytest.approx(expected)
+
+
+def test_a_protocol_can_be_tried_on_the_same_records(bench):
+    outlier(bench)
+    bench.plan()
+    tried = changed_protocol(Protocol(), ["rate=best-median", "seeds=median"])
+    assert make_board(bench.store, protocol=tried).table.iloc[0]["rte"] == pytest.approx(65)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rate", "--protocol takes KEY=VALUE"),
+        ("rat=fixed", "unknown key 'rat'"),
+        ("seeds=max", "'max' is not one of 'mean' or 'median'"),
+    ],
+    ids=["no value", "key", "value"],
+)
+def test_a_wrong_change_of_protocol_is_one_line(change, message):
+    with pytest.raises(UserError, match=message):
+        changed_protocol(Protocol(), [change])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"epoch": "best"}, "**optimistic**: each run's best epoch on the validation set"),
+        ({"epoch": "best", "choose_on": "held_out"}, "each run's best epoch on the slice held out of train"),
+        ({"choose_on": "held_out"}, "chosen on the slice held out of train"),
+        ({"seeds": "median", "rate": "best-median"}, "median over seeds"),
+    ],
+    ids=["optimistic", "clean epoch", "clean rate", "median"],
+)
+def test_the_protocol_is_printed_under_the_table(bench, protocol, said):
+    outlier(bench)
+    bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}})
+    text = render(bench.path)
+    assert said in text
+    assert "0.1 of each train set was held out of training." in text
+    assert ("optimistic" in text) == (protocol == {"epoch": "best"})

@@ -1,0 +1,89 @@
+import math
+
+import pytest
+
+from glue_bench.errors import UserError
+from glue_bench.results.frame import SCORE_COLUMNS, read_results, scores_frame
+
+
+def test_scores_are_tidy_and_in_the_order_of_plan_split_and_metric(bench):
+    bench.finish("mnli", 1, {"validation_mismatched": {"accuracy": 0.7}, "validation_matched": {"accuracy": 0.8}})
+    bench.finish("mrpc", 1, {"f1": 0.9, "accuracy": 0.85}, arm="aaa", variant="tupe", origin="grafted")
+    bench.plan()
+    scores = scores_frame(bench.store)
+    assert list(scores.columns) == list(SCORE_COLUMNS)
+    assert scores[["arm", "split", "metric", "value"]].values.tolist() == [
+        ["add", "validation_matched", "accuracy", 80.0],
+        ["add", "validation_mismatched", "accuracy", 70.0],
+        ["aaa", "validation", "accuracy", 85.0],
+        ["aaa", "validation", "f1", 90.0],
+    ]
+    assert scores.iloc[2][["variant", "origin", "task", "learning_rate", "seed"]].tolist() == [
+        "tupe", "grafted", "mrpc", 2e-5, 1,
+    ]  # fmt: skip
+
+
+def test_expected_cells_without_a_record_are_missing(bench):
+    bench.finish(seed=1)
+    bench.expect(seed=2)
+    bench.plan()
+    results = read_results(bench.store)
+    assert results.missing["cell_id"].tolist() == ["add-rte-lr2e-05-s2"]
+    assert len(results.cells) == 2
+
+
+def test_records_outside_the_plan_are_left_out_and_counted(bench):
+    bench.finish(seed=1, value=0.5)
+    stale = bench.expect(seed=1, rate=9e-5)
+    bench.cells.remove(stale)
+    bench.record(stale, value=0.9)
+    bench.plan()
+    results = read_results(bench.store)
+    assert results.left_out == 1
+    assert results.scores["value"].tolist() == [50.0]
+
+
+def test_without_a_plan_all_records_count(bench):
+    bench.finish("rte", 10)
+    bench.finish("rte", 9)
+    bench.finish("cola", 1)
+    results = read_results(bench.store)
+    assert list(zip(results.cells["task"], results.cells["seed"], strict=True)) == [
+        ("cola", 1), ("rte", 9), ("rte", 10),
+    ]  # fmt: skip
+    assert (results.left_out, len(results.missing), results.experiment) == (0, 0, "toy")
+
+
+def test_two_records_of_one_cell_need_a_plan(bench):
+    bench.finish(seed=1)
+    bench.record({**bench.cells[0], "cell_id": "add-rte-other"})
+    with pytest.raises(UserError, match=r"same cell and no plan\.json"):
+        read_results(bench.store)
+    bench.plan()
+    assert read_results(bench.store).left_out == 1
+
+
+def test_an_undefined_score_is_nan(bench):
+    bench.finish("stsb", 1, None)
+    bench.plan()
+    assert all(math.isnan(value) for value in scores_frame(bench.store)["value"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [({"task": "rtee"}, "unknown task 'rtee'.*'rte'"), ({"origin": "graftd"}, "unknown origin.*'grafted'")],
+)
+def test_unknown_names_are_the_users_to_fix(bench, cell, message):
+    bench.cells.append({**bench.expect(), **cell})
+    bench.plan()
+    with pytest.raises(UserError, match=message):
+        read_results(bench.store)
+
+
+def test_the_data_source_is_what_the_records_say(bench):
+    bench.expect(seed=1)
+    bench.plan()
+    assert read_results(bench.store).data_source == "tsv"
+    bench.record(bench.cells[0], source="demo", partial=True)
+    results = read_results(bench.store)
+    assert (results.data_source, results.partial_tasks) == ("demo", ("rte",))

@@ -1,0 +1,131 @@
+"""Experiments whose true scores are known, as outcomes in memory.
+
+A run's strength on an example is ability + example (shared by all arms) + arm's own view of the example + seed + noise
+of seed and example, all normal. Classes are right where it is above 0; STS-B's predictions are the label plus an error
+whose size the seed decides. Means over seeds of the true scores follow by Gauss-Hermite quadrature.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.results.outcomes import Outcomes
+from glue_bench.stats.weighted import score_sums, sums_of
+
+POSITIVE = 0.7
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Variances of a strength: of the example, of an arm's view of it, of the seed, of seed and example together."""
+
+    shared: float
+    view: float
+    seed: float
+    noise: float
+
+    @property
+    def within(self) -> float:
+        return self.shared + self.view + self.noise
+
+
+REGIMES = {
+    "nearly all seeds": Regime(1.0, 0.002, 0.30, 0.002),
+    "mostly seeds": Regime(1.0, 0.05, 0.05, 0.02),
+    "seeds and examples": Regime(1.0, 0.30, 0.02, 0.05),
+    "mostly examples": Regime(0.6, 0.40, 0.0005, 0.02),
+    "nearly all examples": Regime(0.6, 0.40, 0.0, 0.0005),
+    "all three": Regime(0.7, 0.20, 0.005, 0.30),
+    "mostly noise": Regime(0.8, 0.05, 0.002, 0.40),
+    "only noise": Regime(0.8, 0.0, 0.0, 0.40),
+}
+
+
+def simulate(
+    generator: np.random.Generator,
+    *,
+    columns: Sequence[str] = ("sst2",),
+    rates: Mapping[str, float],
+    seeds: int = 3,
+    rows: int = 400,
+    regime: Regime = REGIMES["seeds and examples"],
+    unstable: Mapping[str, float] | None = None,
+) -> list[Outcomes]:
+    """One experiment. `rates` are the chance to be right at the mean seed; `unstable` multiplies seed variances."""
+    factors = {arm: (unstable or {}).get(arm, 1.0) for arm in rates}
+    shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
+    result = []
+    for column in columns:
+        deviations = np.sqrt([regime.seed * factors[arm] for arm in rates])[:, None]
+        seed = shifts.setdefault(COLUMNS[column][0], generator.normal(size=(len(rates), seeds)) * deviations)
+        result.append(_column(generator, column, rates, rows, regime, seed))
+    return result
+
+
+def true_score(column: str, rate: float, regime: Regime, factor: float = 1.0) -> float:
+    """The mean over seeds of the score on endless examples, points."""
+    seed = NODES * np.sqrt(regime.seed * factor)
+    if column == "stsb":
+        return float(100 * WEIGHTS @ (1 / np.sqrt(1 + _error(rate, regime, seed) ** 2)))
+    right = norm.cdf((norm.ppf(rate) * np.sqrt(regime.within) + seed) / np.sqrt(regime.within))
+    if column != "cola":
+        return float(100 * WEIGHTS @ right)
+    predicted = POSITIVE * right + (1 - POSITIVE) * (1 - right)
+    covariance = POSITIVE * right - predicted * POSITIVE
+    return float(100 * WEIGHTS @ (covariance / np.sqrt(predicted * (1 - predicted) * POSITIVE * (1 - POSITIVE))))
+
+
+def _column(
+    generator: np.random.Generator,
+    column: str,
+    rates: Mapping[str, float],
+    rows: int,
+    regime: Regime,
+    seed: np.ndarray,
+) -> Outcomes:
+    arms, seeds = len(rates), seed.shape[1]
+    parts = zip(
+        ((1, 1, rows), (arms, 1, rows), (arms, seeds, rows)),
+        (regime.shared, regime.view, regime.noise),
+        strict=True,
+    )
+    strength = sum(generator.normal(size=shape) * np.sqrt(variance) for shape, variance in parts)
+    ability = np.array(list(rates.values()))[:, None, None]
+    if column == "stsb":
+        labels = generator.normal(size=rows)
+        size = _error(ability, regime, seed[:, :, None])
+        predictions = labels + size * strength / np.sqrt(regime.within)
+    else:
+        labels = (generator.random(rows) < POSITIVE).astype(int)
+        right = norm.ppf(ability) * np.sqrt(regime.within) + seed[:, :, None] + strength > 0
+        predictions = np.where(right, labels, 1 - labels)
+    return outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
+
+
+def _error(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np.ndarray:
+    """The size of STS-B's errors: a rate of 0.8 gives a correlation of 0.8 at the mean seed."""
+    return np.sqrt(1 / np.square(rate) - 1) * np.exp(-seed / np.sqrt(regime.within))
+
+
+def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **more) -> Outcomes:
+    """Outcomes of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
+    owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
+    stacked = np.concatenate(list(predictions.values()))
+    bare = Outcomes(
+        block=(more.pop("origin", "pretrained"), more.pop("shape", "")),
+        column=column,
+        arms=tuple(predictions),
+        owners=owners,
+        seeds=np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()]),
+        scores=np.zeros(len(stacked)),
+        predictions=stacked,
+        labels=labels,
+    )
+    sums = sums_of(bare.metric, stacked, labels).sum(axis=0, dtype=float)
+    values = {**vars(bare), "scores": 100 * score_sums(bare.metric, sums, len(labels)), **more}
+    return Outcomes(**{name: values[name] for name in Outcomes.__dataclass_fields__})

@@ -1,0 +1,114 @@
+"""Stores of hand-made records: no run is needed to test a table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.records.store import SCHEMA_VERSION, Store
+from glue_bench.reporting.papers import TABLES
+from glue_bench.results.frame import CELL_COLUMNS
+
+SHAPE = {
+    **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
+    **{"embedding_size": 8, "vocab_size": 100},
+}
+
+Scores = dict[str, dict[str, float | None]]
+
+
+def scores_of(task: str, value: Any) -> Scores:
+    """`value` (0 to 1) for every metric of every split, or for named metrics, or for named splits."""
+    named = value if isinstance(value, dict) else dict.fromkeys(TASKS[task].metrics, value)
+    splits = TASKS[task].columns
+    return {split: named.get(split, named) for split in splits}
+
+
+class Bench:
+    """An experiment on disk, filled cell by cell; `plan` fixes what it asks for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+        self.store.prepare()
+        self.cells: list[dict[str, Any]] = []
+        self.arms: dict[str, dict[str, Any]] = {}  # what the plan says of each
+
+    @property
+    def path(self) -> Path:
+        return self.store.folder
+
+    def expect(self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant="") -> dict[str, Any]:
+        """A cell that the plan asks for and no record answers yet."""
+        cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
+        entry = (cell_id, arm, variant or arm, origin, task, rate, seed)
+        self.cells.append(dict(zip(CELL_COLUMNS, entry, strict=True)))
+        self.arms.setdefault(arm, {"variant": variant or arm, "origin": origin, "shape": SHAPE, "parameters": 1})
+        return self.cells[-1]
+
+    def finish(self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where):
+        """A cell with its record; `value` as in `scores_of`."""
+        self.record(self.expect(task, seed, **where), value, collapsed, source, partial)
+
+    def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, seconds=1.0, **more) -> None:
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "cell_id": cell["cell_id"],
+            "experiment": "toy",
+            "cell": {name: cell[name] for name in ("arm", "variant", "task", "learning_rate", "seed")},
+            "origin": cell["origin"],
+            "scores": scores_of(cell["task"], value),
+            "history": [],
+            "collapsed": list(collapsed),
+            "seconds": {"total": seconds},
+            "tokens": {},
+            "parameters": 1,
+            "shape": SHAPE,
+            "data": {"source": source, "digest": "d", "partial": partial},
+            "environment": {},
+        }
+        text = json.dumps(record | more)
+        (self.path / "records" / f"{cell['cell_id']}.json").write_text(text)
+
+    def predict(self, cell_id: str, logits: dict[str, np.ndarray]) -> None:
+        """The predictions of a finished cell: split -> (rows, labels)."""
+        path = self.path / "predictions" / f"{cell_id}.safetensors"
+        save_file({split: np.ascontiguousarray(rows, dtype=np.float32) for split, rows in logits.items()}, path)
+
+    def finish_published(self, table: str, label: str, **where) -> None:
+        """The figures of a published row as one seed of an arm; half for metrics that it does not print."""
+        published = TABLES[table]
+        printed = next(row.printed for row in published.rows if row.label == label)
+        scores: dict[str, Scores] = {}
+        for column, (task, split, metric) in published.columns.items():
+            if split != "test":
+                by_metric = scores.setdefault(task, {}).setdefault(split, dict.fromkeys(TASKS[task].metrics, 0.5))
+                by_metric[metric] = float(printed[column]) / 100
+        for task, value in scores.items():
+            self.finish(task, 1, value, **where)
+
+    def plan(self, **more: Any) -> Path:
+        """Write the plan of all cells so far, and `more` of it; the experiment's folder."""
+        facts = {"experiment": "toy", "data_source": "tsv", "cells": self.cells, "arms": self.arms}
+        self.store.write_plan(facts | more)
+        return self.path
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "toy")
+
+
+@pytest.fixture(scope="module")
+def lasting_bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """One that the tests of a module share, and do not change."""
+    return Bench(tmp_path_factory.mktemp("bench") / "toy")
+
+
+@pytest.fixture
+def new_bench(tmp_path: Path):
+    """Further experiments of one test, by name."""
+    return lambda name: Bench(tmp_path / name)
