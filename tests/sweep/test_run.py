@@ -219,7 +219,7 @@ def test_the_plan_hides_where_the_data_is(sweep):
     plan = json.loads((sweep(only=["task=cola", "arm=add"]).folder / "plan.json").read_text())
     assert plan["data_source"] == "demo"
     assert "data" not in plan["config"]
-    assert set(plan["cells"][0]) == {"cell_id", "origin", "arm", "variant", "task", "learning_rate", "seed"}
+    assert set(plan["cells"][0]) == {"cell_id", "origin", "arm", "variant", "task", "learning_rate", "seed", "recipe"}
 
 
 @pytest.mark.parametrize(
