@@ -75,7 +75,7 @@ def bf16_against_float32(plan: Plan) -> dict[str, Item]:
                 lower_loss, found = gradients(case, model, plan.torch_device)
         errors = relative_errors(found, expected)
         figures = {"loss_error": abs(lower_loss - loss) / abs(loss), "gradient_error": errors["gradient_error"]}
-        return {"figures": figures, "limits": {"loss_error": 2 * BF16, "gradient_error": 16 * BF16}}
+        return {"figures": figures, "limits": {"loss_error": BF16, "gradient_error": 8 * BF16}}
 
     return _of_every_variant(plan, check)
 

@@ -30,7 +30,7 @@ def accelerator() -> Accelerator:
     made = Accelerator(mixed_precision=os.environ.get(PRECISION_VARIABLE) or PRECISIONS[best_precision()])
     if made.device.type == "cuda":
         # Newer GPUs would take cuDNN's attention first. It has no gradient for a bias that learns, and with a mask its
-        # backward pass can give NaN at some lengths (pytorch issue 196678).
+        # backward pass can give NaN at some lengths (pytorch/pytorch#196678).
         torch.backends.cuda.enable_cudnn_sdp(False)
     return made
 
