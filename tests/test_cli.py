@@ -149,7 +149,7 @@ def test_a_hub_out_of_reach_says_how_to_give_a_folder(refused, tiny, write_yaml,
 def test_a_checkpoint_without_weights_is_refused(refused, tiny, write_yaml, tmp_path):
     (tmp_path / "empty").mkdir()
     said = refused("run", write_yaml(tiny(checkpoint=str(tmp_path / "empty"))), "--results", tmp_path)
-    assert "has no config.json" in said
+    assert "has no weights" in said
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(refused, tiny, write_yaml, make_bert, tmp_path):
