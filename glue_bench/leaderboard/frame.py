@@ -1,7 +1,6 @@
 """Records and the plan of one experiment -> tidy DataFrames: a row a score, and a row an expected cell."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
