@@ -44,8 +44,8 @@ def run(
     cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
     the file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb,
     mlflow. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
-    With `dry_run` all is checked that a run checks, a cluster's room and every start included, and nothing is
-    run or written.
+    With `dry_run` all is checked that a run checks, a cluster's room and every start included, and nothing is run or
+    written.
 
     Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
 

@@ -32,16 +32,14 @@ def check_starts(cells: Sequence[PlannedCell], to_pretrain: Collection[str], wor
         folder.read_state()
     for planned in {(each.cell.arm.name, each.cell.steps, each.mnli): each for each in cells}.values():
         cell, encoder = planned.cell, workspace.mnli_folder(planned.cell)
-        recipe = cell.pretraining_recipe
-        if (
-            cell.steps is not None
-            and not workspace.pretraining_folder(cell.arm, recipe).checkpoint(cell.steps).is_dir()
-        ):
-            continue
+        if cell.steps is not None:
+            folder = workspace.pretraining_folder(cell.arm, cell.pretraining_recipe)
+            if not folder.checkpoint(cell.steps).is_dir():
+                continue
         if encoder and encoder.is_dir():
             workspace.cell_start(cell)
         else:
-            workspace.start(cell.arm, cell.steps, recipe)
+            workspace.start(cell.arm, cell.steps, cell.pretraining_recipe)
 
 
 def check_disks(store: Store) -> None:

@@ -250,7 +250,7 @@ class RayExecutor:
 def _connected(experiment: Experiment, workers: int | None, address: str | None) -> Iterator[None]:
     """Connected to a cluster, or to workers of this machine, which end with it. Ray then speaks again as before."""
     logger, shown = logging.getLogger("ray"), ray_worker._worker_logs_enabled
-    level = logger.level
+    level, handlers = logger.level, list(logger.handlers)
     try:
         _connect(experiment, workers, address)
         yield
@@ -258,6 +258,7 @@ def _connected(experiment: Experiment, workers: int | None, address: str | None)
         ray.shutdown()
         ray_worker._worker_logs_enabled = shown
         logger.setLevel(level)
+        logger.handlers[:] = handlers  # Ray takes its own away when it ends
 
 
 def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:

@@ -79,9 +79,9 @@ def sweep(
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
     Under `accelerate launch` all processes pretrain; the main one alone decides what, writes and runs cells, so that
-    results need not lie on a disk that all of them see. Cells run one after
-    another in this process; with `workers` in so many processes of this machine, with `address` in those of a Ray
-    cluster. What happens is told to the observer that `observe` makes for the console.
+    results need not lie on a disk that all of them see. Cells run one after another in this process; with `workers` in
+    so many processes of this machine, with `address` in those of a Ray cluster. What happens is told to the observer
+    that `observe` makes for the console.
     Chosen cells that an older recipe has run count as done, unless `again` is "recipe".
     `device` and `precision` were asked for, and are in force (see `computing`).
 
@@ -110,8 +110,8 @@ def sweep(
         said = remarks(chosen, workspace, store, {"device": device, "precision": precision})
         for line in (*older_lines(chosen), *segment_lines(experiment, workspace), *said):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        check_disks(store)
-        check_starts(waiting, summary.pretraining, workspace)
+    decided_by_main(lambda: check_disks(store))
+    decided_by_main(lambda: check_starts(waiting, summary.pretraining, workspace))
     if dry_run:
         if summary.is_main and waiting:
             executor.check()

@@ -64,3 +64,13 @@ def test_outside_the_main_thread_signals_stay_as_they_are():
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_a_handler_that_is_not_pythons_stays(monkeypatch):
+    """It could not be put back."""
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda _: None)
+        with Stop(Console(file=io.StringIO())):
+            patch.undo()
+            assert signal.getsignal(signal.SIGINT) is before
