@@ -18,8 +18,7 @@ from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import freeze_imports, release_memory
-from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.memory import freeze_imports, is_out_of_memory, release_memory
 from glue_bench.training.runtime import in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder
 

@@ -25,8 +25,7 @@ from glue_bench.testing.order import check_order
 from glue_bench.training.identities import pretraining_id, pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import release_memory
-from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.memory import is_out_of_memory, release_memory
 from glue_bench.training.pretrain import Report, Task, pretrain
 from glue_bench.training.runtime import accelerator, decided_by_main
 from glue_bench.training.starts import arm_start, pretraining_folder

@@ -34,6 +34,13 @@ class Batch:
         mask = None if self.mask is None else self.mask.to(device)
         return Batch(self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows)
 
+    def parts(self, rows: int) -> Iterator["Batch"]:
+        """The batch in parts of at most `rows` rows, in order."""
+        for start in range(0, len(self.labels), rows):
+            some = slice(start, start + rows)
+            mask = None if self.mask is None else self.mask[some]
+            yield Batch(self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some])
+
 
 def training_batches(
     split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int, padded: Padded = int

@@ -8,8 +8,8 @@ is recorded belongs to the addresses of weights and moments: a cell does not bri
 import logging
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -127,7 +127,10 @@ class Engine:
 
     def _recorded(self, step: Step) -> Step:
         """The step recorded, over compiled blocks if this machine can compile."""
-        with _expected_warnings():
+        with warnings.catch_warnings():
+            # Both are meant to be so: the runs before a recording, and float32 without TF32.
+            warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores for float32")
             try:
                 return replayed(step, self.shape.device, self._pool)
             except RuntimeError as error:
@@ -217,12 +220,3 @@ def _compile(model: EncoderForSequenceClassification) -> None:
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     for block in model.base.blocks:
         block.compile(dynamic=False)
-
-
-@contextmanager
-def _expected_warnings() -> Iterator[None]:
-    """Inside, torch does not say what is meant to be so: the runs before a recording, and float32 without TF32."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
-        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores for float32")
-        yield

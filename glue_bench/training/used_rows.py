@@ -51,7 +51,10 @@ class UsedRows(nn.Module):
     def train(self, mode: bool = True) -> "UsedRows":
         """Evaluation begins with bringing the whole table up to date."""
         if self.training and not mode:
-            self._bring_up_to_date()
+            with torch.no_grad():
+                self.table.weight.mul_(self.decay)
+                self.table.weight[self.used] = self.weight
+            self.decay = 1.0
         return super().train(mode)
 
     def decay_others(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -63,12 +66,6 @@ class UsedRows(nn.Module):
         for group in optimizer.param_groups:
             if any(parameter is self.weight for parameter in group["params"]):
                 self.decay *= 1 - float(group["lr"]) * group["weight_decay"]
-
-    @torch.no_grad()
-    def _bring_up_to_date(self) -> None:
-        self.table.weight.mul_(self.decay)
-        self.table.weight[self.used] = self.weight
-        self.decay = 1.0
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     whole = attempt(planned, inputs)
     assert "micro_batch_size" not in whole.record
     calls = finetune(lambda *_: None)
-    monkeypatch.setattr("glue_bench.training.host.EVALUATION_TOKENS", 96)
+    monkeypatch.setattr("glue_bench.training.loop.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4, error)
     parted = attempt(planned, inputs)
     assert calls == [None, 8, 4]

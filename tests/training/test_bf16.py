@@ -6,8 +6,8 @@ import torch
 from glue_bench.config import parse_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training.finetune import build_classifier, finetune
-from glue_bench.training.host import HostTraining
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import HostTraining
 from glue_bench.training.runtime import accelerator, computing
 
 pytestmark = pytest.mark.usefixtures("small_demo")

@@ -101,7 +101,7 @@ def test_sizes_and_seconds_are_recorded(bench):
 
 def test_a_model_that_says_one_thing_is_marked(bench, monkeypatch):
     monkeypatch.setattr(
-        "glue_bench.training.host.predict", lambda _model, _batches, rows: np.tile([[1.0, 0.0]], (rows, 1))
+        "glue_bench.training.loop.predict", lambda _model, _batches, rows: np.tile([[1.0, 0.0]], (rows, 1))
     )
     assert bench.run().record["collapsed"] == ["validation"]
 

@@ -8,7 +8,7 @@ import torch
 
 from glue_bench.config import parse_experiment
 from glue_bench.training import finetune as finetuning
-from glue_bench.training import host
+from glue_bench.training import loop
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 
@@ -45,7 +45,7 @@ def trained(inputs, cell, monkeypatch, *, rows, moved=False):
     with monkeypatch.context() as patch:
         patch.setattr(finetuning, "build_classifier", watched)
         if not rows:
-            patch.setattr(host, "used_rows_only", lambda *_: nullcontext())
+            patch.setattr(loop, "used_rows_only", lambda *_: nullcontext())
         outcome = finetuning.finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell))
     return made[0], outcome
 
