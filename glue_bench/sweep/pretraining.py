@@ -26,7 +26,7 @@ from glue_bench.training.identities import pretraining_id, pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import is_out_of_memory, release_memory
-from glue_bench.training.pretrain import Report, Task, pretrain
+from glue_bench.training.pretrain import PretrainingTask, Report, pretrain
 from glue_bench.training.runtime import accelerator, decided_by_main
 from glue_bench.training.starts import arm_start, pretraining_folder
 
@@ -124,7 +124,7 @@ def _attempt(arm: Arm, inputs: Inputs, store: Store, console: Console, watching:
     return failure
 
 
-def _with_less_at_once(task: Task) -> Task | None:
+def _with_less_at_once(task: PretrainingTask) -> PretrainingTask | None:
     """The same task in micro-batches of half the rows; None if it goes row by row already."""
     settings = task.settings
     rows = (settings.micro_batch_tokens or settings.batch_tokens) // settings.length
@@ -145,7 +145,9 @@ def _dead_positions(arm: Arm, recipe: int, inputs: Inputs) -> Failure | None:
     return None
 
 
-def _pretrain(arm: Arm, task: Task, inputs: Inputs, store: Store, console: Console, watching: Observer) -> None:
+def _pretrain(
+    arm: Arm, task: PretrainingTask, inputs: Inputs, store: Store, console: Console, watching: Observer
+) -> None:
     folder, runtime = pretraining_folder(arm, inputs), accelerator()
     decided_by_main(folder.prepare)
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
@@ -162,7 +164,7 @@ def _pretrain(arm: Arm, task: Task, inputs: Inputs, store: Store, console: Conso
     runtime.wait_for_everyone()
 
 
-def _less_at_once(task: Task, inputs: Inputs) -> dict[str, Any]:
+def _less_at_once(task: PretrainingTask, inputs: Inputs) -> dict[str, Any]:
     """What a record says where memory was too short for the micro-batches that were asked for."""
     size = task.settings.micro_batch_tokens
     return {} if size == inputs.pretraining.micro_batch_tokens else {"micro_batch_tokens": size}

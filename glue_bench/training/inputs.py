@@ -20,7 +20,7 @@ from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.variants import canonical_options
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack
-from glue_bench.training.pretrain import Task, trained_origin
+from glue_bench.training.pretrain import PretrainingTask, trained_origin
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
     load_tokenizer,
@@ -131,12 +131,12 @@ class Inputs:
             return tokens
         return replace(tokens, splits={**tokens.splits, AX_SPLIT: of("ax").splits["test"]})
 
-    def pretraining_task(self, arm: Arm) -> Task:
+    def pretraining_task(self, arm: Arm) -> PretrainingTask:
         """The text that the arm learns from. It is equal for all arms with the same tokenizer."""
         settings, tokenizer = self.pretraining, self.tokenizer(arm)
         key = ("packed", self.tokenizer_digest(arm))
         text = self.once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
-        return Task(text=text, tokenizer=tokenizer, settings=settings)
+        return PretrainingTask(text=text, tokenizer=tokenizer, settings=settings)
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""

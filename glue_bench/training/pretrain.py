@@ -48,7 +48,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class PretrainingTask:
     """What is learnt: text (`train` and `validation`), its tokenizer, and by which settings."""
 
     text: dict[str, PackedText]
@@ -58,7 +58,7 @@ class Task:
 
 def pretrain(
     start: Start,
-    task: Task,
+    task: PretrainingTask,
     folder: PretrainingFolder,
     report: Report = lambda _: None,
     save_seconds: float | None = None,
@@ -82,7 +82,7 @@ def pretrain(
     model = build_masked_lm(start, task.settings.seed)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
     state = _restore(folder, model, optimizer, task.settings.kept_steps)
-    run = _Run(wrapped, optimizer, task, state, folder)
+    run = _PretrainingRun(wrapped, optimizer, task, state, folder)
     try:
         for point in run.points(SAVE_SECONDS if save_seconds is None else save_seconds):
             report(point)
@@ -106,14 +106,14 @@ def trained_origin(origin: str) -> str:
     return {"scratch": "pretrained", "grafted": "adapted"}.get(origin, origin)
 
 
-class _Run:
+class _PretrainingRun:
     """A pretraining under way."""
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        task: Task,
+        task: PretrainingTask,
         state: State,
         folder: PretrainingFolder,
     ) -> None:
