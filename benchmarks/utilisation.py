@@ -5,7 +5,7 @@ import time
 import torch
 
 from cells import Settings
-from glue_bench.training.budget import budget
+from glue_bench.model.cost import budget
 from glue_bench.training.inputs import Inputs
 
 SIZES = {"cpu": 1024, "cuda": 8192}

@@ -5,6 +5,7 @@ from typing import Any
 
 from glue_bench.config import Arm, Experiment
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes, recipe_key
 from glue_bench.records.store import SCHEMA_VERSION, Store
@@ -13,7 +14,6 @@ from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.order import expected_tokens
 from glue_bench.sweep.plan import PlannedCell, plan_cells
-from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.identities import options_of, pretraining_id, pretraining_identity, start_digest
 from glue_bench.training.inputs import Inputs

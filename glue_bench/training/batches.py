@@ -52,7 +52,7 @@ def training_batches(
 
 
 def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Every row once, in batches of `batch_size` (the last one smaller) of similar length."""
+    """Every example once, in batches of `batch_size` (the last one smaller) of similar length."""
     order = generator.permutation(len(lengths))
     rows_a_run = batches_a_run(len(lengths), batch_size) * batch_size
     runs = [order[start : start + rows_a_run] for start in range(0, len(order), rows_a_run)]
@@ -74,18 +74,18 @@ def batches_a_run(rows: int, batch_size: int) -> int:
 def evaluation_batches(
     split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS, padded: Padded = int
 ) -> Iterator[Batch]:
-    """Every row once, longest first, in batches of about `tokens` tokens with padding."""
+    """Every example once, longest first, in batches of about `tokens` tokens with padding."""
     for rows in evaluation_rows(split.lengths, tokens, padded):
         yield collate(split, rows, padding_id, padded)
 
 
 def share_at_once(batch_size: int, rows_at_once: int | None) -> float:
-    """The part of a batch that goes through at once; evaluation batches are cut by it, too."""
+    """The part of a batch that goes through at once; evaluation batches are made smaller by the same factor."""
     return (rows_at_once or batch_size) / batch_size
 
 
 def evaluation_rows(lengths: np.ndarray, tokens: int, padded: Padded = int) -> Iterator[np.ndarray]:
-    """The rows of each of these batches."""
+    """The examples of each batch of `evaluation_batches`."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):

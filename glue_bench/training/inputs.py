@@ -1,8 +1,8 @@
 """What cells and pretrainings start from: data, text, tokenizers, tokens and encoders, each made once per process."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -140,17 +140,21 @@ class Inputs:
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
-        if arm.checkpoint == SCRATCH:
-            return self.once(("initial", arm.name), lambda: Start(self._scratch_config(arm), {}, SCRATCH))
-        key = ("checkpoint", arm.checkpoint, arm.revision)
-        return self.once(
-            ("initial", arm.name),
-            lambda: graft(
-                self.once(key, lambda: read_checkpoint(arm.checkpoint, arm.revision, self.fingerprint(arm))),
-                arm.variant,
-                arm.options,
-            ),
+        return self.once(("initial", arm.name), lambda: self._make_initial(arm))
+
+    def _make_initial(self, arm: Arm) -> Start:
+        if arm.checkpoint != SCRATCH:
+            key = ("checkpoint", arm.checkpoint, arm.revision)
+            checkpoint = self.once(key, lambda: read_checkpoint(arm.checkpoint, arm.revision, self.fingerprint(arm)))
+            return graft(checkpoint, arm.variant, arm.options)
+        tokenizer = self.tokenizer(arm)
+        config = EncoderConfig(
+            **self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)},
+            variant=arm.variant,
+            variant_options=canonical_options(arm.variant, arm.options),
+            pad_token_id=tokenizer.pad_token_id,
         )
+        return Start(config, {}, SCRATCH)
 
     def fingerprint(self, arm: Arm) -> str:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""
@@ -165,20 +169,10 @@ class Inputs:
     def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
         vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
         if pretraining is None:
-            return train_tokenizer(self._training_texts(), vocab_size)
+            frames = (self.data(task).splits["train"] for task in self.experiment.tasks)
+            columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
+            return train_tokenizer(chain.from_iterable(columns), vocab_size)
         if pretraining.tokenizer:
             return load_tokenizer(pretraining.tokenizer)
         sentences = (sentence for document in self.corpus.documents() for sentence in document)
         return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", sentences, vocab_size)
-
-    def _training_texts(self) -> Iterator[str]:
-        for task in self.experiment.tasks:
-            frame = self.data(task).splits["train"]
-            for column in frame.columns.intersection(["text_a", "text_b"]):
-                yield from frame[column]
-
-    def _scratch_config(self, arm: Arm) -> EncoderConfig:
-        tokenizer = self.tokenizer(arm)
-        sizes = self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)}
-        options = canonical_options(arm.variant, arm.options)
-        return EncoderConfig(**sizes, variant=arm.variant, variant_options=options, pad_token_id=tokenizer.pad_token_id)

@@ -6,11 +6,11 @@ end with the same bits whatever the process ran before.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from glue_bench.config import Cell, Hyperparameters, Pretraining
 from glue_bench.model.transformers_api import EncoderForSequenceClassification, classification_loss
@@ -91,7 +91,7 @@ def train(
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
     optimizer = runtime.prepare_optimizer(optimizer)
-    schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
+    steps, done = steps_per_epoch * settings.epochs, count()
     try:
         for epoch in range(1, settings.epochs + 1):
             model.train()
@@ -99,8 +99,8 @@ def train(
             for batch in epochs(epoch):
                 losses.append(backward(model, batch, rows_at_once))
                 runtime.clip_grad_norm_(model.parameters(), settings.clip_norm)
+                set_rate(optimizer, settings, next(done), steps)
                 optimizer.step()
-                schedule.step()
                 optimizer.zero_grad()
             loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
             if not math.isfinite(loss):
@@ -154,9 +154,11 @@ def make_optimizer(
     )
 
 
-def linear_schedule(optimizer: torch.optim.Optimizer, steps: int, warmup_ratio: float) -> LambdaLR:
-    """The rates of `linear_factor`, one a step."""
-    return LambdaLR(optimizer, lambda step: linear_factor(step, steps, warmup_ratio))
+def set_rate(optimizer: torch.optim.Optimizer, settings: Hyperparameters | Pretraining, step: int, steps: int) -> None:
+    """Set the learning rate for step `step` (from 0) of `steps`: linear warm-up, then linear decay to zero."""
+    rate = settings.learning_rate * linear_factor(step, steps, settings.warmup_ratio)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:

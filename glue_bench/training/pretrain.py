@@ -17,7 +17,7 @@ from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh, number
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer
+from glue_bench.training.loop import NonFiniteLossError, make_optimizer, set_rate
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
@@ -175,7 +175,7 @@ class _PretrainingRun:
         self.model.train()
         # Dropout's numbers follow from step and process alone, so that a continued run needs no generator's state.
         torch.manual_seed(number(settings.seed, state.step, self.runtime.process_index))
-        set_rate(self.optimizer, settings, state.step)
+        set_rate(self.optimizer, settings, state.step, settings.steps)
         state.pending.append(self._step(batch))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
@@ -263,13 +263,6 @@ def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:
     logits = model(batch.ids, batch.mask, places=F.pad(batch.places, more)).logits
     targets = F.pad(batch.targets, more, value=IGNORED)
     return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
-
-
-def set_rate(optimizer: torch.optim.Optimizer, settings: Pretraining, step: int) -> None:
-    """The learning rate of a step: linear warm-up, then linear decay to zero."""
-    rate = settings.learning_rate * linear_factor(step, settings.steps, settings.warmup_ratio)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 def _restore(

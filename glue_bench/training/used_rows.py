@@ -1,4 +1,4 @@
-"""The token table at the size of what a training set uses: no gradient, state or update for words that never occur.
+"""Training of the used token rows alone: no gradient, moments or update for words that never occur.
 
 The table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but decay
 their weights: their gradients and moments are zero in every step. So that is all that is done to them, once an epoch.
@@ -70,11 +70,10 @@ class UsedRows(nn.Module):
 
 @contextmanager
 def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> Iterator[None]:
-    """Inside, the model trains only the token rows of `ids`; after it, its table is whole, up to date and learns again.
+    """In this block the model trains only the token rows of `ids`; after it, the whole table is up to date and trained.
 
-    The model may be moved inside, to another device or type.
-
-    Variants of the user's own are left alone: they may use their table in other ways than by looking rows up.
+    The model may be moved to another device or type in the block. Variants of the user's own are left alone: they may
+    use their table in other ways than by looking rows up.
     """
     variant = model.base.variant
     table = variant.words
