@@ -21,7 +21,7 @@ from glue_bench.training.memory import release_memory, stop_keeping_freed
 from glue_bench.training.quiet import keep_bars_of_datasets
 from glue_bench.training.runtime import all_threads, settle_anew
 
-Kept = Iterator[None]
+Restoring = Iterator[None]
 """A generator that notes how something is, yields, and puts it back."""
 
 
@@ -56,9 +56,9 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
     )
     with ExitStack() as ending:
         for keep in kept:
-            noted = keep()
-            next(noted)
-            ending.callback(next, noted, None)
+            state = keep()
+            next(state)  # notes it
+            ending.callback(next, state, None)  # puts it back, however the block has ended
         ending.callback(keep_bars_of_transformers())
         if reads_data:
             ending.callback(keep_bars_of_datasets())
@@ -70,7 +70,7 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
         yield
 
 
-def _variables() -> Kept:
+def _variables() -> Restoring:
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():
@@ -78,7 +78,7 @@ def _variables() -> Kept:
     os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
 
 
-def _handlers() -> Kept:
+def _handlers() -> Restoring:
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     yield
     if threading.current_thread() is not threading.main_thread():
@@ -88,7 +88,7 @@ def _handlers() -> Kept:
             signal.signal(number, handler)
 
 
-def _fault_handler() -> Kept:
+def _fault_handler() -> Restoring:
     """Ray enables it."""
     enabled = faulthandler.is_enabled()
     yield
@@ -96,7 +96,7 @@ def _fault_handler() -> Kept:
         faulthandler.disable()
 
 
-def _levels() -> Kept:
+def _levels() -> Restoring:
     loggers = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
     before = [(logger, logger.level) for logger in (logging.root, *loggers)]
     yield
@@ -105,7 +105,7 @@ def _levels() -> Kept:
             logger.setLevel(level)
 
 
-def _random_numbers() -> Kept:
+def _random_numbers() -> Restoring:
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
@@ -121,7 +121,7 @@ def _random_numbers() -> Kept:
         torch.mps.set_rng_state(mps)
 
 
-def _threads() -> Kept:
+def _threads() -> Restoring:
     before = torch.get_num_threads()
     all_threads.cache_clear()
     yield
@@ -129,14 +129,14 @@ def _threads() -> Kept:
     all_threads.cache_clear()
 
 
-def _attention() -> Kept:
+def _attention() -> Restoring:
     """Whether cuDNN may compute attention."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     yield
     torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-def _compiler() -> Kept:
+def _compiler() -> Restoring:
     """Only steps on a GPU are compiled."""
     if not torch.cuda.is_available():
         yield
@@ -150,7 +150,7 @@ def _compiler() -> Kept:
     logger.setLevel(level)
 
 
-def _accelerate() -> Kept:
+def _accelerate() -> Restoring:
     shared = [kind._shared_state for kind in (PartialState, AcceleratorState, GradientState)]
     before = [dict(state) for state in shared]
     _forget_accelerate()
