@@ -74,8 +74,15 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
         UserError: the data lacks a split, the vocabulary or the segments do not fit, or the length exceeds the
             positions.
     """
-    _check_splits(cell, inputs)
-    inputs.diagnostic(cell.task)
+    task, splits = cell.task, inputs.data(cell.task).splits
+    if "train" not in splits or not any(name.startswith("validation") for name in splits):
+        raise UserError(
+            f"task '{task}' has no train or no validation split in '{inputs.experiment.data}'; "
+            "complete the data or leave the task out of `tasks`"
+        )
+    if cell.hyperparameters.held_out_share and len(splits["train"]) < 2:
+        raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")
+    inputs.diagnostic(task)
     _check_vocabulary(cell.arm, inputs)
     told, embedded = inputs.segments(cell.arm)
     if told > embedded > 1:
@@ -86,7 +93,7 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
     positions = inputs.initial(cell.arm).config.max_position_embeddings
     if cell.hyperparameters.max_length > positions:
         raise UserError(
-            f"arm '{cell.arm.name}', task '{cell.task}': max_length {cell.hyperparameters.max_length} exceeds the "
+            f"arm '{cell.arm.name}', task '{task}': max_length {cell.hyperparameters.max_length} exceeds the "
             f"{positions} positions of '{cell.arm.checkpoint}'; lower max_length"
         )
 
@@ -150,14 +157,3 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
             f"{embedded}; give the tokenizer it was trained with"
         )
-
-
-def _check_splits(cell: Cell, inputs: Inputs) -> None:
-    task, splits = cell.task, inputs.data(cell.task).splits
-    if "train" not in splits or not any(name.startswith("validation") for name in splits):
-        raise UserError(
-            f"task '{task}' has no train or no validation split in '{inputs.experiment.data}'; "
-            "complete the data or leave the task out of `tasks`"
-        )
-    if cell.hyperparameters.held_out_share and len(splits["train"]) < 2:
-        raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")

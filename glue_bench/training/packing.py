@@ -46,7 +46,12 @@ def pack(
         UserError: the corpus is too small to hold out a sequence, or the tokenizer knows nothing of it, or has no
             [CLS], [SEP] or [MASK].
     """
-    _check_tokenizer(tokenizer)
+    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
+    missing = [name for name, token_id in needed.items() if token_id is None]
+    if missing:
+        raise UserError(
+            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
+        )
     parts = (f"v{LAYOUT_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
     folder = cache_folder() / "corpora" / "-".join(map(str, parts))
     packed = kept_or_made(
@@ -140,12 +145,3 @@ def _load(folder: Path, split: str) -> PackedText:
     if offsets[0] != 0 or offsets[-1] != len(ids) or (text.lengths < 1).any():
         raise ValueError(f"offsets of '{folder}/{split}' do not lead through its tokens")
     return text
-
-
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
-    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
-    missing = [name for name, token_id in needed.items() if token_id is None]
-    if missing:
-        raise UserError(
-            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
-        )
