@@ -21,9 +21,8 @@ from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Arm, Cell
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training.finetune import finetune
-from glue_bench.training.held_out import take
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.workspace import Workspace
 from measure import column, command, in_turns, machine, report, table, with_quartiles
 from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Task, Threads
 from workers import set_environment
@@ -68,20 +67,20 @@ def main(
 def make_runs(settings: Settings, variants: list[str], steps: int) -> dict[str, Callable[[], dict[str, Any]]]:
     """A round of each variant: `steps` batches of the same rows."""
     arms = [Arm(name=name, variant=name, checkpoint=settings.checkpoint) for name in variants]
-    workspace = Workspace(settings.experiment.model_copy(update={"arms": arms}))
-    return {cell.arm.name: timed(cell, workspace, settings, steps) for cell in workspace.experiment.cells()}
+    inputs = Inputs(settings.experiment.model_copy(update={"arms": arms}))
+    return {cell.arm.name: timed(cell, inputs, settings, steps) for cell in inputs.experiment.cells()}
 
 
-def timed(cell: Cell, workspace: Workspace, settings: Settings, steps: int) -> Callable[[], dict[str, Any]]:
+def timed(cell: Cell, inputs: Inputs, settings: Settings, steps: int) -> Callable[[], dict[str, Any]]:
     """Fine-tune on a sample; its tokens a second."""
-    tokens = workspace.tokens(cell)
-    train = take(tokens.splits["train"], settings.rows(len(tokens.splits["train"]), steps))
+    tokens = inputs.tokens(cell)
+    train = tokens.splits["train"].take(settings.rows(len(tokens.splits["train"]), steps))
     scored = {
-        name: take(tokens.splits[name], np.arange(min(SCORED_ROWS, len(tokens.splits[name]))))
+        name: tokens.splits[name].take(np.arange(min(SCORED_ROWS, len(tokens.splits[name]))))
         for name in TASKS[cell.task].validation_splits
     }
     sample = replace(tokens, splits={"train": train, **scored})
-    start = workspace.start(cell.arm)
+    start = inputs.initial(cell.arm)
 
     def run() -> dict[str, Any]:
         record = finetune(cell, start, sample).record

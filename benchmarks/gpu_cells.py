@@ -21,10 +21,9 @@ from glue_bench.training import finetune as finetuning
 from glue_bench.training.device_split import DeviceBatch, on_device
 from glue_bench.training.engine import row_losses
 from glue_bench.training.finetune import build_classifier
-from glue_bench.training.held_out import take
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.tokens import TokenisedTask
-from glue_bench.training.workspace import Workspace
 
 TASK = "rte"  # pairs of sentences: segments count, too
 FEW_VARIANTS = ("add", "untied", "shaw")
@@ -95,9 +94,9 @@ class Cases:
         self.steps, self.dropout, self.hidden, self.blocks, self.rows = steps, dropout, hidden, blocks, rows
 
     @cached_property
-    def workspace(self) -> Workspace:
+    def inputs(self) -> Inputs:
         """Of an experiment with an arm of every variant, for fine-tuning and for pretraining."""
-        return Workspace(
+        return Inputs(
             Experiment(
                 name="gpu",
                 data="demo",
@@ -120,22 +119,22 @@ class Cases:
 
     def case(self, variant: str, batches: int | None = None, first_row: int = 0) -> Case:
         """`steps` batches of train, or so many, from a row on, and as many rows of every other split."""
-        cell = next(cell for cell in self.workspace.experiment.cells() if cell.arm.variant == variant)
-        tokens, wanted = self.workspace.tokens(cell), first_row + np.arange((batches or self.steps) * self.rows)
+        cell = next(cell for cell in self.inputs.experiment.cells() if cell.arm.variant == variant)
+        tokens, wanted = self.inputs.tokens(cell), first_row + np.arange((batches or self.steps) * self.rows)
         splits = {
-            name: take(split, np.resize(np.arange(len(split)), first_row + len(wanted))[wanted])
+            name: split.take(np.resize(np.arange(len(split)), first_row + len(wanted))[wanted])
             for name, split in tokens.splits.items()
         }
-        return Case(cell, self.workspace.start(cell.arm), replace(tokens, splits=splits))
+        return Case(cell, self.inputs.initial(cell.arm), replace(tokens, splits=splits))
 
 
-def pretraining_workspace(steps: int, rows: int) -> Workspace:
+def pretraining_inputs(steps: int, rows: int) -> Inputs:
     """Arms of every variant to be pretrained on the demo, without dropout."""
-    made = Cases(steps=steps).workspace.experiment
+    made = Cases(steps=steps).inputs.experiment
     settings = Pretraining(
         corpus=["demo"], steps=steps, batch_tokens=rows * 32, length=32, validations=1, learning_rate=3e-4
     )
-    return Workspace(made.model_copy(update={"pretraining": settings}))
+    return Inputs(made.model_copy(update={"pretraining": settings}))
 
 
 @dataclass(frozen=True)

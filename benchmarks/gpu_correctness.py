@@ -17,7 +17,7 @@ from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.replay import WARM_UPS, _run_aside
 from glue_bench.training.runtime import computing
-from gpu_cells import Cases, Plan, gradients, losses_of_one_batch, pretraining_workspace, relative_errors, trace
+from gpu_cells import Cases, Plan, gradients, losses_of_one_batch, pretraining_inputs, relative_errors, trace
 from gpu_results import Figures, Item
 
 CPU = torch.device("cpu")
@@ -113,11 +113,11 @@ def recorded_against_run(plan: Plan) -> dict[str, Item]:
 
 def pretraining_losses(plan: Plan) -> dict[str, Item]:
     """Masked-LM pretraining against the CPU in float32 without dropout."""
-    workspace = pretraining_workspace(5 if plan.tiny else 50, 16)
+    inputs = pretraining_inputs(5 if plan.tiny else 50, 16)
 
     def losses(variant: str, device: str) -> np.ndarray:
-        arm = next(arm for arm in workspace.experiment.arms if arm.variant == variant)
-        start, task = workspace.initial(arm), workspace.pretraining_task(arm)
+        arm = next(arm for arm in inputs.experiment.arms if arm.variant == variant)
+        start, task = inputs.initial(arm), inputs.pretraining_task(arm)
         with computing(device, "float32"), tempfile.TemporaryDirectory() as folder:
             record = pretrain(start, task, PretrainingFolder(Path(folder), {}))
         return np.array([point["train_loss"] for point in record["losses"]])

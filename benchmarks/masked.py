@@ -21,11 +21,11 @@ from transformers.modeling_outputs import MaskedLMOutput
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.training import pretrain as pretraining
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import pretrain
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.workspace import Workspace
 from peer import Clock, plain_arguments
 from workers import Round
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def make_ours(settings: "Settings", folder: str) -> Round:
     """A round is a pretraining of its own, in a folder of its own."""
     quiet_libraries()
-    made = Workspace(settings.experiment(1))  # what is made once does not depend on the steps
+    made = Inputs(settings.experiment(1))  # what is made once does not depend on the steps
     arm = made.experiment.arms[0]
     start, task = made.initial(arm), made.pretraining_task(arm)
 
@@ -59,10 +59,10 @@ def plan(settings: "Settings", steps: int) -> Pretraining:
 def make_peer(settings: "Settings") -> Round:
     """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
     quiet_libraries()
-    workspace = Workspace(settings.experiment(1))
-    arm = workspace.experiment.arms[0]
-    config, tokenizer = bert_config(workspace.initial(arm).config), workspace.tokenizer(arm)
-    text = workspace.pretraining_task(arm).text["train"]
+    inputs = Inputs(settings.experiment(1))
+    arm = inputs.experiment.arms[0]
+    config, tokenizer = bert_config(inputs.initial(arm).config), inputs.tokenizer(arm)
+    text = inputs.pretraining_task(arm).text["train"]
 
     def work(steps: int) -> dict[str, Any]:
         dataset, clock, pretraining = sample(text, steps * settings.rows), Clock(), plan(settings, steps)

@@ -8,9 +8,8 @@ from cells import Settings
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.training.finetune import finetune
-from glue_bench.training.held_out import take
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.workspace import Workspace
 from workers import Round
 
 
@@ -21,11 +20,11 @@ def make_ours(settings: Settings) -> Round:
     """
     quiet_libraries()
     cell = settings.cell
-    tokens = Workspace(settings.experiment).tokens(cell)
+    tokens = Inputs(settings.experiment).tokens(cell)
     scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
 
     def work(steps: int) -> dict[str, Any]:
-        train = take(tokens.splits["train"], settings.rows(len(tokens.splits["train"]), steps))
+        train = tokens.splits["train"].take(settings.rows(len(tokens.splits["train"]), steps))
         began = time.perf_counter()
         start = graft(read_checkpoint(settings.checkpoint), "add", {})
         record = finetune(cell, start, replace(tokens, splits={"train": train, **scored})).record

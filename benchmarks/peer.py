@@ -27,9 +27,9 @@ from cells import Settings
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Hyperparameters, Pretraining
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import PRECISION_VARIABLE
-from glue_bench.training.workspace import Workspace
 from workers import Round
 
 EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow
@@ -40,8 +40,8 @@ def make_peer(settings: Settings, padding: str) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is one of PADDINGS."""
     quiet_libraries()
     os.environ[PRECISION_VARIABLE] = "bf16" if settings.bf16 else "no"  # what Trainer falls back to
-    cell, workspace = settings.cell, Workspace(settings.experiment)
-    tokenizer, frames = workspace.tokenizer(cell.arm), workspace.data(cell.task).splits
+    cell, inputs = settings.cell, Inputs(settings.experiment)
+    tokenizer, frames = inputs.tokenizer(cell.arm), inputs.data(cell.task).splits
     scored = {
         name: as_dataset(frames[name], tokenizer, settings.max_length, padding)
         for name in TASKS[cell.task].validation_splits

@@ -23,7 +23,7 @@ from glue_bench.reporting.export import write_tables
 from glue_bench.sweep import executors, run
 from glue_bench.sweep.plan import PlannedCell, plan_cells
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 TASKS_USED = ("cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli")
 ARMS, RATES = ("add", "concat", "untied", "none", "alibi"), (1e-3, 2e-3, 3e-3, 4e-3, 5e-3)
@@ -54,7 +54,7 @@ def experiment(cells: int) -> Experiment:
     )
 
 
-def nothing(planned: PlannedCell, workspace: Workspace) -> Outcome:  # noqa: ARG001
+def nothing(planned: PlannedCell, inputs: Inputs) -> Outcome:  # noqa: ARG001
     """A cell's outcome without a cell."""
     task, score = TASKS[planned.cell.task], (hash(planned.id) % 1000) / 1000
     splits = {name: dict.fromkeys(task.metrics, score) for name in task.columns}
@@ -85,7 +85,7 @@ def main() -> None:
 def measure(cells: int, workers: int | None, results: Path) -> dict[str, float]:
     """Seconds of planning, of running a cell (in milliseconds) and of the tables."""
     wanted, began = experiment(cells), time.perf_counter()
-    count = len(plan_cells(wanted, Workspace(wanted)))
+    count = len(plan_cells(wanted, Inputs(wanted)))
     planning = time.perf_counter() - began
 
     first_started: list[float] = []
@@ -115,14 +115,14 @@ def make_executor(workers: int | None, first_started: list[float]):
 
         return started
 
-    def make(workspace: Workspace, *_: object):
+    def make(inputs: Inputs, *_: object):
         if workers is None:
             executors.attempt = nothing
-            executor = executors.InlineExecutor(workspace)
+            executor = executors.InlineExecutor(inputs)
         else:
             from glue_bench.sweep.ray_executor import RayExecutor
 
-            executor = RayExecutor(workspace.experiment, workspace.folder, workers=workers, attempt=nothing)
+            executor = RayExecutor(inputs.experiment, inputs.folder, workers=workers, attempt=nothing)
         plain = executor.run
         executor.run = lambda schedule, on_start: plain(schedule, watched(on_start))
         return executor

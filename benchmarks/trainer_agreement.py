@@ -21,9 +21,10 @@ import typer
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Experiment, load_experiment
 from glue_bench.training.finetune import finetune
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import accelerator, computing, precision_name
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.starts import cell_start
 from measure import OURS, machine, row_table
 from peer import as_dataset, train_and_score
 
@@ -48,12 +49,12 @@ def main(
     """Append one line per system, task, metric and seed to OUTPUT; print both systems' scores side by side."""
     quiet_libraries()
     experiment = load_experiment(config, data)
-    workspace = Workspace(experiment)
+    inputs = Inputs(experiment)
     systems: dict[str, Callable[[Cell], Scores]] = {
-        TRAINER: lambda cell: by_trainer(cell, workspace, padding, trainer_precision)
+        TRAINER: lambda cell: by_trainer(cell, inputs, padding, trainer_precision)
     }
     if both:
-        systems[OURS] = lambda cell: by_us(cell, workspace)
+        systems[OURS] = lambda cell: by_us(cell, inputs)
     lines = []
     for cell in cells(experiment, task or experiment.tasks, seed or [1], epochs):
         for name, run in systems.items():
@@ -78,18 +79,18 @@ def cells(experiment: Experiment, tasks: list[str], seeds: list[int], epochs: in
                 yield cell.model_copy(update={"seed": seed, "hyperparameters": settings})
 
 
-def by_trainer(cell: Cell, workspace: Workspace, padding: str, precision: str) -> Scores:
+def by_trainer(cell: Cell, inputs: Inputs, padding: str, precision: str) -> Scores:
     """Scores of each validation split by transformers' Trainer."""
-    tokenizer, length = workspace.tokenizer(cell.arm), cell.hyperparameters.max_length
-    frames, needed = workspace.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
+    tokenizer, length = inputs.tokenizer(cell.arm), cell.hyperparameters.max_length
+    frames, needed = inputs.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
     with computing(precision=precision):  # Trainer shares accelerate's state of the process
         return train_and_score(cell, splits, tokenizer, padding, bf16=accelerator().mixed_precision == "bf16")
 
 
-def by_us(cell: Cell, workspace: Workspace) -> Scores:
+def by_us(cell: Cell, inputs: Inputs) -> Scores:
     """Scores of each validation split by the harness."""
-    return finetune(cell, workspace.cell_start(cell), workspace.tokens(cell)).record["scores"]
+    return finetune(cell, cell_start(cell, inputs), inputs.tokens(cell)).record["scores"]
 
 
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> list[dict[str, Any]]:

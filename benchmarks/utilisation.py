@@ -5,8 +5,8 @@ import time
 import torch
 
 from cells import Settings
-from glue_bench.training.budget import budget
-from glue_bench.training.workspace import Workspace
+from glue_bench.model.cost import budget
+from glue_bench.training.inputs import Inputs
 
 SIZES = {"cpu": 1024, "cuda": 8192}
 TRIES = 5
@@ -26,8 +26,8 @@ def flops_per_token(settings: Settings, length: float) -> int:
 
     Whatever is computed on padding, or computed twice, or left out, does not change it.
     """
-    workspace = Workspace(settings.experiment)
-    config = workspace.initial(settings.cell.arm).config
+    inputs = Inputs(settings.experiment)
+    config = inputs.initial(settings.cell.arm).config
     return int(budget(config, round(length))["flops_per_token"])
 
 

@@ -20,9 +20,8 @@ from cells import Settings, checkpoint_folder
 from finetune import settle
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.training.finetune import build_classifier, finetune, training_of
-from glue_bench.training.held_out import take
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.workspace import Workspace
 from measure import command, machine, report, row_table
 from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Threads
 from workers import set_environment
@@ -60,11 +59,11 @@ def main(
 
 def measure(settings: Settings, steps: int) -> dict[str, float]:
     """Seconds for a row of train, tokens a second, and seconds for a scored row."""
-    cell, workspace = settings.cell, Workspace(settings.experiment)
-    tokens, start = workspace.tokens(cell), workspace.start(cell.arm)
-    train = take(tokens.splits["train"], settings.rows(len(tokens.splits["train"]), steps))
+    cell, inputs = settings.cell, Inputs(settings.experiment)
+    tokens, start = inputs.tokens(cell), inputs.initial(cell.arm)
+    train = tokens.splits["train"].take(settings.rows(len(tokens.splits["train"]), steps))
     first = TASKS[cell.task].validation_splits[0]
-    scored = take(tokens.splits[first], np.arange(min(SCORED_ROWS, len(tokens.splits[first]))))
+    scored = tokens.splits[first].take(np.arange(min(SCORED_ROWS, len(tokens.splits[first]))))
     sample = replace(tokens, splits={"train": train, **dict.fromkeys(TASKS[cell.task].validation_splits, scored)})
     training_seconds = [finetune(cell, start, sample).record["seconds"]["training"] for _ in range(2)][-1]
     training = training_of(build_classifier(start, cell.task, cell.seed), cell, sample, None)

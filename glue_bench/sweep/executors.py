@@ -16,11 +16,11 @@ from glue_bench.sweep.environment import environment
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.finetune import Outcome, finetune
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import freeze_imports, release_memory
-from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.memory import freeze_imports, is_out_of_memory, release_memory
 from glue_bench.training.runtime import in_float32, is_float32
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.starts import cell_start, encoder_folder
 
 POLL_SECONDS = 0.2
 
@@ -60,8 +60,8 @@ class Executor(Protocol):
 class InlineExecutor:
     """One cell after another, in this process."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class InlineExecutor:
                 time.sleep(POLL_SECONDS)
                 continue
             on_start(planned, this_process())
-            yield planned, attempt(planned, self.workspace)
+            yield planned, attempt(planned, self.inputs)
 
 
 def this_process() -> str:
@@ -91,7 +91,7 @@ def this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def attempt(planned: PlannedCell, workspace: Workspace) -> Outcome | Failure:
+def attempt(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
     """Run a cell, with what can be done about two kinds of failure.
 
     Where memory is short, batches go through in halves, in quarters, at last row by row. A loss that is no number in
@@ -104,7 +104,7 @@ def attempt(planned: PlannedCell, workspace: Workspace) -> Outcome | Failure:
     while True:
         try:
             with in_float32() if full_precision else nullcontext():
-                outcome = _finetune(planned, workspace, rows)
+                outcome = _finetune(planned, inputs, rows)
             notes = {"environment": environment()} | ({"precision": "float32"} if full_precision else {})
             return replace(outcome, record=outcome.record | notes)
         except Exception as error:
@@ -118,10 +118,10 @@ def attempt(planned: PlannedCell, workspace: Workspace) -> Outcome | Failure:
         release_memory()  # the failed attempt's is free only now that its traceback is gone
 
 
-def _finetune(planned: PlannedCell, workspace: Workspace, rows: int | None) -> Outcome:
+def _finetune(planned: PlannedCell, inputs: Inputs, rows: int | None) -> Outcome:
     cell = planned.cell
-    keep_in = workspace.encoder_folder(cell) if planned.is_source else None
-    start, tokens = workspace.cell_start(cell), workspace.tokens(cell)
+    keep_in = encoder_folder(cell, inputs) if planned.is_source else None
+    start, tokens = cell_start(cell, inputs), inputs.tokens(cell)
     return finetune(cell, start, tokens, keep_in, **({"rows_at_once": rows} if rows else {}))
 
 

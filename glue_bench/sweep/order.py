@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from glue_bench.config import Cell
 from glue_bench.sweep.plan import PlannedCell
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
@@ -34,14 +34,14 @@ class Costs:
         return self.tokens[cell.task] * self.operations[cell.arm.name]
 
 
-def expected_tokens(cells: Iterable[PlannedCell], workspace: Workspace) -> dict[str, float]:
+def expected_tokens(cells: Iterable[PlannedCell], inputs: Inputs) -> dict[str, float]:
     """About how many tokens a cell of each task trains on, over all epochs; from characters, nothing is tokenised."""
     settings = {planned.cell.task: planned.cell.hyperparameters for planned in cells}
-    return {task: _tokens(task, each.max_length, workspace) * each.epochs for task, each in settings.items()}
+    return {task: _tokens(task, each.max_length, inputs) * each.epochs for task, each in settings.items()}
 
 
-def _tokens(task: str, max_length: int, workspace: Workspace) -> float:
-    frame = workspace.data(task).splits["train"]
+def _tokens(task: str, max_length: int, inputs: Inputs) -> float:
+    frame = inputs.data(task).splits["train"]
     texts = frame[[column for column in ("text_a", "text_b") if column in frame]]
     characters = texts.map(len).sum(axis="columns")
     estimated = characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS

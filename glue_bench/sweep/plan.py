@@ -1,17 +1,16 @@
 """From an experiment to cells with ids, everything checked before any compute is spent."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from glue_bench.config import Cell, Experiment, cell_id
 from glue_bench.errors import UserError, unknown
-from glue_bench.model.variants import check_variant
 from glue_bench.recipe import recipe_key
-from glue_bench.testing.order import check_order
-from glue_bench.testing.plugins import check_plugin, load_plugins
-from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
-from glue_bench.training.workspace import Workspace, check_cell, check_pretraining
+from glue_bench.sweep.preflight import check_cell, check_experiment
+from glue_bench.training.identities import cell_digest
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.starts import encoder_folder
 
 
 @dataclass(frozen=True)
@@ -34,34 +33,17 @@ class PlannedCell:
         return {"cell_id": self.id, "origin": self.origin, **self.cell.key, **recipe_key(self.cell.recipe), **start}
 
 
-def plan_cells(experiment: Experiment, workspace: Workspace) -> list[PlannedCell]:
+def plan_cells(experiment: Experiment, inputs: Inputs) -> list[PlannedCell]:
     """Every cell of the experiment, each checked.
 
     Raises:
-        UserError: the first thing that would stop a cell: plugin, variant, option, data, checkpoint, vocabulary,
-            length, dead positions.
+        UserError: the first thing that would stop a cell, as `check_experiment` and `check_cell`.
     """
-    load_plugins(experiment.plugins)
-    for arm in experiment.arms:
-        check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
-        check_plugin(arm.variant)
-    _check_tasks(experiment, workspace)
-    for arm in experiment.arms:
-        check_order(workspace.initial(arm), arm.name, arm.checkpoint)
-    if experiment.pretraining:
-        check_pretraining(experiment, workspace)
+    check_experiment(experiment, inputs)
     cells = list(experiment.cells())
     for cell in cells:
-        check_cell(cell, workspace)
-    return with_sources([as_planned(cell, workspace) for cell in cells])
-
-
-def segment_lines(experiment: Experiment, workspace: Workspace) -> Iterator[str]:
-    """A line about the arms whose encoder does not tell the segments apart that their tokenizer does."""
-    segments = {arm.name: workspace.segments(arm) for arm in experiment.arms}
-    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
-    if without:
-        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+        check_cell(cell, inputs)
+    return with_sources([as_planned(cell, inputs) for cell in cells])
 
 
 def with_sources(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
@@ -70,54 +52,25 @@ def with_sources(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
     return [replace(planned, is_source=planned.id in sources) for planned in cells]
 
 
-def check_processes(experiment: Experiment, cells: Sequence[PlannedCell]) -> None:
-    """Refuse processes that `accelerate launch` has started but that would not train the same together.
-
-    Each has read its own disk, and a process on another machine may compute in another precision.
-
-    Raises:
-        UserError: this process differs from the main one.
-    """
-    mine = {
-        "the experiment or its options; give all machines the same files": experiment.model_dump(mode="json"),
-        "its data, text, checkpoints or plugins; give all machines the same files": [planned.id for planned in cells],
-        "the precision it computes in; name one with --precision": precision_name(),
-    }
-    main = decided_by_main(lambda: mine)
-    for difference, value in mine.items():
-        if value != main[difference]:
-            raise UserError(f"process {accelerator().process_index} differs from the main one in {difference}")
-
-
-def _check_tasks(experiment: Experiment, workspace: Workspace) -> None:
-    present = workspace.source.tasks()
-    missing = [task for task in experiment.tasks if task not in present]
-    if missing:
-        raise UserError(
-            f"data '{experiment.data}' has no {', '.join(missing)}; "
-            f"complete it, or set `tasks: [{', '.join(t for t in experiment.tasks if t in present)}]`"
-        )
-
-
-def as_planned(cell: Cell, workspace: Workspace) -> PlannedCell:
+def as_planned(cell: Cell, inputs: Inputs) -> PlannedCell:
     """The cell with its id, under its recipe."""
-    source = workspace.experiment.mnli_cell(cell)
-    mnli = None if source is None else _cell_id(source, workspace)
-    return PlannedCell(_cell_id(cell, workspace), cell, workspace.origin(cell.arm), mnli)
+    source = inputs.experiment.mnli_cell(cell)
+    mnli = None if source is None else _cell_id(source, inputs)
+    return PlannedCell(_cell_id(cell, inputs), cell, inputs.origin(cell.arm), mnli)
 
 
-def _cell_id(cell: Cell, workspace: Workspace) -> str:
-    return cell_id(cell.key, workspace.digest(cell))
+def _cell_id(cell: Cell, inputs: Inputs) -> str:
+    return cell_id(cell.key, cell_digest(cell, inputs))
 
 
-def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], workspace: Workspace) -> list[PlannedCell]:
+def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs) -> list[PlannedCell]:
     """The cells to run, each after the MNLI cell that it starts from.
 
     Of `cells`, those are added that have to run, perhaps again, because their encoder is needed and is not there.
     """
     needed = {planned.mnli for planned in waiting} - {None}
     sources = [
-        planned for planned in cells if planned.id in needed and not workspace.encoder_folder(planned.cell).is_dir()
+        planned for planned in cells if planned.id in needed and not encoder_folder(planned.cell, inputs).is_dir()
     ]
     first = {planned.id for planned in sources}
     rest = [planned for planned in waiting if planned.id not in first]

@@ -1,49 +1,148 @@
-"""What is known before anything is computed: starts that cannot be used are refused, and what a person should know."""
+"""Everything that is checked before any compute is spent."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from glue_bench.config import Experiment
+from glue_bench.config import Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
-from glue_bench.model.plugins import PLUGINS
+from glue_bench.model.variants import check_variant
 from glue_bench.records.store import Store
-from glue_bench.sweep.plan import PlannedCell
-from glue_bench.training.runtime import AUTO
-from glue_bench.training.workspace import Workspace
-
-Record = Mapping[str, Any]
-ANEW = "another folder (--results) runs all of them anew"
-_BY = {"device": "on", "precision": "in"}
+from glue_bench.testing.order import check_order
+from glue_bench.testing.plugins import check_plugin, load_plugins
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
+from glue_bench.training.starts import arm_start, cell_start, mnli_folder, pretraining_folder
 
 
-def check_starts(cells: Sequence[PlannedCell], to_pretrain: Collection[str], workspace: Workspace) -> None:
+def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
+    """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run.
+
+    Raises:
+        UserError: the first fault: plugin, variant, option, data, checkpoint, dead positions, or as
+            `check_pretraining`.
+    """
+    load_plugins(experiment.plugins)
+    for arm in experiment.arms:
+        check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
+        check_plugin(arm.variant)
+    present = inputs.source.tasks()
+    missing = [task for task in experiment.tasks if task not in present]
+    if missing:
+        raise UserError(
+            f"data '{experiment.data}' has no {', '.join(missing)}; "
+            f"complete it, or set `tasks: [{', '.join(t for t in experiment.tasks if t in present)}]`"
+        )
+    for arm in experiment.arms:
+        check_order(inputs.initial(arm), arm.name, arm.checkpoint)
+    if experiment.pretraining:
+        check_pretraining(experiment, inputs)
+
+
+def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
+    """Refuse, before any compute, arms that cannot see the same tokens.
+
+    Raises:
+        UserError: arms with different tokenizers, sequences longer than the positions, a batch that cannot be shared
+            by the processes, or no text to learn from.
+    """
+    digests = {arm.name: inputs.tokenizer_digest(arm) for arm in experiment.arms}
+    first, *others = digests
+    for name in others:
+        if digests[name] != digests[first]:
+            raise UserError(
+                f"arms '{first}' and '{name}' have different tokenizers, so they cannot be pretrained on the same "
+                "tokens; give both the same, or put them into experiments of their own"
+            )
+    settings, processes = inputs.pretraining, accelerator().num_processes
+    if settings.rows < processes:
+        raise UserError(
+            f"pretraining.batch_tokens {settings.batch_tokens} holds {settings.rows} sequences of length "
+            f"{settings.length}, too few for {processes} processes; start fewer, or raise batch_tokens"
+        )
+    for arm in experiment.arms:
+        _check_vocabulary(arm, inputs)
+        positions = inputs.initial(arm).config.max_position_embeddings
+        if settings.length > positions:
+            raise UserError(f"arm '{arm.name}': pretraining.length {settings.length} exceeds its {positions} positions")
+    inputs.pretraining_task(experiment.arms[0])
+
+
+def check_cell(cell: Cell, inputs: Inputs) -> None:
+    """Refuse, before any compute, a cell that cannot run.
+
+    Raises:
+        UserError: the data lacks a split, the vocabulary or the segments do not fit, or the length exceeds the
+            positions.
+    """
+    task, splits = cell.task, inputs.data(cell.task).splits
+    if "train" not in splits or not any(name.startswith("validation") for name in splits):
+        raise UserError(
+            f"task '{task}' has no train or no validation split in '{inputs.experiment.data}'; "
+            "complete the data or leave the task out of `tasks`"
+        )
+    if cell.hyperparameters.held_out_share and len(splits["train"]) < 2:
+        raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")
+    inputs.diagnostic(task)
+    _check_vocabulary(cell.arm, inputs)
+    told, embedded = inputs.segments(cell.arm)
+    if told > embedded > 1:
+        raise UserError(
+            f"arm '{cell.arm.name}': the tokenizer tells {told} segments apart but the checkpoint "
+            f"'{cell.arm.checkpoint}' embeds {embedded}; give the tokenizer it was trained with"
+        )
+    positions = inputs.initial(cell.arm).config.max_position_embeddings
+    if cell.hyperparameters.max_length > positions:
+        raise UserError(
+            f"arm '{cell.arm.name}', task '{task}': max_length {cell.hyperparameters.max_length} exceeds the "
+            f"{positions} positions of '{cell.arm.checkpoint}'; lower max_length"
+        )
+
+
+def check_processes(experiment: Experiment, ids: Sequence[str]) -> None:
+    """Refuse processes that `accelerate launch` has started but that would not train the same together.
+
+    Each has read its own disk, and a process on another machine may compute in another precision. `ids` are those of
+    the planned cells.
+
+    Raises:
+        UserError: this process differs from the main one.
+    """
+    mine = {
+        "the experiment or its options; give all machines the same files": experiment.model_dump(mode="json"),
+        "its data, text, checkpoints or plugins; give all machines the same files": list(ids),
+        "the precision it computes in; name one with --precision": precision_name(),
+    }
+    main = decided_by_main(lambda: mine)
+    for difference, value in mine.items():
+        if value != main[difference]:
+            raise UserError(f"process {accelerator().process_index} differs from the main one in {difference}")
+
+
+def check_starts(cells: Iterable[Cell], to_pretrain: Iterable[Arm], inputs: Inputs) -> None:
     """Read all that these cells start from and that is there; the arms `to_pretrain` have yet to make theirs.
 
     Raises:
         UserError: a checkpoint, the state that a pretraining goes on from, or the encoder of an MNLI cell is damaged,
             or a folder is that of another pretraining.
     """
-    arms = {planned.cell.arm.name: planned.cell.arm for planned in cells}
-    for name in to_pretrain:
-        folder = workspace.pretraining_folder(arms[name])
+    for arm in to_pretrain:
+        folder = pretraining_folder(arm, inputs)
         folder.check()
         folder.read_state()
-    for planned in {(each.cell.arm.name, each.cell.steps, each.mnli): each for each in cells}.values():
-        cell, encoder = planned.cell, workspace.mnli_folder(planned.cell)
+    for cell in {(each.arm.name, each.steps, mnli_folder(each, inputs)): each for each in cells}.values():
+        encoder, recipe = mnli_folder(cell, inputs), cell.pretraining_recipe
         if cell.steps is not None:
-            folder = workspace.pretraining_folder(cell.arm, cell.pretraining_recipe)
+            folder = pretraining_folder(cell.arm, inputs, recipe)
             if not folder.checkpoint(cell.steps).is_dir():
                 continue
         if encoder and encoder.is_dir():
-            workspace.cell_start(cell)
+            cell_start(cell, inputs)
         else:
-            workspace.start(cell.arm, cell.steps, cell.pretraining_recipe)
+            arm_start(cell.arm, inputs, cell.steps, recipe)
 
 
 def check_disks(store: Store) -> None:
-    """That results and the cache can be written; nothing stays of the attempt.
+    """Refuse results and a cache that cannot be written; nothing stays of the attempt.
 
     Raises:
         UserError: they cannot.
@@ -53,73 +152,10 @@ def check_disks(store: Store) -> None:
         prove_writable(cache_folder())
 
 
-def remarks(
-    cells: Sequence[PlannedCell], workspace: Workspace, store: Store, asked: Mapping[str, str]
-) -> Iterator[str]:
-    """Lines about what is no mistake, but perhaps not what was meant.
-
-    `asked` are the device and the precision that were asked for, in the words of the command line.
-    """
-    yield from _unused_plugins(workspace.experiment)
-    asked = {what: value for what, value in asked.items() if value != AUTO}
-    if asked:
-        yield from _computed_otherwise(cells, workspace, store, asked)
-    for planned in cells:
-        if store.has_damaged_record(planned.id):
-            yield f"records/{planned.id}.json is damaged; its cell is run again"
-
-
-def _unused_plugins(experiment: Experiment) -> Iterator[str]:
-    """A line about each plugin file that was loaded for nothing."""
-    used = {arm.variant for arm in experiment.arms}
-    for path in dict.fromkeys(experiment.plugins):
-        file = Path(path).expanduser().resolve()
-        names = [name for name, plugin in PLUGINS.items() if plugin.file == file]
-        if not used & set(names):
-            yield f"plugin '{path}' is not used: no arm has the variant {' or '.join(map(repr, names))}"
-
-
-def _computed_otherwise(
-    cells: Sequence[PlannedCell], workspace: Workspace, store: Store, asked: Mapping[str, str]
-) -> Iterator[str]:
-    """Lines about stored results that were not computed as asked for, as far as their records say.
-
-    They count as done all the same: neither device nor precision is part of a cell's identity.
-    """
-    ids = {planned.id for planned in cells}
-    records: list[Record] = [record for record in store.scan_records()[0] if record["cell_id"] in ids]
-    pretrainings = _pretrainings(cells, workspace, store)
-    for what, value in asked.items():
-        if others := [record for record in records if _is_other(record, what, value)]:
-            count = f"{len(others):,} of {len(cells):,} cells"
-            yield f"{count} were run {_said(others, what, value)}, and count as done; {ANEW}"
-        if others := [record for record in pretrainings if _is_other(record, what, value)]:
-            names = ", ".join(record["arm"] for record in others)
-            yield f"{names}: pretrained {_said(others, what, value)}, which counts as done; {ANEW}"
-
-
-def _is_other(record: Record, what: str, asked: str) -> bool:
-    """A cell that fell back to float32 was run as it would be again."""
-    found = {_found(record, what), record.get(what)} - {None}
-    return bool(found) and asked not in found
-
-
-def _found(record: Record, what: str) -> str | None:
-    value = record["environment"].get(what)
-    return "cuda" if what == "device" and value not in (None, "cpu", "mps") else value  # else the GPU's own name
-
-
-def _said(records: Iterable[Record], what: str, asked: str) -> str:
-    found = " and ".join(sorted({str(_found(record, what)) for record in records}))
-    return f"{_BY[what]} {found}, not {_BY[what]} {asked} (--{what})"
-
-
-def _pretrainings(cells: Sequence[PlannedCell], workspace: Workspace, store: Store) -> list[Record]:
-    """The records of the pretrainings that these cells start from, as far as they are there."""
-    if workspace.experiment.pretraining is None:
-        return []
-    ids = {workspace.pretraining_id(planned.cell.arm, planned.cell.pretraining_recipe) for planned in cells}
-    try:
-        return [record for record in store.read_pretrainings() if record["pretraining_id"] in ids]
-    except UserError:  # a damaged one is made again, and its record with it
-        return []
+def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
+    embedded, tokens = inputs.initial(arm).config.vocab_size, len(inputs.tokenizer(arm))
+    if tokens > embedded:
+        raise UserError(
+            f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
+            f"{embedded}; give the tokenizer it was trained with"
+        )

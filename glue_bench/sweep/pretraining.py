@@ -22,17 +22,18 @@ from glue_bench.sweep.events import Observer, PretrainingEnded, PretrainingPoint
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.testing.order import check_order
+from glue_bench.training.identities import pretraining_id, pretraining_identity
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import release_memory
-from glue_bench.training.micro import is_out_of_memory
-from glue_bench.training.pretrain import Report, Task, pretrain
+from glue_bench.training.memory import is_out_of_memory, release_memory
+from glue_bench.training.pretrain import PretrainingTask, Report, pretrain
 from glue_bench.training.runtime import accelerator, decided_by_main
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.starts import arm_start, pretraining_folder
 
 
 def pretrain_arms(
     cells: Sequence[PlannedCell],
-    workspace: Workspace,
+    inputs: Inputs,
     store: Store,
     console: Console,
     claims: Claims,
@@ -42,44 +43,44 @@ def pretrain_arms(
 
     An arm whose positions pretraining has left dead has failed, too. One that another sweep pretrains is waited for.
     """
-    to_pretrain = {arm.name for arm in arms_to_pretrain(cells, workspace, store)}
+    to_pretrain = {arm.name for arm in arms_to_pretrain(cells, inputs, store)}
     failures = {
-        arm.name: (_alone(arm, workspace, store, console, claims, watching) if arm.name in to_pretrain else None)
-        or _dead_positions(arm, recipe, workspace)
-        for arm, recipe in _arms(cells, workspace)
+        arm.name: (_alone(arm, inputs, store, console, claims, watching) if arm.name in to_pretrain else None)
+        or _dead_positions(arm, recipe, inputs)
+        for arm, recipe in _arms(cells, inputs)
     }
     return {name: failure for name, failure in failures.items() if failure is not None}
 
 
-def arms_to_pretrain(cells: Sequence[PlannedCell], workspace: Workspace, store: Store) -> list[Arm]:
+def arms_to_pretrain(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[Arm]:
     """Arms of these cells that lack a checkpoint to start from, or the record of how it was made."""
-    arms = _arms(cells, workspace)
-    return decided_by_main(lambda: [arm for arm, recipe in arms if not is_pretrained(arm, workspace, store, recipe)])
+    arms = _arms(cells, inputs)
+    return decided_by_main(lambda: [arm for arm, recipe in arms if not is_pretrained(arm, inputs, store, recipe)])
 
 
-def _arms(cells: Sequence[PlannedCell], workspace: Workspace) -> list[tuple[Arm, int]]:
+def _arms(cells: Sequence[PlannedCell], inputs: Inputs) -> list[tuple[Arm, int]]:
     """The arms of these cells, each with the recipe of its pretraining; none in an experiment without pretraining."""
     arms = {planned.cell.arm.name: (planned.cell.arm, planned.cell.pretraining_recipe) for planned in cells}
-    return list(arms.values()) if workspace.experiment.pretraining else []
+    return list(arms.values()) if inputs.experiment.pretraining else []
 
 
-def is_pretrained(arm: Arm, workspace: Workspace, store: Store, recipe: int | None = None) -> bool:
+def is_pretrained(arm: Arm, inputs: Inputs, store: Store, recipe: int | None = None) -> bool:
     """Whether the arm's pretraining under a recipe has a record, and all checkpoints that cells start from."""
-    has_record = store.has_pretraining(workspace.pretraining_id(arm, recipe))
-    return has_record and not workspace.pretraining_folder(arm, recipe).lacks(workspace.pretraining.finetuned_steps)
+    has_record = store.has_pretraining(pretraining_id(arm, inputs, recipe))
+    return has_record and not pretraining_folder(arm, inputs, recipe).lacks(inputs.pretraining.finetuned_steps)
 
 
 def _alone(
-    arm: Arm, workspace: Workspace, store: Store, console: Console, claims: Claims, watching: Observer
+    arm: Arm, inputs: Inputs, store: Store, console: Console, claims: Claims, watching: Observer
 ) -> Failure | None:
     """Pretrain an arm while no other sweep does."""
-    name = workspace.pretraining_id(arm)
+    name = pretraining_id(arm, inputs)
     _wait_for_claim(name, claims, console)
     try:
-        if decided_by_main(lambda: is_pretrained(arm, workspace, store)):  # by the one that we have waited for
+        if decided_by_main(lambda: is_pretrained(arm, inputs, store)):  # by the one that we have waited for
             return None
         watching.hear(PretrainingStarted(arm.name))
-        failure = _attempt(arm, workspace, store, console, watching)
+        failure = _attempt(arm, inputs, store, console, watching)
         watching.hear(PretrainingEnded(arm.name, failure.error if failure else None))
         return failure
     finally:
@@ -98,13 +99,13 @@ def _wait_for_claim(name: str, claims: Claims, console: Console) -> None:
         taken = decided_by_main(lambda: claims.take(name))
 
 
-def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, watching: Observer) -> Failure | None:
+def _attempt(arm: Arm, inputs: Inputs, store: Store, console: Console, watching: Observer) -> Failure | None:
     """Pretrain an arm; where memory is short, from the last state on with half the rows at once, at last row by row."""
-    runtime, task = accelerator(), workspace.pretraining_task(arm)
+    runtime, task = accelerator(), inputs.pretraining_task(arm)
     while True:
         try:
             with results_written_to(store.folder, "the same command goes on from the last state"):
-                _pretrain(arm, task, workspace, store, console, watching)
+                _pretrain(arm, task, inputs, store, console, watching)
             return None
         except UserError:
             raise
@@ -123,7 +124,7 @@ def _attempt(arm: Arm, workspace: Workspace, store: Store, console: Console, wat
     return failure
 
 
-def _with_less_at_once(task: Task) -> Task | None:
+def _with_less_at_once(task: PretrainingTask) -> PretrainingTask | None:
     """The same task in micro-batches of half the rows; None if it goes row by row already."""
     settings = task.settings
     rows = (settings.micro_batch_tokens or settings.batch_tokens) // settings.length
@@ -132,20 +133,22 @@ def _with_less_at_once(task: Task) -> Task | None:
     return replace(task, settings=settings.model_copy(update={"micro_batch_tokens": rows // 2 * settings.length}))
 
 
-def _dead_positions(arm: Arm, recipe: int, workspace: Workspace) -> Failure | None:
+def _dead_positions(arm: Arm, recipe: int, inputs: Inputs) -> Failure | None:
     if not accelerator().is_main_process:
         return None
     try:
-        for steps in workspace.pretraining.finetuned_steps:
-            folder = workspace.pretraining_folder(arm, recipe).checkpoint(steps)
-            check_order(workspace.start(arm, steps, recipe), arm.name, str(folder))
+        for steps in inputs.pretraining.finetuned_steps:
+            folder = pretraining_folder(arm, inputs, recipe).checkpoint(steps)
+            check_order(arm_start(arm, inputs, steps, recipe), arm.name, str(folder))
     except UserError as error:
         return Failure(str(error), traceback.format_exc())
     return None
 
 
-def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console: Console, watching: Observer) -> None:
-    folder, runtime = workspace.pretraining_folder(arm), accelerator()
+def _pretrain(
+    arm: Arm, task: PretrainingTask, inputs: Inputs, store: Store, console: Console, watching: Observer
+) -> None:
+    folder, runtime = pretraining_folder(arm, inputs), accelerator()
     decided_by_main(folder.prepare)
     with _reporter(arm, task.settings, console, runtime.is_main_process) as report:
 
@@ -153,28 +156,28 @@ def _pretrain(arm: Arm, task: Task, workspace: Workspace, store: Store, console:
             report(point)
             watching.hear(PretrainingPoint(arm.name, point))
 
-        outcome = pretrain(workspace.initial(arm), task, folder, tell)
+        outcome = pretrain(inputs.initial(arm), task, folder, tell)
     if runtime.is_main_process:
-        outcome |= _less_at_once(task, workspace)
-        store.write_pretraining(workspace.pretraining_id(arm), _record(arm, workspace, outcome))
+        outcome |= _less_at_once(task, inputs)
+        store.write_pretraining(pretraining_id(arm, inputs), _record(arm, inputs, outcome))
         folder.drop_state()
     runtime.wait_for_everyone()
 
 
-def _less_at_once(task: Task, workspace: Workspace) -> dict[str, Any]:
+def _less_at_once(task: PretrainingTask, inputs: Inputs) -> dict[str, Any]:
     """What a record says where memory was too short for the micro-batches that were asked for."""
     size = task.settings.micro_batch_tokens
-    return {} if size == workspace.pretraining.micro_batch_tokens else {"micro_batch_tokens": size}
+    return {} if size == inputs.pretraining.micro_batch_tokens else {"micro_batch_tokens": size}
 
 
-def _record(arm: Arm, workspace: Workspace, outcome: dict[str, Any]) -> dict[str, Any]:
+def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
-        "pretraining_id": workspace.pretraining_id(arm),
+        "pretraining_id": pretraining_id(arm, inputs),
         **recipe_key(recipes.RECIPE),
         "arm": arm.name,
-        "origin": workspace.origin(arm),
-        "identity": workspace.pretraining_identity(arm),
+        "origin": inputs.origin(arm),
+        "identity": pretraining_identity(arm, inputs),
         **outcome,
         "environment": environment(),
     }

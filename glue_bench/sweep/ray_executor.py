@@ -29,13 +29,14 @@ from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.identities import cell_digest
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.workspace import Workspace
 
 Machine = Mapping[str, float]
 """What a machine has by Ray's names: CPU, GPU."""
-Attempt = Callable[[PlannedCell, Workspace], Outcome | Failure]
+Attempt = Callable[[PlannedCell, Inputs], Outcome | Failure]
 
 RETRIES = 2
 """How often a cell is run again after the worker that ran it was lost."""
@@ -70,7 +71,7 @@ class Worker:
         quiet_libraries()
         load_plugins(self.experiment.plugins)
         environment()
-        self.workspace = Workspace(self.experiment, self.folder)
+        self.inputs = Inputs(self.experiment, self.folder)
         freeze_imports()
         return this_process()
 
@@ -85,12 +86,12 @@ class Worker:
                 f"{socket.gethostname()} trains by recipe {recipes.RECIPE}, cell '{planned.id}' is of recipe "
                 f"{planned.cell.recipe}; all machines must have the same version of glue-bench"
             )
-        if not planned.id.endswith(f"-{self.workspace.digest(planned.cell)}"):
+        if not planned.id.endswith(f"-{cell_digest(planned.cell, self.inputs)}"):
             raise UserError(
                 f"{socket.gethostname()} sees other data, checkpoint, tokenizer or plugin than this one for cell "
                 f"'{planned.id}'; all machines must see the same files"
             )
-        return self.attempt(planned, self.workspace)
+        return self.attempt(planned, self.inputs)
 
 
 @dataclass
@@ -115,7 +116,7 @@ class RayExecutor:
     ) -> None:
         """`workers` processes on this machine, or at `address` ("auto" or HOST:PORT) as many as there is room for.
 
-        `folder` is the workspace's, which all machines see.
+        `folder` is the inputs's, which all machines see.
         """
         self.experiment, self.folder = experiment, folder
         self.workers, self.address, self.attempt = workers, address, attempt

@@ -5,6 +5,7 @@ from typing import Any
 
 from glue_bench.config import Arm, Experiment
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes, recipe_key
 from glue_bench.records.store import SCHEMA_VERSION, Store
@@ -13,10 +14,10 @@ from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.order import expected_tokens
 from glue_bench.sweep.plan import PlannedCell, plan_cells
-from glue_bench.training.budget import budget
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.identities import options_of, pretraining_id, pretraining_identity, start_digest
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.workspace import Workspace
 
 SHAPE = (
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
@@ -32,95 +33,95 @@ def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
         UserError: as `plan_cells`.
     """
     quiet_libraries()
-    workspace = Workspace(experiment, folder / "checkpoints")
-    cells = as_stored(plan_cells(experiment, workspace), workspace, Store(folder))
-    return plan_document(experiment, workspace, cells)
+    inputs = Inputs(experiment, folder / "checkpoints")
+    cells = as_stored(plan_cells(experiment, inputs), inputs, Store(folder))
+    return plan_document(experiment, inputs, cells)
 
 
-def plan_document(experiment: Experiment, workspace: Workspace, cells: list[PlannedCell]) -> dict[str, Any]:
+def plan_document(experiment: Experiment, inputs: Inputs, cells: list[PlannedCell]) -> dict[str, Any]:
     """plan.json: the cells that an experiment asks for, and what they are expected to cost."""
     return {
         "schema_version": SCHEMA_VERSION,
         "experiment": experiment.name,
-        "data_source": workspace.source.kind,
+        "data_source": inputs.source.kind,
         # Where a person keeps data and text is no one's business; their digests tell what they are.
         "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
-        "arms": {arm.name: _arm_facts(arm, cells, workspace) for arm in experiment.arms},
-        "tasks": {planned.cell.task: _task_facts(planned, workspace) for planned in cells},
-        "training_tokens": expected_tokens(cells, workspace),
-        "cells": [_cell_facts(planned, cells, workspace) for planned in cells],
+        "arms": {arm.name: _arm_facts(arm, cells, inputs) for arm in experiment.arms},
+        "tasks": {planned.cell.task: _task_facts(planned, inputs) for planned in cells},
+        "training_tokens": expected_tokens(cells, inputs),
+        "cells": [_cell_facts(planned, cells, inputs) for planned in cells],
     }
 
 
-def _task_facts(planned: PlannedCell, workspace: Workspace) -> dict[str, Any]:
+def _task_facts(planned: PlannedCell, inputs: Inputs) -> dict[str, Any]:
     """What decides the outcome of all cells of a task, but for the learning rate."""
     settings = planned.cell.hyperparameters.model_dump(exclude_none=True, exclude={"learning_rate"})
-    return {"data": workspace.data(planned.cell.task).digest, "hyperparameters": settings}
+    return {"data": inputs.data(planned.cell.task).digest, "hyperparameters": settings}
 
 
-def _arm_facts(arm: Arm, cells: list[PlannedCell], workspace: Workspace) -> dict[str, Any]:
+def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> dict[str, Any]:
     """What decides the outcome of all cells of an arm, and what it costs; under `older` what ids of older recipes hash.
 
     Its pretraining is the one that the newest of its cells start from.
     """
-    experiment, recipe = workspace.experiment, _pretraining_recipe(arm, cells)
+    experiment, recipe = inputs.experiment, _pretraining_recipe(arm, cells)
     pretraining = experiment.pretraining
     length = pretraining.length if pretraining else experiment.finetuning.max_length
     return {
         "variant": arm.variant,
-        "origin": workspace.origin(arm),
-        "start": workspace.start_digest(arm),
-        **_hashed(arm, workspace),
-        "older": {str(older): _hashed(arm, workspace, older) for older in older_recipes()},
+        "origin": inputs.origin(arm),
+        "start": start_digest(arm, inputs),
+        **_hashed(arm, inputs),
+        "older": {str(older): _hashed(arm, inputs, older) for older in older_recipes()},
         "plugin": plugin_digest(arm.variant),
-        "pretraining": workspace.pretraining_id(arm, recipe) if pretraining else None,
-        **({"pretraining_identity": workspace.pretraining_identity(arm, recipe)} if pretraining else {}),
-        "shape": _shape(workspace.initial(arm).config),
-        **budget(workspace.initial(arm).config, length),
+        "pretraining": pretraining_id(arm, inputs, recipe) if pretraining else None,
+        **({"pretraining_identity": pretraining_identity(arm, inputs, recipe)} if pretraining else {}),
+        "shape": _shape(inputs.initial(arm).config),
+        **budget(inputs.initial(arm).config, length),
     }
 
 
-def _hashed(arm: Arm, workspace: Workspace, recipe: int | None = None) -> dict[str, Any]:
-    return {"options": workspace.options(arm, recipe), "tokenizer": workspace.tokenizer_digest(arm, recipe)}
+def _hashed(arm: Arm, inputs: Inputs, recipe: int | None = None) -> dict[str, Any]:
+    return {"options": options_of(arm, recipe), "tokenizer": inputs.tokenizer_digest(arm, recipe)}
 
 
 def _pretraining_recipe(arm: Arm, cells: list[PlannedCell]) -> int:
     return max(planned.cell.pretraining_recipe for planned in cells if planned.cell.arm.name == arm.name)
 
 
-def _cell_facts(planned: PlannedCell, cells: list[PlannedCell], workspace: Workspace) -> dict[str, Any]:
+def _cell_facts(planned: PlannedCell, cells: list[PlannedCell], inputs: Inputs) -> dict[str, Any]:
     """The cell's summary, with its pretraining where that is not the one that its arm's facts name."""
     arm, recipe = planned.cell.arm, planned.cell.pretraining_recipe
     if planned.cell.steps is None or recipe == _pretraining_recipe(arm, cells):
         return planned.summary
-    return {**planned.summary, "pretraining": workspace.pretraining_id(arm, recipe)}
+    return {**planned.summary, "pretraining": pretraining_id(arm, inputs, recipe)}
 
 
 def _shape(config: EncoderConfig) -> dict[str, int]:
     return {name: getattr(config, name) for name in SHAPE}
 
 
-def record_document(planned: PlannedCell, outcome: Outcome, workspace: Workspace) -> dict[str, Any]:
+def record_document(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> dict[str, Any]:
     """The record of a finished cell."""
-    cell, data, start = planned.cell, workspace.data(planned.cell.task), workspace.initial(planned.cell.arm)
-    diagnostic = workspace.diagnostic(cell.task)
+    cell, data, start = planned.cell, inputs.data(planned.cell.task), inputs.initial(planned.cell.arm)
+    diagnostic = inputs.diagnostic(cell.task)
     checkpoint = {
         "name": cell.arm.checkpoint,
         "revision": cell.arm.revision,
-        "digest": workspace.start_digest(cell.arm, cell.steps, cell.pretraining_recipe),
+        "digest": start_digest(cell.arm, inputs, cell.steps, cell.pretraining_recipe),
         **(recipe_key(cell.pretraining_recipe) if cell.steps is not None else {}),
     }
     return {
         "schema_version": SCHEMA_VERSION,
         "cell_id": planned.id,
-        "experiment": workspace.experiment.name,
+        "experiment": inputs.experiment.name,
         **recipe_key(cell.recipe),
         "cell": cell.key,
-        "options": workspace.options(cell.arm, cell.recipe),
+        "options": options_of(cell.arm, cell.recipe),
         "plugin": plugin_digest(cell.arm.variant),
         "checkpoint": checkpoint,
         "shape": _shape(start.config),
-        "tokenizer": workspace.tokenizer_digest(cell.arm, cell.recipe),
+        "tokenizer": inputs.tokenizer_digest(cell.arm, cell.recipe),
         "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
         **({"from_mnli": planned.mnli} if planned.mnli else {}),
         **outcome.record,  # with the environment of the process that ran it

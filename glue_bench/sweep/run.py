@@ -30,16 +30,17 @@ from glue_bench.sweep.events import (
 from glue_bench.sweep.executors import Executor, Failure, InlineExecutor
 from glue_bench.sweep.older import as_stored, check_again, older_lines
 from glue_bench.sweep.order import Costs, longest_first
-from glue_bench.sweep.plan import PlannedCell, check_processes, in_order, plan_cells, segment_lines, select
-from glue_bench.sweep.preflight import check_disks, check_starts, remarks
+from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
+from glue_bench.sweep.preflight import check_disks, check_processes, check_starts
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
 from glue_bench.sweep.records import failure_document, plan_document, record_document
+from glue_bench.sweep.remarks import remarks, segment_lines
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import AUTO, accelerator, decided_by_main, describe
-from glue_bench.training.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -94,31 +95,32 @@ def sweep(
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     store = Store(Path(results) / experiment.name)
-    workspace = Workspace(experiment, store.folder / "checkpoints")
-    executor = make_executor(workspace, workers, address)
-    asked = plan_cells(experiment, workspace)
-    check_processes(experiment, asked)
+    inputs = Inputs(experiment, store.folder / "checkpoints")
+    executor = make_executor(inputs, workers, address)
+    asked = plan_cells(experiment, inputs)
+    check_processes(experiment, [planned.id for planned in asked])
     renewed = select(asked, only) if again else ()
-    cells = decided_by_main(lambda: as_stored(asked, workspace, store, renewed))
+    cells = decided_by_main(lambda: as_stored(asked, inputs, store, renewed))
     chosen = select(cells, only)
     unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
-    waiting = decided_by_main(lambda: in_order(unfinished, cells, workspace))
-    summary = _summary(chosen, unfinished, waiting, workspace, store)
+    waiting = decided_by_main(lambda: in_order(unfinished, cells, inputs))
+    summary = _summary(chosen, unfinished, waiting, inputs, store)
     console, side_by_side = console or Console(stderr=True), bool(workers or address)
     if summary.is_main:
         _say_where(experiment, console, side_by_side=side_by_side)
-        said = remarks(chosen, workspace, store, {"device": device, "precision": precision})
-        for line in (*older_lines(chosen), *segment_lines(experiment, workspace), *said):
+        said = remarks(chosen, inputs, store, {"device": device, "precision": precision})
+        for line in (*older_lines(chosen), *segment_lines(experiment, inputs), *said):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+    unpretrained = [arm for arm in experiment.arms if arm.name in summary.pretraining]
     decided_by_main(lambda: check_disks(store))
-    decided_by_main(lambda: check_starts(waiting, summary.pretraining, workspace))
+    decided_by_main(lambda: check_starts([planned.cell for planned in waiting], unpretrained, inputs))
     if dry_run:
         if summary.is_main and waiting:
             executor.check()
         return summary
     costs: dict[str, float] = {}
     if summary.is_main:
-        waiting, costs = _write_plan(cells, waiting, workspace, store, side_by_side=side_by_side)
+        waiting, costs = _write_plan(cells, waiting, inputs, store, side_by_side=side_by_side)
     watching = observe(console) if observe and summary.is_main else Observers([], console)
     begun = _beginning(summary, experiment, chosen, waiting, costs, workers or (None if address else 1))
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
@@ -128,13 +130,13 @@ def sweep(
         executor if waiting else nullcontext(),
     ):
         try:
-            failed = pretrain_arms(waiting, workspace, store, console, claims, watching)
+            failed = pretrain_arms(waiting, inputs, store, console, claims, watching)
         except KeyboardInterrupt:
             watching.hear(SweepInterrupted())
             return replace(summary, interrupted=True)
         if not summary.is_main:
             return summary
-        run = _Run(summary, workspace, store, claims, console, watching)
+        run = _Run(summary, inputs, store, claims, console, watching)
         return run.to_the_end(executor, waiting, cells, failed)
 
 
@@ -169,7 +171,7 @@ def _summary(
     chosen: list[PlannedCell],
     unfinished: list[PlannedCell],
     waiting: list[PlannedCell],
-    workspace: Workspace,
+    inputs: Inputs,
     store: Store,
 ) -> Summary:
     """What there is to do, before anything of it is done."""
@@ -178,20 +180,20 @@ def _summary(
         planned=len(chosen),
         skipped=len(chosen) - len(unfinished),
         waiting=tuple(planned.id for planned in waiting),
-        pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, workspace, store)),
+        pretraining=tuple(arm.name for arm in arms_to_pretrain(waiting, inputs, store)),
         is_main=accelerator().is_main_process,
     )
 
 
 def _write_plan(
-    cells: list[PlannedCell], waiting: list[PlannedCell], workspace: Workspace, store: Store, *, side_by_side: bool
+    cells: list[PlannedCell], waiting: list[PlannedCell], inputs: Inputs, store: Store, *, side_by_side: bool
 ) -> tuple[list[PlannedCell], dict[str, float]]:
     """Store the plan and the gold labels; the waiting cells in the order in which they run, and each one's cost."""
     store.prepare()
-    plan = plan_document(workspace.experiment, workspace, cells)
+    plan = plan_document(inputs.experiment, inputs, cells)
     with results_written_to(store.folder):
         store.write_plan(plan)
-        _write_labels(workspace, store)
+        _write_labels(inputs, store)
     cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
     if side_by_side:
         waiting = longest_first(waiting, cost)
@@ -215,14 +217,14 @@ def _told(begun: SweepStarted, watching: Observer) -> Iterator[None]:
     watching.hear(SweepEnded())
 
 
-def make_executor(workspace: Workspace, workers: int | None, address: str | None) -> Executor:
+def make_executor(inputs: Inputs, workers: int | None, address: str | None) -> Executor:
     """What runs the cells: this process, or workers.
 
     Raises:
         UserError: Ray is not installed, or would be started by each of several processes.
     """
     if workers is None and address is None:
-        return InlineExecutor(workspace)
+        return InlineExecutor(inputs)
     if accelerator().num_processes > 1:
         raise UserError(
             "--workers and --address do not go together with `accelerate launch`; pretrain with the one, "
@@ -234,8 +236,8 @@ def make_executor(workspace: Workspace, workers: int | None, address: str | None
         if error.name != "ray":
             raise
         raise UserError("--workers and --address need Ray; install it: pip install 'glue-bench[ray]'") from error
-    assert workspace.folder is not None, "a sweep has a folder"
-    return RayExecutor(workspace.experiment, workspace.folder, workers=workers, address=address)
+    assert inputs.folder is not None, "a sweep has a folder"
+    return RayExecutor(inputs.experiment, inputs.folder, workers=workers, address=address)
 
 
 class _Run:
@@ -244,13 +246,13 @@ class _Run:
     def __init__(
         self,
         summary: Summary,
-        workspace: Workspace,
+        inputs: Inputs,
         store: Store,
         claims: Claims,
         console: Console,
         watching: Observer,
     ) -> None:
-        self.summary, self.workspace, self.store = summary, workspace, store
+        self.summary, self.inputs, self.store = summary, inputs, store
         self.claims, self.console, self.watching = claims, console, watching
         self.finished, self.elsewhere = 0, 0
         self.failed: dict[str, str] = {}
@@ -273,14 +275,14 @@ class _Run:
                 store=self.store,
                 claims=self.claims,
                 stop=stop,
-                is_done=Done(cells, self.workspace, self.store),
+                is_done=Done(cells, self.inputs, self.store),
                 ended_elsewhere=self._ended_elsewhere,
                 say=lambda line: self.console.print(line, highlight=False),
             )
             interrupted = self._cells(executor, schedule)
         if interrupted:
             self.watching.hear(SweepInterrupted())
-        drop_encoders(all_cells, self.workspace, self.store)
+        drop_encoders(all_cells, self.inputs, self.store)
         return replace(
             self.summary,
             finished=self.finished,
@@ -326,13 +328,13 @@ class _Run:
             if isinstance(result, Failure):
                 self.store.write_failure(planned.id, failure_document(planned, result))
             elif not self.store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
-                self.store.write_record(record_document(planned, result, self.workspace), result.predictions)
+                self.store.write_record(record_document(planned, result, self.inputs), result.predictions)
 
 
-def _write_labels(workspace: Workspace, store: Store) -> None:
+def _write_labels(inputs: Inputs, store: Store) -> None:
     """Without gold labels beside the predictions, no statistic can be recomputed from the folder alone."""
-    for task in workspace.experiment.tasks:
-        data = workspace.data(task)
+    for task in inputs.experiment.tasks:
+        data = inputs.data(task)
         labels = known_labels(data)
         if labels:
             store.write_labels(task, data.digest, labels)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glue_bench.training.tokens import TokenisedSplit
 
-MOST_BATCHES_A_RUN = 50
+MOST_BATCHES_PER_RUN = 50
 EVALUATION_TOKENS = 4_096
 Padded = Callable[[int], int]
 """Length of a batch's longest example -> the length that the batch is padded to."""
@@ -34,6 +34,13 @@ class Batch:
         mask = None if self.mask is None else self.mask.to(device)
         return Batch(self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows)
 
+    def parts(self, rows: int) -> Iterator["Batch"]:
+        """The batch in parts of at most `rows` rows, in order."""
+        for start in range(0, len(self.labels), rows):
+            some = slice(start, start + rows)
+            mask = None if self.mask is None else self.mask[some]
+            yield Batch(self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some])
+
 
 def training_batches(
     split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int, padded: Padded = int
@@ -45,40 +52,35 @@ def training_batches(
 
 
 def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Every row once, in batches of `batch_size` (the last one smaller) of similar length."""
+    """Every example once, in batches of `batch_size` (the last one smaller) of similar length.
+
+    Batches are cut from random runs of examples, each sorted by length. A longer run spends less on padding. A shorter
+    one lets two epochs differ: were the whole of a small split one run, its examples would meet the same ones in every
+    epoch. Runs are as long as those of transformers' `LengthGroupedSampler`: at least four, of at most 50 batches.
+    """
     order = generator.permutation(len(lengths))
-    rows_a_run = batches_a_run(len(lengths), batch_size) * batch_size
-    runs = [order[start : start + rows_a_run] for start in range(0, len(order), rows_a_run)]
+    run_length = max(1, min(len(lengths) // (4 * batch_size), MOST_BATCHES_PER_RUN)) * batch_size
+    runs = [order[start : start + run_length] for start in range(0, len(order), run_length)]
     by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
     batches = [run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)]
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def batches_a_run(rows: int, batch_size: int) -> int:
-    """Batches are cut from random runs of rows, each sorted by length; a run is this many batches long.
-
-    A longer run spends less on padding. A shorter one lets two epochs differ: were the whole of a small split one run,
-    its rows would meet the same rows in every epoch. This is the length that transformers' `LengthGroupedSampler` uses,
-    at least four runs of at most 50 batches.
-    """
-    return max(1, min(rows // (4 * batch_size), MOST_BATCHES_A_RUN))
-
-
 def evaluation_batches(
     split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS, padded: Padded = int
 ) -> Iterator[Batch]:
-    """Every row once, longest first, in batches of about `tokens` tokens with padding."""
+    """Every example once, longest first, in batches of about `tokens` tokens with padding."""
     for rows in evaluation_rows(split.lengths, tokens, padded):
         yield collate(split, rows, padding_id, padded)
 
 
 def share_at_once(batch_size: int, rows_at_once: int | None) -> float:
-    """The part of a batch that goes through at once; evaluation batches are cut by it, too."""
+    """The part of a batch that goes through at once; evaluation batches are made smaller by the same factor."""
     return (rows_at_once or batch_size) / batch_size
 
 
 def evaluation_rows(lengths: np.ndarray, tokens: int, padded: Padded = int) -> Iterator[np.ndarray]:
-    """The rows of each of these batches."""
+    """The examples of each batch of `evaluation_batches`."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):

@@ -99,7 +99,7 @@ def _tokenizer(checkpoint: Checkpoint, revision: str | None, name: str | None) -
 
 
 def _fate(checkpoint: Checkpoint, start: Start) -> str:
-    """What became of the masked-LM head."""
+    """What has become of the masked-LM head."""
     if not checkpoint.head:
         return "none in the source"
     if start.head:
@@ -129,30 +129,26 @@ def _history(checkpoint: Checkpoint, revision: str | None, start: Start) -> dict
 @torch.no_grad()
 def _measure(before: Model, after: Model, sample: Sample) -> dict[str, Any]:
     """How far apart two encoders of equal sizes are on a sample, and their masked-LM losses where both have heads."""
-    states = [_base(model).hidden_states(sample.ids, sample.mask, sample.segments) for model in (before, after)]
+    encoders = [model.base if isinstance(model, EncoderForMaskedLM) else model for model in (before, after)]
+    states = [each.hidden_states(sample.ids, sample.mask, sample.segments) for each in encoders]
     if not all(state.isfinite().all() for layers in states for state in layers):
         raise UserError("hidden states are not finite: the source's weights are damaged")
     pairs = [(theirs[sample.mask], ours[sample.mask]) for theirs, ours in zip(*states, strict=True)]
+    losses = None
+    if isinstance(after, EncoderForMaskedLM):
+        given = {"attention_mask": sample.mask, "token_type_ids": sample.segments, "labels": sample.labels}
+        losses = {
+            name: float(model(sample.masked_ids, **given).loss)
+            for name, model in (("before", before), ("after", after))
+        }
     return {
         "sample": {"kind": sample.kind, "seed": SEED, **sample.size},
         "distance": {
             "relative_error": [float((ours - theirs).norm() / theirs.norm()) for theirs, ours in pairs],
             "cosine": float(F.cosine_similarity(*pairs[-1], dim=-1).mean()),
         },
-        "masked_lm_loss": _losses(before, after, sample),
+        "masked_lm_loss": losses,
     }
-
-
-def _base(model: Model) -> EncoderModel:
-    return model.base if isinstance(model, EncoderForMaskedLM) else model
-
-
-def _losses(before: Model, after: Model, sample: Sample) -> dict[str, float] | None:
-    if not isinstance(after, EncoderForMaskedLM):
-        return None
-    inputs = {"attention_mask": sample.mask, "token_type_ids": sample.segments, "labels": sample.labels}
-    losses = [model(sample.masked_ids, **inputs).loss for model in (before, after)]
-    return {"before": float(losses[0]), "after": float(losses[1])}
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def open_corpus(names: Sequence[str]) -> Corpus:
     """Find and check all text, before anything is tokenised.
 
     `names` are files, folders (their files with a text suffix, sorted by path), `hub:NAME[:CONFIG][@REVISION]`
-    (a dataset's column `text`, split `train`, a row a document) or `demo`.
+    (a dataset's column `text`, split `train`, one document per row) or `demo`.
 
     Raises:
         UserError: nothing there, no text in it, not UTF-8 text, a huge line, or the hub is out of reach.
@@ -56,7 +56,7 @@ def open_corpus(names: Sequence[str]) -> Corpus:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences by their final punctuation; a line's end is one's end too, unless the line was only wrapped."""
+    """The sentences of a text, by their final punctuation; a line ends one too, unless the line was only wrapped."""
     lines = _WRAP.sub(" ", text).splitlines()
     pieces = (piece.strip() for line in lines for piece in _SENTENCE_END.split(line))
     return [piece for piece in pieces if piece]
@@ -69,17 +69,13 @@ def _parts(name: str) -> Iterable[Path | list[str]]:
         return [_hub_texts(name.removeprefix(HUB))]
     path = fetched(name) if is_url(name) else Path(name).expanduser()
     if path.is_dir():
-        return _files(path)
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not found:
+            raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
+        return found
     if not path.is_file():
         raise UserError(f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo")
     return [path]
-
-
-def _files(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    if not found:
-        raise UserError(f"corpus folder '{folder}' has no files that end in {', '.join(SUFFIXES)}")
-    return found
 
 
 def _demo_texts() -> list[str]:
@@ -130,11 +126,6 @@ def _read(path: Path) -> str:
         raise UserError(f"corpus file '{path}' is not UTF-8 text (byte {error.start}); convert or remove it") from error
     except OSError as error:
         raise UserError(f"cannot read corpus file '{path}': {error.strerror}") from error
-    _check_text(text, path)
-    return text
-
-
-def _check_text(text: str, path: Path) -> None:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UserError(f"corpus file '{path}', line {line}: a NUL byte; this is a binary file, remove it")
@@ -144,3 +135,4 @@ def _check_text(text: str, path: Path) -> None:
             f"corpus file '{path}', line {number}: {longest:,} characters without a line break (at most "
             f"{LONGEST_LINE:,}); break it into lines"
         )
+    return text

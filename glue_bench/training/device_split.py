@@ -14,13 +14,13 @@ from torch import Tensor
 from glue_bench.training.tokens import TokenisedSplit
 
 ABSENT = -1
-"""In place of a row: this batch has fewer."""
+"""Stands where a batch has no row because it is a short one."""
 KEPT = 256  # splits; all of GLUE is some 200 MB
 
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """A batch of a fixed shape. `counted` (b,) is 1 for its rows and 0 where a row is absent."""
+    """A batch of a fixed shape. `counted` (b,) is 1 where there is a row and 0 where it is absent."""
 
     ids: Int[Tensor, "b l"]
     segments: Int[Tensor, "b l"]
@@ -30,7 +30,7 @@ class DeviceBatch:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of it."""
+        """Everything that it is made of, in the order of the constructor."""
         return [self.ids, self.segments, self.mask, self.labels, self.counted]
 
     def parts(self, rows: int) -> Iterator["DeviceBatch"]:

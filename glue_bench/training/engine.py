@@ -8,8 +8,8 @@ is recorded belongs to the addresses of weights and moments: a cell does not bri
 import logging
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -90,7 +90,7 @@ class Engine:
         return next((fixed for fixed in LENGTHS if length <= fixed <= longest), longest)
 
     def prepare(self, lengths: Iterable[int], labels: torch.dtype) -> None:
-        """Record the steps of these padded lengths, as far as they are not yet. Leaves no weight as it was."""
+        """Record the steps of padded lengths that have none yet. It changes the weights; `load` comes after it."""
         self.model.train()
         for length in sorted(set(lengths) - set(self._steps), reverse=True):  # the largest first: others fit its memory
             batch = self._empty(length, labels)
@@ -98,7 +98,7 @@ class Engine:
 
     @torch.no_grad()
     def load(self, model: EncoderForSequenceClassification) -> None:
-        """Take over a model's weights and forget every moment, in place."""
+        """Copy a model's weights into this one and set every moment to zero, in place."""
         self.model.load_state_dict(model.state_dict())
         for state in self.optimizer.state.values():
             for moment in state.values():
@@ -114,7 +114,7 @@ class Engine:
     @torch.inference_mode()
     def logits(self, batch: DeviceBatch) -> Float[Tensor, "b c"]:
         """Logits float32, in evaluation mode."""
-        with self._autocast(), torch.compiler.set_stance("force_eager"):  # batches of any shape come but once
+        with self._autocast(), torch.compiler.set_stance("force_eager"):  # a shape may come only once
             return self.model(batch.ids, batch.mask, batch.segments).logits.float()
 
     def _empty(self, length: int, labels: torch.dtype) -> DeviceBatch:
@@ -127,7 +127,10 @@ class Engine:
 
     def _recorded(self, step: Step) -> Step:
         """The step recorded, over compiled blocks if this machine can compile."""
-        with _expected_warnings():
+        with warnings.catch_warnings():
+            # Both are meant to be so: the runs before a recording, and float32 without TF32.
+            warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores for float32")
             try:
                 return replayed(step, self.shape.device, self._pool)
             except RuntimeError as error:
@@ -187,7 +190,7 @@ class Engines:
         return len(self._made)
 
     def drop(self) -> None:
-        """Forget all of them: after an error nothing is known of what they hold."""
+        """Forget all engines: after an error nothing is known of what they hold."""
         self._made.clear()
 
 
@@ -203,7 +206,7 @@ ENGINES = Engines(half_is_free)
 
 
 def row_losses(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[Tensor, " b"]:
-    """Each row's part of `classification_loss`."""
+    """The loss of each row; `classification_loss` is their mean."""
     if logits.shape[1] == 1:
         return F.mse_loss(logits[:, 0].float(), labels.float(), reduction="none")
     return F.cross_entropy(logits.float(), labels, reduction="none")
@@ -217,12 +220,3 @@ def _compile(model: EncoderForSequenceClassification) -> None:
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     for block in model.base.blocks:
         block.compile(dynamic=False)
-
-
-@contextmanager
-def _expected_warnings() -> Iterator[None]:
-    """Inside, torch does not say what is meant to be so: the runs before a recording, and float32 without TF32."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
-        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores for float32")
-        yield

@@ -1,10 +1,9 @@
 """One cell, from its start to its scores and predictions."""
 
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +16,15 @@ from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.training.host import HostTraining
+from glue_bench.training.loop import HostTraining
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.runtime import all_threads, keeps_kernels, records_steps
 from glue_bench.training.tokens import TokenisedTask
 
 NARROW = 256
+Training = HostTraining | ResidentTraining
+"""A cell's training under way: `model` as it is now, the mean loss of each of `epochs()`, and `predict(split)`."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def finetune(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     training = training_of(model, cell, tokens, rows_at_once)
     history, predictions, training_seconds = _train(training, cell, tokens)
+    collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(cell.task, logits)]
     if keep_in:
         with whole_folder(keep_in) as aside:
             training.model.base.save_pretrained(aside)
@@ -65,56 +67,13 @@ def finetune(
         "origin": start.origin,
         "scores": {name: scores for name, scores in history[-1]["scores"].items() if name != HELD_OUT},
         "history": history,
-        "collapsed": _collapsed(cell.task, predictions),
+        "collapsed": collapsed,
         "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(training_seconds, 3)},
         "tokens": {"training": int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs},
         "parameters": parameters,
         **({"micro_batch_size": rows_at_once} if rows_at_once else {}),
     }
     return Outcome(record, predictions)
-
-
-def threads_for(hidden_size: int) -> int:
-    """CPU threads for an encoder of this width.
-
-    The operations of a narrow one end before a second thread has joined in, and on a busy machine every one of
-    them waits for it: a demo cell took 7 s instead of 1.
-    """
-    of_all = all_threads()  # asked for first: the number of threads is about to be another
-    return 1 if hidden_size < NARROW else of_all
-
-
-def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceClassification:
-    """The start's encoder under a fresh head. Equal seeds give equal heads, whatever the variant."""
-    set_seed(seed)
-    model = EncoderForSequenceClassification(_for_task(start.config, task))
-    model.base.load_state_dict(start.weights, strict=False)
-    fresh = (
-        [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]
-    )
-    # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
-    set_seed(seed)
-    for module in fresh:
-        model._init_weights(module)
-    return model
-
-
-def _for_task(config: EncoderConfig, task: str) -> EncoderConfig:
-    row = TASKS[task]
-    names = dict(enumerate(row.labels or ("score",)))
-    labels = {"id2label": names, "label2id": {name: index for index, name in names.items()}}
-    return EncoderConfig.from_dict(config.to_dict() | labels | {"num_labels": row.num_labels})
-
-
-class Training(Protocol):
-    """A cell's training under way: `model` as it is now, the mean loss of each epoch, and logits of a split."""
-
-    @property
-    def model(self) -> EncoderForSequenceClassification: ...
-
-    def epochs(self) -> Iterator[float]: ...
-
-    def predict(self, name: str) -> np.ndarray: ...
 
 
 def training_of(
@@ -134,16 +93,36 @@ def _train(
     for epoch, loss in enumerate(training.epochs(), start=1):
         seconds += time.perf_counter() - began
         predictions = {name: training.predict(name) for name in scored}
-        history.append({"epoch": epoch, "train_loss": loss, "scores": _scores(cell.task, tokens, predictions)})
+        scores = {name: score_logits(cell.task, predictions[name], tokens.splits[name].labels) for name in scored}
+        history.append({"epoch": epoch, "train_loss": loss, "scores": scores})
         began = time.perf_counter()
     return history, predictions, seconds
 
 
-def _scores(task: str, tokens: TokenisedTask, predictions: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    return {name: score_logits(task, logits, tokens.splits[name].labels) for name, logits in predictions.items()}
+def threads_for(hidden_size: int) -> int:
+    """CPU threads for an encoder of this width.
+
+    The operations of a narrow one end before a second thread has joined in, and on a busy machine every one of
+    them waits for it: a demo cell took 7 s instead of 1.
+    """
+    of_all = all_threads()  # asked for first: the number of threads is about to be another
+    return 1 if hidden_size < NARROW else of_all
 
 
-def _collapsed(task: str, predictions: Mapping[str, np.ndarray]) -> list[str]:
-    return [
-        name for name in TASKS[task].validation_splits if name in predictions and is_collapsed(task, predictions[name])
-    ]
+def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceClassification:
+    """The start's encoder under a fresh head. Equal seeds give equal heads, whatever the variant."""
+    set_seed(seed)
+    row = TASKS[task]
+    names = dict(enumerate(row.labels or ("score",)))
+    labels = {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+    config = EncoderConfig.from_dict(start.config.to_dict() | labels | {"num_labels": row.num_labels})
+    model = EncoderForSequenceClassification(config)
+    model.base.load_state_dict(start.weights, strict=False)
+    fresh = (
+        [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]
+    )
+    # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
+    set_seed(seed)
+    for module in fresh:
+        model._init_weights(module)
+    return model

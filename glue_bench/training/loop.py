@@ -1,4 +1,4 @@
-"""The one optimisation loop, on accelerate.
+"""The optimisation loop of a cell on a CPU, and wherever accelerate takes the model; AdamW for every loop.
 
 Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to
 end with the same bits whatever the process ran before.
@@ -6,23 +6,68 @@ end with the same bits whatever the process ran before.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
-from glue_bench.config import Hyperparameters, Pretraining
-from glue_bench.training.batches import Batch
-from glue_bench.training.micro import backward
-from glue_bench.training.runtime import accelerator
-from glue_bench.training.used_rows import UsedRows
+from glue_bench.config import Cell, Hyperparameters, Pretraining
+from glue_bench.model.transformers_api import EncoderForSequenceClassification, classification_loss
+from glue_bench.training.batches import (
+    EVALUATION_TOKENS,
+    Batch,
+    evaluation_batches,
+    share_at_once,
+    training_batches,
+)
+from glue_bench.training.runtime import accelerator, few_sizes
+from glue_bench.training.tokens import TokenisedTask
+from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 Epochs = Callable[[int], Iterable[Batch]]
 
 
 class NonFiniteLossError(RuntimeError):
-    """Training left the numbers: the loss became NaN or infinite."""
+    """Training diverged: the loss became NaN or infinite."""
+
+
+class HostTraining:
+    """The training and the predictions of one cell, in place; the host makes one batch after another."""
+
+    def __init__(
+        self,
+        model: EncoderForSequenceClassification,
+        cell: Cell,
+        tokens: TokenisedTask,
+        rows_at_once: int | None,
+    ) -> None:
+        self.model, self.cell, self.tokens, self.rows_at_once = model, cell, tokens, rows_at_once
+
+    def epochs(self) -> Iterator[float]:
+        """Train; yields the mean training loss after each epoch.
+
+        Raises:
+            NonFiniteLossError: an epoch's loss is NaN or infinite.
+        """
+        settings, seed, padding = self.cell.hyperparameters, self.cell.seed, self.tokens.padding_id
+        split = self.tokens.splits["train"]
+        steps = -(-len(split) // settings.batch_size)
+
+        def batches(epoch: int) -> Iterator[Batch]:
+            return training_batches(split, settings.batch_size, padding, seed, epoch, self._padded)
+
+        with used_rows_only(self.model, split.ids):
+            yield from train(self.model, batches, steps, settings, self.rows_at_once)
+
+    def predict(self, name: str) -> np.ndarray:
+        """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
+        split = self.tokens.splits[name]
+        tokens = int(EVALUATION_TOKENS * share_at_once(self.cell.hyperparameters.batch_size, self.rows_at_once))
+        return predict(self.model, evaluation_batches(split, self.tokens.padding_id, tokens, self._padded), len(split))
+
+    def _padded(self, length: int) -> int:
+        return min(few_sizes(length), self.cell.hyperparameters.max_length)
 
 
 def train(
@@ -46,13 +91,17 @@ def train(
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
     optimizer = runtime.prepare_optimizer(optimizer)
-    schedule = linear_schedule(optimizer, steps_per_epoch * settings.epochs, settings.warmup_ratio)
+    steps, done = steps_per_epoch * settings.epochs, count()
     try:
         for epoch in range(1, settings.epochs + 1):
             model.train()
-            losses = [
-                _step(model, batch, optimizer, schedule, settings.clip_norm, rows_at_once) for batch in epochs(epoch)
-            ]
+            losses = []
+            for batch in epochs(epoch):
+                losses.append(backward(model, batch, rows_at_once))
+                runtime.clip_grad_norm_(model.parameters(), settings.clip_norm)
+                set_rate(optimizer, settings, next(done), steps)
+                optimizer.step()
+                optimizer.zero_grad()
             loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
             if not math.isfinite(loss):
                 raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
@@ -61,21 +110,23 @@ def train(
         runtime.free_memory()  # accelerate holds on to what it prepared
 
 
-def _step(
-    model: nn.Module,
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    schedule: LambdaLR,
-    clip_norm: float,
-    rows_at_once: int | None,
-) -> torch.Tensor:
+def backward(model: nn.Module, batch: Batch, rows: int | None) -> torch.Tensor:
+    """Add the gradients of the batch's mean loss, at most `rows` rows at a time; returns that loss.
+
+    Each part's mean counts by its share of the rows, so that the sum is the whole batch's, up to rounding.
+    """
     runtime = accelerator()
-    loss = backward(model, batch, rows_at_once, runtime)
-    runtime.clip_grad_norm_(model.parameters(), clip_norm)
-    optimizer.step()
-    schedule.step()
-    optimizer.zero_grad()
-    return loss
+    total = torch.zeros((), device=runtime.device)
+    for part in batch.parts(rows or len(batch.labels)):
+        part = part.to(runtime.device)
+        with runtime.autocast():
+            logits = model(part.ids, part.mask, part.segments).logits
+        loss = classification_loss(logits, part.labels)
+        if len(part.labels) < len(batch.labels):
+            loss = loss * (len(part.labels) / len(batch.labels))
+        runtime.backward(loss)
+        total += loss.detach()
+    return total
 
 
 def make_optimizer(
@@ -103,9 +154,11 @@ def make_optimizer(
     )
 
 
-def linear_schedule(optimizer: torch.optim.Optimizer, steps: int, warmup_ratio: float) -> LambdaLR:
-    """The rates of `linear_factor`, one a step."""
-    return LambdaLR(optimizer, lambda step: linear_factor(step, steps, warmup_ratio))
+def set_rate(optimizer: torch.optim.Optimizer, settings: Hyperparameters | Pretraining, step: int, steps: int) -> None:
+    """Set the learning rate for step `step` (from 0) of `steps`: linear warm-up, then linear decay to zero."""
+    rate = settings.learning_rate * linear_factor(step, steps, settings.warmup_ratio)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:

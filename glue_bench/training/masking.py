@@ -96,29 +96,22 @@ def masked(
     real = columns < lengths[:, None]
     flat = np.where(real, text.offsets[rows][:, None] + columns, 0)
     ids = np.where(real, text.ids[flat], vocabulary.padding_id).astype(np.int64)
-    chosen = _choose(np.isin(ids, vocabulary.regular) & real, share, generator)
+    candidates = np.isin(ids, vocabulary.regular) & real
+    # In each row the round(share * candidates), at least one, with the lowest of random keys.
+    keys = np.where(candidates, generator.random(candidates.shape), 2.0)
+    counts = np.maximum(1, np.rint(share * candidates.sum(axis=1))).astype(int)
+    last = np.take_along_axis(np.sort(keys, axis=1), counts[:, None] - 1, axis=1)
+    chosen = (keys <= last) & candidates
     targets = ids[chosen]
-    ids[chosen] = _replace(targets, vocabulary, generator)
+    fate = generator.random(len(targets))
+    random = vocabulary.regular[generator.integers(len(vocabulary.regular), size=len(targets))]
+    ids[chosen] = np.where(fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets))
     return MaskedBatch(
         ids=torch.from_numpy(ids),
         mask=None if real.all() else torch.from_numpy(real),
         places=torch.from_numpy(np.flatnonzero(chosen)),
         targets=torch.from_numpy(targets),
     )
-
-
-def _choose(candidates: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
-    """In each row the round(share * candidates), at least one, with the lowest of random keys."""
-    keys = np.where(candidates, generator.random(candidates.shape), 2.0)
-    counts = np.maximum(1, np.rint(share * candidates.sum(axis=1))).astype(int)
-    last = np.take_along_axis(np.sort(keys, axis=1), counts[:, None] - 1, axis=1)
-    return (keys <= last) & candidates
-
-
-def _replace(targets: np.ndarray, vocabulary: Vocabulary, generator: np.random.Generator) -> np.ndarray:
-    fate = generator.random(len(targets))
-    random = vocabulary.regular[generator.integers(len(vocabulary.regular), size=len(targets))]
-    return np.where(fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets))
 
 
 @lru_cache(maxsize=2)

@@ -1,7 +1,8 @@
-"""Peak memory of a stretch of work: of the GPU where there is one, else of the process."""
+"""Memory: its peak, what freed memory is kept for, and errors that say that there was too little."""
 
 import contextlib
 import ctypes
+import errno
 import gc
 from pathlib import Path
 
@@ -9,6 +10,17 @@ import torch
 from accelerate.utils import parse_flag_from_env
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+LARGEST_THRESHOLD = 32 * 2**20  # bytes; glibc accepts no larger one for memory that is mapped
+_SAID = (
+    "can't allocate memory",
+    "DefaultCPUAllocator",
+    "CUDA out of memory",
+    "out of memory",
+    "bad_alloc",
+    "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
+)
+_kept: list[bool] = []
 
 
 def sees_cuda() -> bool:
@@ -70,11 +82,6 @@ def return_freed() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-LARGEST_THRESHOLD = 32 * 2**20  # bytes; glibc accepts no larger one for memory that is mapped
-_kept: list[bool] = []
-
-
 def freeze_imports() -> None:
     """Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
 
@@ -90,3 +97,12 @@ def release_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation has failed, on the device or in the process."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):  # of a file that could not be mapped
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)

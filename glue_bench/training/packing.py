@@ -46,7 +46,12 @@ def pack(
         UserError: the corpus is too small to hold out a sequence, or the tokenizer knows nothing of it, or has no
             [CLS], [SEP] or [MASK].
     """
-    _check_tokenizer(tokenizer)
+    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
+    missing = [name for name, token_id in needed.items() if token_id is None]
+    if missing:
+        raise UserError(
+            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
+        )
     parts = (f"v{LAYOUT_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
     folder = cache_folder() / "corpora" / "-".join(map(str, parts))
     packed = kept_or_made(
@@ -54,7 +59,11 @@ def pack(
         read=lambda: {split: _load(folder, split) for split in _SPLITS},
         make=lambda: _write(folder, corpus, tokenizer, length, validation_share),
     )
-    _check_packed(packed, corpus, tokenizer)
+    empty = [split for split, text in packed.items() if not len(text)]
+    if empty:
+        raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {empty[0]}; add text")
+    if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
+        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}' (validation part); name another")
     return packed
 
 
@@ -98,17 +107,14 @@ class _Packer:
 def _write(
     folder: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float
 ) -> None:
-    packers = {split: _packer(tokenizer, length) for split in _SPLITS}
+    cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
+    packers = {split: _Packer(length - 2, cls, sep) for split in _SPLITS}
     for document in _split_documents(corpus.documents(), validation_share):
         for split, sentences in document.items():
             for sentence in _encode(sentences, tokenizer):
                 packers[split].add(sentence)
             packers[split].end_document()
     keep_arrays(folder, {f"{split}.{name}": a for split in _SPLITS for name, a in packers[split].arrays().items()})
-
-
-def _packer(tokenizer: PreTrainedTokenizerBase, length: int) -> _Packer:
-    return _Packer(length - 2, int(tokenizer.cls_token_id), int(tokenizer.sep_token_id))
 
 
 def _split_documents(documents: Iterable[list[str]], share: float) -> Iterator[dict[str, list[str]]]:
@@ -139,20 +145,3 @@ def _load(folder: Path, split: str) -> PackedText:
     if offsets[0] != 0 or offsets[-1] != len(ids) or (text.lengths < 1).any():
         raise ValueError(f"offsets of '{folder}/{split}' do not lead through its tokens")
     return text
-
-
-def _check_packed(packed: dict[str, PackedText], corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
-    empty = [split for split, text in packed.items() if not len(text)]
-    if empty:
-        raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {empty[0]}; add text")
-    if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
-        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}' (held-out part); name another")
-
-
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
-    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
-    missing = [name for name, token_id in needed.items() if token_id is None]
-    if missing:
-        raise UserError(
-            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
-        )

@@ -15,15 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
-from glue_bench.model.fresh import fresh
+from glue_bench.model.fresh import fresh, number
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer
+from glue_bench.training.loop import NonFiniteLossError, make_optimizer, set_rate
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.runtime import accelerator, all_threads, decided_by_main, few_sizes
-from glue_bench.training.seeding import seed_step
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
@@ -49,7 +48,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class PretrainingTask:
     """What is learnt: text (`train` and `validation`), its tokenizer, and by which settings."""
 
     text: dict[str, PackedText]
@@ -59,7 +58,7 @@ class Task:
 
 def pretrain(
     start: Start,
-    task: Task,
+    task: PretrainingTask,
     folder: PretrainingFolder,
     report: Report = lambda _: None,
     save_seconds: float | None = None,
@@ -75,24 +74,21 @@ def pretrain(
         UserError: the folder holds another configuration.
     """
     runtime = accelerator()
-    torch.set_num_threads(_threads(start, task.settings))
+    of_all = all_threads()  # asked for first: the number of threads is about to be another
+    # One thread for steps too small to share: their operations end before a second thread has joined in.
+    small = start.config.hidden_size * task.settings.batch_tokens < SHARED_WORK
+    torch.set_num_threads(1 if small else of_all)
     reset_peak()
     model = build_masked_lm(start, task.settings.seed)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
     state = _restore(folder, model, optimizer, task.settings.kept_steps)
-    run = _Run(wrapped, optimizer, task, state, folder)
+    run = _PretrainingRun(wrapped, optimizer, task, state, folder)
     try:
         for point in run.points(SAVE_SECONDS if save_seconds is None else save_seconds):
             report(point)
     finally:
         runtime.free_memory()
     return run.outcome()
-
-
-def _threads(start: Start, settings: Pretraining) -> int:
-    """One thread for steps too small to share: their operations end before a second one has joined in."""
-    of_all = all_threads()  # asked for first: the number of threads is about to be another
-    return 1 if start.config.hidden_size * settings.batch_tokens < SHARED_WORK else of_all
 
 
 def build_masked_lm(start: Start, seed: int) -> EncoderForMaskedLM:
@@ -110,14 +106,14 @@ def trained_origin(origin: str) -> str:
     return {"scratch": "pretrained", "grafted": "adapted"}.get(origin, origin)
 
 
-class _Run:
+class _PretrainingRun:
     """A pretraining under way."""
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        task: Task,
+        task: PretrainingTask,
         state: State,
         folder: PretrainingFolder,
     ) -> None:
@@ -137,8 +133,9 @@ class _Run:
                 point = self._point()
                 with self._untimed():  # whoever is shown it may take its time
                     yield point
-            if self.state.step in self.settings.kept_steps:
-                self._save_checkpoint()
+            if self.state.step in self.settings.kept_steps and self.runtime.is_main_process:
+                with self._untimed():
+                    self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
             if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:
                 self._save_state()
                 saved = time.perf_counter()
@@ -176,8 +173,9 @@ class _Run:
             step=state.step,
         )
         self.model.train()
-        seed_step(settings.seed, state.step, self.runtime.process_index)
-        set_rate(self.optimizer, settings, state.step)
+        # Dropout's numbers follow from step and process alone, so that a continued run needs no generator's state.
+        torch.manual_seed(number(settings.seed, state.step, self.runtime.process_index))
+        set_rate(self.optimizer, settings, state.step, settings.steps)
         state.pending.append(self._step(batch))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
@@ -228,7 +226,7 @@ class _Run:
 
     @torch.inference_mode()
     def _validate(self) -> float:
-        """Mean loss over the masked tokens of the held-out text, with the same masks every time."""
+        """The validation loss: a mean over the masked tokens of the validation text, with the same masks every time."""
         self.inner.eval()
         settings, total, count = self.settings, 0.0, 0
         for batch in evaluation_batches(
@@ -237,11 +235,6 @@ class _Run:
             total += float(_summed_loss(self.inner, batch.to(self.runtime.device)))
             count += len(batch.targets)
         return total / count
-
-    def _save_checkpoint(self) -> None:
-        if self.runtime.is_main_process:
-            with self._untimed():
-                self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
 
     def _save_state(self) -> None:
         if self.runtime.is_main_process:
@@ -272,18 +265,20 @@ def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:
     return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, settings: Pretraining, step: int) -> None:
-    """The learning rate of a step: linear warm-up, then linear decay to zero."""
-    rate = settings.learning_rate * linear_factor(step, settings.steps, settings.warmup_ratio)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 def _restore(
     folder: PretrainingFolder, model: EncoderForMaskedLM, optimizer: torch.optim.Optimizer, kept_steps: list[int]
 ) -> State:
-    """The state that the main process finds in the folder; a fresh one if it finds none."""
-    saved = decided_by_main(lambda: _saved(folder, kept_steps))
+    """The state that the main process finds in the folder; a new one if there is none.
+
+    A state past a checkpoint that is wanted since counts as none.
+    """
+
+    def find() -> dict[str, Any] | None:
+        saved = folder.read_state()
+        done = saved["progress"]["step"] if saved else 0
+        return None if folder.lacks([step for step in kept_steps if step <= done]) else saved
+
+    saved = decided_by_main(find)
     if saved is None:
         return State()
     model.load_state_dict(saved["model"])
@@ -291,11 +286,3 @@ def _restore(
     state = State(**saved["progress"])
     state.pending = [loss.to(model.device) for loss in state.pending]
     return state
-
-
-def _saved(folder: PretrainingFolder, kept_steps: list[int]) -> dict[str, Any] | None:
-    """The folder's state; None if there is none, or if it is past a checkpoint that is wanted since."""
-    saved = folder.read_state()
-    if saved is None or folder.lacks([step for step in kept_steps if step <= saved["progress"]["step"]]):
-        return None
-    return saved

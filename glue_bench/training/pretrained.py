@@ -90,7 +90,10 @@ class PretrainingFolder:
         """
         path = self.folder / "resume.pt"
         try:
-            _check_archive(path)
+            with zipfile.ZipFile(path) as archive:
+                # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
+                if damaged := archive.testzip():
+                    raise ValueError(f"its part {damaged} is damaged")
             state = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:  # none, or that of another sweep, which has just ended
             return None
@@ -106,11 +109,3 @@ class PretrainingFolder:
         (self.folder / "resume.pt").unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
-
-
-def _check_archive(path: Path) -> None:
-    """torch.save notes the CRC-32 of every tensor; torch.load does not look at it."""
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged:
-        raise ValueError(f"its part {damaged} is damaged")

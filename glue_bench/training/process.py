@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
@@ -21,7 +21,8 @@ from glue_bench.training.memory import release_memory, stop_keeping_freed
 from glue_bench.training.quiet import keep_bars_of_datasets
 from glue_bench.training.runtime import all_threads, settle_anew
 
-PutBack = Callable[[], None]
+Restoring = Iterator[None]
+"""A generator that notes how something is, yields, and puts it back."""
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
 
     As a decorator it does the same for each call of a function. It is for one thread at a time.
     """
-    saved = (
+    kept = (
         _variables,
         _handlers,
         _fault_handler,
@@ -54,136 +55,114 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
         _accelerate,
     )
     with ExitStack() as ending:
-        for save in saved:
-            ending.callback(save())
+        for keep in kept:
+            state = keep()
+            next(state)  # notes it
+            ending.callback(next, state, None)  # puts it back, however the block has ended
         ending.callback(keep_bars_of_transformers())
         if reads_data:
             ending.callback(keep_bars_of_datasets())
         ending.callback(keep_plugins())
         ending.callback(stop_keeping_freed)
-        ending.callback(_collector())
+        if not gc.get_freeze_count():
+            ending.callback(gc.unfreeze)
         ending.callback(_drop_engines)
         yield
 
 
-def _variables() -> PutBack:
+def _variables() -> Restoring:
     before = dict(os.environ)
-
-    def put_back() -> None:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
-
-    return put_back
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
 
 
-def _handlers() -> PutBack:
+def _handlers() -> Restoring:
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-
-    def put_back() -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # another thread can neither have changed a handler nor change it back
-        for number, handler in before.items():
-            if handler is not None and signal.getsignal(number) != handler:
-                signal.signal(number, handler)
-
-    return put_back
+    yield
+    if threading.current_thread() is not threading.main_thread():
+        return  # another thread can neither have changed a handler nor change it back
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
-def _fault_handler() -> PutBack:
+def _fault_handler() -> Restoring:
     """Ray enables it."""
     enabled = faulthandler.is_enabled()
-
-    def put_back() -> None:
-        if faulthandler.is_enabled() and not enabled:
-            faulthandler.disable()
-
-    return put_back
+    yield
+    if faulthandler.is_enabled() and not enabled:
+        faulthandler.disable()
 
 
-def _levels() -> PutBack:
+def _levels() -> Restoring:
     loggers = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
     before = [(logger, logger.level) for logger in (logging.root, *loggers)]
-
-    def put_back() -> None:
-        for logger, level in before:
-            if logger.level != level:
-                logger.setLevel(level)
-
-    return put_back
+    yield
+    for logger, level in before:
+        if logger.level != level:
+            logger.setLevel(level)
 
 
-def _random_numbers() -> PutBack:
+def _random_numbers() -> Restoring:
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-
-    def put_back() -> None:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(cpu)
-        if gpus is not None:
-            torch.cuda.set_rng_state_all(gpus)
-        elif torch.cuda.is_available():  # not used before: its generators would have begun with the process's seed
-            torch.cuda.manual_seed_all(torch.initial_seed())
-        if mps is not None:
-            torch.mps.set_rng_state(mps)
-
-    return put_back
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+    torch.set_rng_state(cpu)
+    if gpus is not None:
+        torch.cuda.set_rng_state_all(gpus)
+    elif torch.cuda.is_available():  # not used before: its generators would have begun with the process's seed
+        torch.cuda.manual_seed_all(torch.initial_seed())
+    if mps is not None:
+        torch.mps.set_rng_state(mps)
 
 
-def _threads() -> PutBack:
+def _threads() -> Restoring:
     before = torch.get_num_threads()
     all_threads.cache_clear()
-
-    def put_back() -> None:
-        torch.set_num_threads(before)
-        all_threads.cache_clear()
-
-    return put_back
+    yield
+    torch.set_num_threads(before)
+    all_threads.cache_clear()
 
 
-def _attention() -> PutBack:
+def _attention() -> Restoring:
     """Whether cuDNN may compute attention."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
-    return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
+    yield
+    torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-def _compiler() -> PutBack:
+def _compiler() -> Restoring:
     """Only steps on a GPU are compiled."""
     if not torch.cuda.is_available():
-        return lambda: None
+        yield
+        return
     from torch._dynamo import config
 
     logger, limit = logging.getLogger("torch._dynamo"), config.recompile_limit
     level = logger.level
-
-    def put_back() -> None:
-        config.recompile_limit = limit
-        logger.setLevel(level)
-
-    return put_back
+    yield
+    config.recompile_limit = limit
+    logger.setLevel(level)
 
 
-def _accelerate() -> PutBack:
+def _accelerate() -> Restoring:
     shared = [kind._shared_state for kind in (PartialState, AcceleratorState, GradientState)]
     before = [dict(state) for state in shared]
-
-    def forget() -> None:
-        settle_anew()
-        GradientState._reset_state()
-
-    def put_back() -> None:
-        forget()
-        for state, values in zip(shared, before, strict=True):
-            state.update(values)
-
-    forget()
-    return put_back
+    _forget_accelerate()
+    yield
+    _forget_accelerate()
+    for state, values in zip(shared, before, strict=True):
+        state.update(values)
 
 
-def _collector() -> PutBack:
-    return (lambda: None) if gc.get_freeze_count() else gc.unfreeze
+def _forget_accelerate() -> None:
+    settle_anew()
+    GradientState._reset_state()
 
 
 def _drop_engines() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from glue_bench.training.micro import is_out_of_memory
+from glue_bench.training.memory import is_out_of_memory
 
 WARM_UPS = 3  # runs before recording: libraries choose algorithms, optimisers make their state, compilers compile
 Step = Callable[[], None]
@@ -32,8 +32,11 @@ def replayed(step: Step, device: torch.device, pool: Any = None) -> Step:
         with torch.cuda.graph(graph, pool=pool):
             step()
     except RuntimeError as error:
-        if short := _memory_error(error):
-            raise short from error
+        found: BaseException | None = error
+        while found is not None and not is_out_of_memory(found):
+            found = found.__context__  # ending a recording may hide the error that says that memory was short
+        if found is not None:
+            raise found from error
         reason = str(error).splitlines()[0]
         warnings.warn(f"training steps run without CUDA graphs, which is slower: {reason}", stacklevel=2)
         torch.cuda.synchronize()
@@ -64,11 +67,3 @@ def _refusing_waits() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode(kept)
-
-
-def _memory_error(error: BaseException) -> BaseException | None:
-    """The error itself, or the one behind it, that says that memory was short: ending a recording may hide it."""
-    found: BaseException | None = error
-    while found is not None and not is_out_of_memory(found):
-        found = found.__context__
-    return found

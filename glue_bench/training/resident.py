@@ -53,30 +53,27 @@ class ResidentTraining:
         Raises:
             NonFiniteLossError: an epoch's loss is NaN or infinite.
         """
+        settings = self.cell.hyperparameters
+        plans = [self._plan(epoch) for epoch in range(1, settings.epochs + 1)]
+        split = self._split("train")
         try:
-            yield from self._epochs()
+            self.engine.prepare((length for _, lengths in plans for length in lengths), split.labels.dtype)
+            self.engine.load(self.initial)
+            torch.manual_seed(self.cell.seed)  # recording has drawn random numbers
+            rates = self._rates(sum(len(lengths) for _, lengths in plans))
+            for epoch, (rows, lengths) in enumerate(plans):
+                self.engine.model.train()
+                done = epoch * len(lengths)
+                chosen = torch.from_numpy(rows).to(self.device)
+                losses = self._epoch(split, chosen, lengths, rates[done : done + len(lengths)])
+                loss = float(losses.mean())  # the epoch's one wait for the device
+                if not math.isfinite(loss):
+                    raise NonFiniteLossError(f"loss is {loss} in epoch {epoch + 1}")
+                yield loss
         except RuntimeError as error:
             if not isinstance(error, NonFiniteLossError):
                 ENGINES.drop()  # nothing is known of what they hold now
             raise
-
-    def _epochs(self) -> Iterator[float]:
-        settings = self.cell.hyperparameters
-        plans = [self._plan(epoch) for epoch in range(1, settings.epochs + 1)]
-        split = self._split("train")
-        self.engine.prepare((length for _, lengths in plans for length in lengths), split.labels.dtype)
-        self.engine.load(self.initial)
-        torch.manual_seed(self.cell.seed)  # recording has drawn random numbers
-        rates = self._rates(sum(len(lengths) for _, lengths in plans))
-        for epoch, (rows, lengths) in enumerate(plans):
-            self.engine.model.train()
-            done = epoch * len(lengths)
-            chosen = torch.from_numpy(rows).to(self.device)
-            losses = self._epoch(split, chosen, lengths, rates[done : done + len(lengths)])
-            loss = float(losses.mean())  # the epoch's one wait for the device
-            if not math.isfinite(loss):
-                raise NonFiniteLossError(f"loss is {loss} in epoch {epoch + 1}")
-            yield loss
 
     def predict(self, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order."""

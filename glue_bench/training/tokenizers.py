@@ -65,9 +65,12 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary."""
     texts = list(texts)
     trained = _wordpiece({})
-    # The trainer numbers inner characters in the order of a hash map, which differs from run to run and
-    # decides between equally frequent merges. Tokens given as special are numbered first, in their order.
-    first = [*SPECIAL.values(), *_inner_characters(trained, texts)]
+    # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
+    # to run and decides between equally frequent merges. Tokens given as special are numbered first, in their order.
+    normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
+    chunks = {chunk for text in texts for chunk in text.split()}
+    words = (word for chunk in chunks for word, _ in split(normalize(chunk)))
+    first = [*SPECIAL.values(), *sorted({f"##{character}" for word in words for character in word[1:]})]
     trained.train_from_iterator(
         texts, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
     )
@@ -109,24 +112,11 @@ def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     return tokenizer
 
 
-def _inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """`##c` for every character that continues a word, sorted."""
-    normalize, split = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
-    chunks = {chunk for text in texts for chunk in text.split()}
-    words = (word for chunk in chunks for word, _ in split(normalize(chunk)))
-    return sorted({f"##{character}" for word in words for character in word[1:]})
-
-
 def recipe_1_tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """The digest in the ids of recipe 1, which leaves out some of what `tokenizer_digest` has."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    content = _backend_state(tokenizer)
+    if content is None:
         content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
-    else:
-        # Earlier calls leave their truncation and padding behind; every call sets its own.
-        backend.no_truncation()
-        backend.no_padding()
-        content = backend.to_str()
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -143,16 +133,16 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         "split_special_tokens": tokenizer.split_special_tokens,
         "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
         "all_special_ids": sorted(tokenizer.all_special_ids),
-        "state": _state(tokenizer),
+        "state": _backend_state(tokenizer) or _slow_state(tokenizer),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _state(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """What a tokenizer is made of, wherever its files lie."""
+def _backend_state(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """What a tokenizer of the library `tokenizers` is made of, wherever its files lie; None for one in Python."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return _slow_state(tokenizer)
+        return None
     # Earlier calls leave their truncation and padding behind; every call sets its own.
     backend.no_truncation()
     backend.no_padding()

@@ -12,6 +12,7 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.schema import TaskData
+from glue_bench.config import HELD_OUT
 from glue_bench.files import (
     cache_folder,
     cache_written_to,
@@ -23,6 +24,7 @@ from glue_bench.files import (
 from glue_bench.training.tokenizers import tokenizer_digest
 
 LAYOUT_VERSION = 1
+HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 Kept = TypeVar("Kept")
 _NOT_DAMAGE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}  # of the process, not of the file
 _ARRAYS = ("ids", "segments", "offsets", "labels")
@@ -49,6 +51,14 @@ class TokenisedSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def take(self, rows: np.ndarray) -> "TokenisedSplit":
+        """The examples `rows`, in that order, as a split of their own."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        # Token t of the new split lies as far from its example's start as it did in the old one.
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return TokenisedSplit(self.ids[places], self.segments[places], offsets, self.labels[rows])
+
 
 @dataclass(frozen=True)
 class TokenisedTask:
@@ -65,6 +75,20 @@ class TokenisedTask:
             for name, split in self.splits.items()
         }
         return replace(self, splits=splits)
+
+
+def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
+    """The task with `share` of its training examples, at least one, drawn at random, as a split of their own.
+
+    Rates and epochs can be chosen on it without the validation set. The slice is drawn by examples: MNLI's three
+    hypotheses of a premise, for one, can fall on both sides, so that scores on it are a little better than those on
+    the validation set. They are for choosing, not for reporting.
+    """
+    train = tokens.splits["train"]
+    order = np.random.default_rng(HELD_OUT_SEED).permutation(len(train))
+    held = max(1, round(share * len(train)))
+    parts = {HELD_OUT: train.take(np.sort(order[:held])), "train": train.take(np.sort(order[held:]))}
+    return replace(tokens, splits={**tokens.splits, **parts})
 
 
 def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTask:

@@ -1,4 +1,4 @@
-"""The token table at the size of what a training set uses: no gradient, state or update for words that never occur.
+"""Training of the used token rows alone: no gradient, moments or update for words that never occur.
 
 The table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but decay
 their weights: their gradients and moments are zero in every step. So that is all that is done to them, once an epoch.
@@ -51,7 +51,10 @@ class UsedRows(nn.Module):
     def train(self, mode: bool = True) -> "UsedRows":
         """Evaluation begins with bringing the whole table up to date."""
         if self.training and not mode:
-            self._bring_up_to_date()
+            with torch.no_grad():
+                self.table.weight.mul_(self.decay)
+                self.table.weight[self.used] = self.weight
+            self.decay = 1.0
         return super().train(mode)
 
     def decay_others(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -64,20 +67,13 @@ class UsedRows(nn.Module):
             if any(parameter is self.weight for parameter in group["params"]):
                 self.decay *= 1 - float(group["lr"]) * group["weight_decay"]
 
-    @torch.no_grad()
-    def _bring_up_to_date(self) -> None:
-        self.table.weight.mul_(self.decay)
-        self.table.weight[self.used] = self.weight
-        self.decay = 1.0
-
 
 @contextmanager
 def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> Iterator[None]:
-    """Inside, the model trains only the token rows of `ids`; after it, its table is whole, up to date and learns again.
+    """In this block the model trains only the token rows of `ids`; after it, the whole table is up to date and trained.
 
-    The model may be moved inside, to another device or type.
-
-    Variants of the user's own are left alone: they may use their table in other ways than by looking rows up.
+    The model may be moved to another device or type in the block. Variants of the user's own are left alone: they may
+    use their table in other ways than by looking rows up.
     """
     variant = model.base.variant
     table = variant.words

@@ -17,7 +17,7 @@ from glue_bench.model.variants.options import declared
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.testing.tiny import encoder_config, random_model
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
 WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
@@ -160,7 +160,7 @@ def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_
     for options, said in cases:
         experiment = parse_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[plugin]))
         with pytest.raises(UserError) as refusal:
-            plan_cells(experiment, Workspace(experiment))
+            plan_cells(experiment, Inputs(experiment))
         assert str(refusal.value).startswith(said)
         assert "\n" not in str(refusal.value)
 

@@ -17,7 +17,7 @@ from glue_bench.model import reference
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.families import FAMILIES
 from glue_bench.training.convert import convert
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 Compared = Callable[[], int]
 
@@ -75,7 +75,7 @@ def test_other_files_and_other_code_are_compared_anew(
     assert compared() == 4
 
 
-@pytest.mark.parametrize("read", ["read_checkpoint", "convert", "Workspace"])
+@pytest.mark.parametrize("read", ["read_checkpoint", "convert", "Inputs"])
 def test_what_differs_is_refused_wherever_it_is_read(
     read: str, folder: str, misread: Callable[..., None], tmp_path: Path, tiny: Callable[..., Any]
 ) -> None:
@@ -84,7 +84,7 @@ def test_what_differs_is_refused_wherever_it_is_read(
     readers: dict[str, Callable[[], object]] = {
         "read_checkpoint": lambda: read_checkpoint(folder),
         "convert": lambda: convert(folder, tmp_path / "out", "concat"),
-        "Workspace": lambda: Workspace(experiment).initial(experiment.arms[0]),
+        "Inputs": lambda: Inputs(experiment).initial(experiment.arms[0]),
     }
     for _ in range(2):  # nothing is noted of what differs
         with pytest.raises(UserError) as refused:

@@ -11,7 +11,7 @@ from pathlib import Path
 from glue_bench.config import load_experiment
 from glue_bench.sweep.executors import Failure, attempt
 from glue_bench.sweep.plan import PlannedCell, plan_cells
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 
 def address_space() -> int:
@@ -19,8 +19,8 @@ def address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def described(planned: PlannedCell, workspace: Workspace) -> dict:
-    result = attempt(planned, workspace)
+def described(planned: PlannedCell, inputs: Inputs) -> dict:
+    result = attempt(planned, inputs)
     if isinstance(result, Failure):
         return {"error": result.error, "traceback": result.traceback}
     losses = [epoch["train_loss"] for epoch in result.record["history"]]
@@ -31,14 +31,14 @@ def described(planned: PlannedCell, workspace: Workspace) -> dict:
 
 
 def main() -> None:
-    workspace = Workspace(load_experiment(sys.argv[1]))
-    warm, planned = plan_cells(workspace.experiment, workspace)
-    described(warm, workspace)  # a small one: whatever is imported late is there now
+    inputs = Inputs(load_experiment(sys.argv[1]))
+    warm, planned = plan_cells(inputs.experiment, inputs)
+    described(warm, inputs)  # a small one: whatever is imported late is there now
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (address_space() + int(sys.argv[2]) * 2**20, hard))
-    short = described(planned, workspace)
+    short = described(planned, inputs)
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-    print(json.dumps({"short": short, "whole": described(planned, workspace)}))
+    print(json.dumps({"short": short, "whole": described(planned, inputs)}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import render
 from glue_bench.sweep import executors, plan
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -127,11 +127,11 @@ def test_a_slice_is_held_out_scored_and_not_reported(sweep):
 
 def test_less_is_trained_on_when_a_slice_is_held_out(tiny):
     settings = FINETUNING | {"held_out_share": 0.25}
-    workspace = Workspace(parse_experiment(tiny(arms=["add"], tasks=["rte"], finetuning=settings)))
-    (planned,) = plan.plan_cells(workspace.experiment, workspace)
-    splits = workspace.tokens(planned.cell).splits
-    assert len(splits["held_out"]) == round(0.25 * len(workspace.data("rte").splits["train"]))
-    assert len(splits["held_out"]) + len(splits["train"]) == len(workspace.data("rte").splits["train"])
+    inputs = Inputs(parse_experiment(tiny(arms=["add"], tasks=["rte"], finetuning=settings)))
+    (planned,) = plan.plan_cells(inputs.experiment, inputs)
+    splits = inputs.tokens(planned.cell).splits
+    assert len(splits["held_out"]) == round(0.25 * len(inputs.data("rte").splits["train"]))
+    assert len(splits["held_out"]) + len(splits["train"]) == len(inputs.data("rte").splits["train"])
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from glue_bench.errors import UserError
 from glue_bench.results.encoders import arm_facts
 from glue_bench.sweep.plan import plan_cells, select
 from glue_bench.sweep.records import plan_of
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 def plan(values):
     experiment = parse_experiment(values)
-    return plan_cells(experiment, Workspace(experiment))
+    return plan_cells(experiment, Inputs(experiment))
 
 
 def ids(values) -> list[str]:

@@ -16,8 +16,9 @@ from glue_bench.records.store import PRETRAINING_KEYS, REQUIRED_KEYS, Store
 from glue_bench.results.board import leaderboard, steps_frame
 from glue_bench.sweep import pretraining as module
 from glue_bench.training import pretrain as training
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.starts import arm_start, pretraining_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -97,10 +98,10 @@ def test_progress_names_arms_steps_and_losses(sweep):
 
 def test_cells_start_from_their_arms_own_checkpoint(sweep, values):
     summary = sweep()
-    workspace = Workspace(parse_experiment(values()), summary.folder / "checkpoints")
-    for arm in workspace.experiment.arms:
-        start = workspace.start(arm, 10)
-        stored = load_file(workspace.pretraining_folder(arm).checkpoint(10) / "model.safetensors")
+    inputs = Inputs(parse_experiment(values()), summary.folder / "checkpoints")
+    for arm in inputs.experiment.arms:
+        start = arm_start(arm, inputs, 10)
+        stored = load_file(pretraining_folder(arm, inputs).checkpoint(10) / "model.safetensors")
         assert start.config.variant == arm.variant
         assert (stored["base.blocks.0.up.weight"] == start.weights["blocks.0.up.weight"]).all()
         assert not [name for name in start.weights if name.startswith("pooler.")]

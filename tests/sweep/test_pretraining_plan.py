@@ -8,15 +8,21 @@ import pytest
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.sweep import plan as plan_module
-from glue_bench.sweep.plan import check_processes, plan_cells
-from glue_bench.training import workspace as workspace_module
-from glue_bench.training.workspace import Workspace
+from glue_bench.sweep import preflight
+from glue_bench.sweep.plan import plan_cells
+from glue_bench.sweep.preflight import check_processes
+from glue_bench.training import inputs as inputs_module
+from glue_bench.training.identities import cell_identity
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 # Processes that pretrain together
+
+
+def ids_of(experiment) -> list[str]:
+    return [planned.id for planned in plan_cells(experiment, Inputs(experiment))]
 
 
 @pytest.mark.parametrize(
@@ -28,11 +34,11 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 )
 def test_a_process_that_would_train_otherwise_is_refused(values, monkeypatch, changes, precision, expected):
     experiment = parse_experiment(values())
-    cells = plan_cells(experiment, Workspace(experiment))
+    cells = ids_of(experiment)
     told = []
-    monkeypatch.setattr(plan_module, "decided_by_main", lambda decide: told.append(decide()) or told[0])
+    monkeypatch.setattr(preflight, "decided_by_main", lambda decide: told.append(decide()) or told[0])
     check_processes(experiment, cells)
-    monkeypatch.setattr(plan_module, "precision_name", lambda: precision)
+    monkeypatch.setattr(preflight, "precision_name", lambda: precision)
     with pytest.raises(UserError, match=f"process 0 differs from the main one in {expected}"):
         check_processes(parse_experiment(values(**changes)), cells)
 
@@ -40,11 +46,11 @@ def test_a_process_that_would_train_otherwise_is_refused(values, monkeypatch, ch
 def test_a_process_that_reads_other_text_is_refused(values, monkeypatch, small_demo):
     experiment = parse_experiment(values())
     told = []
-    monkeypatch.setattr(plan_module, "decided_by_main", lambda decide: told.append(decide()) or told[0])
-    check_processes(experiment, plan_cells(experiment, Workspace(experiment)))
+    monkeypatch.setattr(preflight, "decided_by_main", lambda decide: told.append(decide()) or told[0])
+    check_processes(experiment, ids_of(experiment))
     small_demo(train=50)
     with pytest.raises(UserError, match="in its data, text, checkpoints or plugins; give all machines the same"):
-        check_processes(experiment, plan_cells(experiment, Workspace(experiment)))
+        check_processes(experiment, ids_of(experiment))
 
 
 # Identity
@@ -57,7 +63,7 @@ def id_of(values):
     def one(pretraining=(), **changes):
         experiment = parse_experiment(values(pretraining, **{"arms": ["add"]} | changes))
         (cell,) = experiment.cells()
-        return Workspace(experiment).identity(cell)["start"]
+        return cell_identity(cell, Inputs(experiment))["start"]
 
     return one
 
@@ -151,12 +157,12 @@ def test_arms_with_different_tokenizers_cannot_be_compared(sweep, make_bert):
 
 def test_a_length_beyond_a_checkpoints_positions_is_refused_before_the_text_is_packed(sweep, make_bert, monkeypatch):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
-    monkeypatch.setattr(workspace_module, "pack", None)
+    monkeypatch.setattr(inputs_module, "pack", None)
     with pytest.raises(UserError, match=r"arm 'add': pretraining.length 33 exceeds its 32 positions"):
         sweep({"from": "checkpoint", "length": 33}, checkpoint=str(bert))
 
 
 def test_more_processes_than_sequences_are_refused(sweep, monkeypatch):
-    monkeypatch.setattr(workspace_module, "accelerator", lambda: SimpleNamespace(num_processes=9))
+    monkeypatch.setattr(preflight, "accelerator", lambda: SimpleNamespace(num_processes=9))
     with pytest.raises(UserError, match="batch_tokens 256 holds 8 sequences of length 32, too few for 9 processes"):
         sweep()

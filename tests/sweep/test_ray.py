@@ -74,8 +74,8 @@ def sweep_with(tiny, tmp_path, monkeypatch):
     """A sweep of CoLA with six seeds on the cluster, unless told otherwise, each cell being `attempt`."""
 
     def run_it(attempt, console=None, seeds=6):
-        def make_executor(workspace, *_):
-            return RayExecutor(workspace.experiment, workspace.folder, address="here", attempt=attempt)
+        def make_executor(inputs, *_):
+            return RayExecutor(inputs.experiment, inputs.folder, address="here", attempt=attempt)
 
         monkeypatch.setattr(sweep_module, "make_executor", make_executor)
         values = tiny(arms=["add"], tasks=["cola"], seeds=[*range(1, seeds + 1)])

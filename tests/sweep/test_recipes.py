@@ -17,7 +17,8 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting import export
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.identities import cell_digest, cell_identity, pretraining_id, pretraining_identity
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("frozen_imports", "_few_rows")
 
@@ -113,9 +114,9 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
     identities = {}
     for number in (1, 2, 3):
         monkeypatch.setattr(recipe, "RECIPE", number)
-        workspace = Workspace(experiment := parse_experiment(EXPERIMENT))
+        inputs = Inputs(experiment := parse_experiment(EXPERIMENT))
         cell = next(experiment.cells())
-        identities[number] = workspace.identity(cell), workspace.pretraining_identity(cell.arm)
+        identities[number] = cell_identity(cell, inputs), pretraining_identity(cell.arm, inputs)
     for first, second, third in zip(identities[1], identities[2], identities[3], strict=True):
         assert ("recipe" in first, second["recipe"], third["recipe"]) == (False, 2, 3)
         assert {key for key in third if third[key] != second[key]} - {"start"} == {"recipe"}
@@ -123,12 +124,12 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
 
 
 def test_an_older_recipes_id_is_the_one_that_it_gave(old):
-    workspace = Workspace(experiment := parse_experiment(EXPERIMENT), old.folder / "checkpoints")
+    inputs = Inputs(experiment := parse_experiment(EXPERIMENT), old.folder / "checkpoints")
     older = {"recipe": 1, "pretraining_recipe": 1}
-    digests = {workspace.digest(cell.model_copy(update=older)) for cell in experiment.cells()}
+    digests = {cell_digest(cell.model_copy(update=older), inputs) for cell in experiment.cells()}
     assert digests == {record["cell_id"].rpartition("-")[2] for record in old.read_records()}
     (pretraining,) = old.read_pretrainings()
-    assert workspace.pretraining_id(experiment.arms[0], 1) == pretraining["pretraining_id"]
+    assert pretraining_id(experiment.arms[0], inputs, 1) == pretraining["pretraining_id"]
     assert "recipe" not in pretraining
 
 
@@ -137,12 +138,12 @@ def test_what_the_committed_results_hash_is_what_the_first_recipe_hashes_now():
     experiment, store = load_experiment(ROOT / "configs" / "tiny.yaml"), Store(ROOT / "results" / "tiny")
     hashed = {cell.task: cell.hyperparameters.model_dump(exclude_none=True) for cell in experiment.cells()}
     assert {record["cell"]["task"]: record["hyperparameters"] for record in store.read_records()} == hashed
-    workspace = Workspace(experiment)
-    workspace.corpus = type("Corpus", (), {"digest": "c"})
-    workspace.tokenizer_digest = lambda *_: "t"
+    inputs = Inputs(experiment)
+    inputs.corpus = type("Corpus", (), {"digest": "c"})
+    inputs.tokenizer_digest = lambda *_: "t"
     arms = {arm.name: arm for arm in experiment.arms}
     for document in store.read_pretrainings():
-        now, then = workspace.pretraining_identity(arms[document["arm"]], 1), document["identity"]
+        now, then = pretraining_identity(arms[document["arm"]], inputs, 1), document["identity"]
         assert now.keys() == then.keys()
         for key in ("variant", "options", "settings", "start", "packing"):
             assert now[key] == then[key], key
@@ -245,7 +246,7 @@ def test_another_reason_to_run_anew_is_refused(again):
 def test_a_worker_of_another_recipe_refuses_its_cells(monkeypatch, tmp_path):
     executor = pytest.importorskip("glue_bench.sweep.ray_executor")
     experiment = parse_experiment(EXPERIMENT | {"pretraining": None})
-    planned = plan_cells(experiment, Workspace(experiment, tmp_path))[0]
+    planned = plan_cells(experiment, Inputs(experiment, tmp_path))[0]
     worker = executor.Worker(experiment, tmp_path, Path.cwd(), lambda *_: pytest.fail("it runs"))
     monkeypatch.setattr(recipe, "RECIPE", 3)
     with pytest.raises(UserError, match=r"trains by recipe 3, .* is of recipe 2; all machines must have the same"):

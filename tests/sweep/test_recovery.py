@@ -17,9 +17,9 @@ from glue_bench.sweep import executors
 from glue_bench.sweep.executors import Failure, attempt
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.training import runtime
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.runtime import accelerator
-from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -34,10 +34,10 @@ def sweep(tiny, tmp_path):
 
 @pytest.fixture
 def planned(tiny):
-    """One cell and its workspace."""
-    workspace = Workspace(parse_experiment(tiny(arms=["add"], tasks=["cola"])))
-    (cell,) = plan_cells(workspace.experiment, workspace)
-    return cell, workspace
+    """One cell and its inputs."""
+    inputs = Inputs(parse_experiment(tiny(arms=["add"], tasks=["cola"])))
+    (cell,) = plan_cells(inputs.experiment, inputs)
+    return cell, inputs
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 @pytest.mark.parametrize("error", [HOST, DEVICE], ids=["host", "device"])
 def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, finetune, error):
     values = tiny(arms=["add"], tasks=["cola"], scratch=STILL, finetuning={"epochs": 2})
-    workspace = Workspace(parse_experiment(values))
-    (planned,) = plan_cells(workspace.experiment, workspace)
-    whole = attempt(planned, workspace)
+    inputs = Inputs(parse_experiment(values))
+    (planned,) = plan_cells(inputs.experiment, inputs)
+    whole = attempt(planned, inputs)
     assert "micro_batch_size" not in whole.record
     calls = finetune(lambda *_: None)
-    monkeypatch.setattr("glue_bench.training.host.EVALUATION_TOKENS", 96)
+    monkeypatch.setattr("glue_bench.training.loop.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4, error)
-    parted = attempt(planned, workspace)
+    parted = attempt(planned, inputs)
     assert calls == [None, 8, 4]
     assert parted.record["micro_batch_size"] == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)

@@ -15,22 +15,22 @@ from glue_bench.sweep.order import Costs, expected_tokens, longest_first
 from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 @pytest.fixture
-def workspace(tiny, tmp_path):
+def inputs(tiny, tmp_path):
     settings = {"learning_rates": [1e-3], "from_mnli": ["rte"], "tasks": {"stsb": {"epochs": 50}}}
     values = tiny(tasks=["rte", "cola", "mnli", "stsb"], seeds=[1, 2], finetuning=settings)
-    return Workspace(parse_experiment(values), tmp_path / "checkpoints")
+    return Inputs(parse_experiment(values), tmp_path / "checkpoints")
 
 
 @pytest.fixture
-def cells(workspace) -> list[PlannedCell]:
-    found = plan_cells(workspace.experiment, workspace)
-    return in_order(found, found, workspace)
+def cells(inputs) -> list[PlannedCell]:
+    found = plan_cells(inputs.experiment, inputs)
+    return in_order(found, found, inputs)
 
 
 @pytest.fixture
@@ -172,8 +172,8 @@ def test_two_sweeps_that_take_turns_run_each_cell_once(make, cells, seed):
     assert [schedule.left for schedule in schedules] == [0, 0]
 
 
-def test_the_longest_cells_come_first_and_sources_before_what_they_hold_up(cells, workspace):
-    costs = Costs(expected_tokens(cells, workspace), {"add": 1.0, "none": 2.0})
+def test_the_longest_cells_come_first_and_sources_before_what_they_hold_up(cells, inputs):
+    costs = Costs(expected_tokens(cells, inputs), {"add": 1.0, "none": 2.0})
     ordered = longest_first(cells, costs)
     by_task = {planned.cell.task: costs(planned.cell) for planned in cells if planned.cell.arm.name == "add"}
     assert by_task["stsb"] > by_task["mnli"] > by_task["cola"]
@@ -183,9 +183,9 @@ def test_the_longest_cells_come_first_and_sources_before_what_they_hold_up(cells
     ]  # fmt: skip
 
 
-def test_expected_tokens_are_near_the_real_ones(workspace, cells):
-    costs = Costs(expected_tokens(cells, workspace), {"add": 1.0, "none": 1.0})
+def test_expected_tokens_are_near_the_real_ones(inputs, cells):
+    costs = Costs(expected_tokens(cells, inputs), {"add": 1.0, "none": 1.0})
     for planned in cells:
-        real = int(workspace.tokens(planned.cell).splits["train"].offsets[-1]) * planned.cell.hyperparameters.epochs
+        real = int(inputs.tokens(planned.cell).splits["train"].offsets[-1]) * planned.cell.hyperparameters.epochs
         assert 0.5 < costs(planned.cell) / real < 2
     assert json.dumps([costs(planned.cell) for planned in cells])

@@ -11,7 +11,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -37,9 +37,9 @@ class OfflineHub(BrokenAx, HubSource):
 
 
 @pytest.fixture
-def workspace(tiny):
-    def make(source=None) -> Workspace:
-        made = Workspace(parse_experiment(tiny(tasks=["mnli", "rte"], arms=["add"])))
+def inputs(tiny):
+    def make(source=None) -> Inputs:
+        made = Inputs(parse_experiment(tiny(tasks=["mnli", "rte"], arms=["add"])))
         if source is not None:
             made.source = source
         return made
@@ -47,32 +47,32 @@ def workspace(tiny):
     return make
 
 
-def tokens(workspace, task):
-    return workspace.tokens(next(cell for cell in workspace.experiment.cells() if cell.task == task))
+def tokens(inputs, task):
+    return inputs.tokens(next(cell for cell in inputs.experiment.cells() if cell.task == task))
 
 
-def test_mnli_brings_it_and_no_other_task_does(workspace):
-    made = workspace()
+def test_mnli_brings_it_and_no_other_task_does(inputs):
+    made = inputs()
     assert len(tokens(made, "mnli").splits[AX_SPLIT]) == len(generate("ax")["test"])
     assert AX_SPLIT not in tokens(made, "rte").splits
     assert made.diagnostic("rte") is None
 
 
 @pytest.mark.parametrize("source", [WithoutAx(), OfflineHub()], ids=["absent", "out of reach"])
-def test_mnli_is_trained_where_there_is_none(workspace, source):
-    made = workspace(source)
+def test_mnli_is_trained_where_there_is_none(inputs, source):
+    made = inputs(source)
     assert AX_SPLIT not in tokens(made, "mnli").splits
     assert plan_cells(made.experiment, made)
 
 
-def test_damage_is_said_before_any_compute(workspace):
-    made = workspace(BrokenAx())
+def test_damage_is_said_before_any_compute(inputs):
+    made = inputs(BrokenAx())
     with pytest.raises(UserError, match="is damaged"):
         plan_cells(made.experiment, made)
 
 
-def test_it_changes_no_cells_id(workspace):
-    ids = [[cell.id for cell in plan_cells(made.experiment, made)] for made in (workspace(), workspace(WithoutAx()))]
+def test_it_changes_no_cells_id(inputs):
+    ids = [[cell.id for cell in plan_cells(made.experiment, made)] for made in (inputs(), inputs(WithoutAx()))]
     assert ids[0] == ids[1]
 
 

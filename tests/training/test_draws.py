@@ -26,8 +26,8 @@ from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.convert import convert
 from glue_bench.training.finetune import finetune
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import build_masked_lm
-from glue_bench.training.workspace import Workspace
 
 PLUGIN = """
 import numpy as np
@@ -204,9 +204,9 @@ def test_a_cell_learns_the_same_beside_any_other_arms(tiny: Made, make_bert: Mad
     def losses(arms: list[str]) -> dict[str, list[float]]:
         """The training losses of each arm's cell, in the order of an experiment with these arms."""
         experiment = parse_experiment(tiny(checkpoint=checkpoint, scratch=None, arms=arms, tasks=["cola"]))
-        workspace, history = Workspace(experiment), {}
+        inputs, history = Inputs(experiment), {}
         for cell in experiment.cells():
-            record = finetune(cell, workspace.start(cell.arm), workspace.tokens(cell)).record
+            record = finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell)).record
             history[cell.arm.name] = [epoch["train_loss"] for epoch in record["history"]]
         return history
 

@@ -12,8 +12,8 @@ from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell, parse_experiment
 from glue_bench.records.store import REQUIRED_KEYS
 from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import all_threads
-from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 ARMS = ["add", "concat", "untied", "none"]
@@ -23,24 +23,24 @@ ARMS = ["add", "concat", "untied", "none"]
 class Bench:
     """The cells of a tiny experiment by arm, task and seed."""
 
-    workspace: Workspace
+    inputs: Inputs
 
     def cell(self, arm="add", task="cola", seed=1) -> Cell:
-        return next(c for c in self.workspace.experiment.cells() if (c.arm.name, c.task, c.seed) == (arm, task, seed))
+        return next(c for c in self.inputs.experiment.cells() if (c.arm.name, c.task, c.seed) == (arm, task, seed))
 
     def run(self, *which) -> Outcome:
         cell = self.cell(*which)
-        tokens = self.workspace.tokens(cell)
-        return finetune(cell, self.workspace.start(cell.arm), tokens)
+        tokens = self.inputs.tokens(cell)
+        return finetune(cell, self.inputs.initial(cell.arm), tokens)
 
     def classifier(self, arm="add", task="cola", seed=1):
-        return build_classifier(self.workspace.start(self.cell(arm, task).arm), task, seed)
+        return build_classifier(self.inputs.initial(self.cell(arm, task).arm), task, seed)
 
 
 @pytest.fixture
 def bench(tiny) -> Bench:
     experiment = tiny(arms=ARMS, tasks=["cola", "stsb", "mnli"], seeds=[1, 2], finetuning={"epochs": 2})
-    return Bench(Workspace(parse_experiment(experiment)))
+    return Bench(Inputs(parse_experiment(experiment)))
 
 
 def bits(outcome: Outcome) -> dict:
@@ -92,7 +92,7 @@ def test_the_score_is_the_last_epochs_and_that_of_the_stored_predictions(bench, 
 def test_sizes_and_seconds_are_recorded(bench):
     cell = bench.cell()
     record = bench.run().record
-    tokens = bench.workspace.tokens(cell).splits["train"]
+    tokens = bench.inputs.tokens(cell).splits["train"]
     assert record["tokens"] == {"training": 2 * int(tokens.lengths.sum())}
     assert record["parameters"] == sum(parameter.numel() for parameter in bench.classifier().parameters())
     assert 0 < record["seconds"]["training"] <= record["seconds"]["total"]
@@ -101,7 +101,7 @@ def test_sizes_and_seconds_are_recorded(bench):
 
 def test_a_model_that_says_one_thing_is_marked(bench, monkeypatch):
     monkeypatch.setattr(
-        "glue_bench.training.host.predict", lambda _model, _batches, rows: np.tile([[1.0, 0.0]], (rows, 1))
+        "glue_bench.training.loop.predict", lambda _model, _batches, rows: np.tile([[1.0, 0.0]], (rows, 1))
     )
     assert bench.run().record["collapsed"] == ["validation"]
 
@@ -119,7 +119,7 @@ def test_another_process_state_changes_no_bit(bench, tiny):
     torch.rand(7)
     np.random.seed(3)  # noqa: NPY002 (the global generator must not matter)
     alone = tiny(arms=["untied"], tasks=["cola", "stsb", "mnli"], finetuning={"epochs": 2})
-    fresh = Bench(Workspace(parse_experiment(alone)))
+    fresh = Bench(Inputs(parse_experiment(alone)))
     assert bits(fresh.run("untied", "stsb")) == bits(first)
 
 
@@ -152,12 +152,12 @@ def test_the_head_fits_the_task(bench):
 
 
 def from_checkpoint(tiny, folder, arms=("add",)) -> Bench:
-    return Bench(Workspace(parse_experiment(tiny(checkpoint=str(folder), arms=list(arms)))))
+    return Bench(Inputs(parse_experiment(tiny(checkpoint=str(folder), arms=list(arms)))))
 
 
 def test_a_checkpoints_pooler_is_kept(tiny, make_bert):
     bench = from_checkpoint(tiny, make_bert(texts=tuple(generate("cola")["train"]["text_a"])), ARMS)
-    stored = bench.workspace.start(bench.cell().arm).weights["pooler.dense.weight"]
+    stored = bench.inputs.initial(bench.cell().arm).weights["pooler.dense.weight"]
     heads = [bench.classifier(arm, seed=seed) for arm in ARMS for seed in (1, 2)]
     assert all(torch.equal(head.base.pooler.dense.weight, stored) for head in heads)
     assert torch.equal(heads[0].classifier.weight, heads[2].classifier.weight)
@@ -174,7 +174,7 @@ def test_a_checkpoint_without_a_pooler_gets_a_fresh_one(tiny, make_bert):
 
 def test_cells_of_a_checkpoint_leave_it_untouched(tiny, make_bert):
     bench = from_checkpoint(tiny, make_bert(texts=tuple(generate("cola")["train"]["text_a"])), ["add", "untied"])
-    starts = [bench.workspace.start(bench.cell(arm).arm) for arm in ("add", "untied")]
+    starts = [bench.inputs.initial(bench.cell(arm).arm) for arm in ("add", "untied")]
     before = [{name: tensor.clone() for name, tensor in start.weights.items()} for start in starts]
     outcomes = [bench.run("add"), bench.run("untied")]
     assert [outcome.record["origin"] for outcome in outcomes] == ["pretrained", "grafted"]

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.training.held_out import hold_out, take
-from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
+from glue_bench.training.tokens import TokenisedSplit, TokenisedTask, hold_out
 
 
 def split_of(lengths) -> TokenisedSplit:
@@ -35,7 +34,7 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
 
 def test_taken_examples_are_whole_and_in_the_order_asked_for():
     whole = split_of([3, 1, 4, 2])
-    assert examples(take(whole, np.array([2, 0]))) == [examples(whole)[2], examples(whole)[0]]
+    assert examples(whole.take(np.array([2, 0]))) == [examples(whole)[2], examples(whole)[0]]
 
 
 def test_the_slice_is_the_same_every_time():

@@ -21,10 +21,10 @@ from glue_bench.training import finetune as finetuning
 from glue_bench.training.device_split import ABSENT, on_device
 from glue_bench.training.engine import ENGINES, Engine, Engines, Shape
 from glue_bench.training.finetune import build_classifier, finetune
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.tokens import TokenisedSplit
-from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo", "fresh_engines")
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -38,24 +38,24 @@ def fresh_engines():
 
 
 @pytest.fixture
-def workspace_of(tiny):
-    """A workspace of tiny cells: two epochs of batches of 16, the last one short."""
+def inputs_of(tiny):
+    """A inputs of tiny cells: two epochs of batches of 16, the last one short."""
 
-    def make(dropout=0.0, **changes) -> Workspace:
+    def make(dropout=0.0, **changes) -> Inputs:
         raw = tiny(tasks=["cola"], finetuning={"epochs": 2}, **changes)
         raw["scratch"] |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-        return Workspace(parse_experiment(raw))
+        return Inputs(parse_experiment(raw))
 
     return make
 
 
-def outcomes(workspace, monkeypatch, *, resident, rows_at_once=None):
+def outcomes(inputs, monkeypatch, *, resident, rows_at_once=None):
     """The outcome of every cell, by one of the two ways."""
     with monkeypatch.context() as patch:
         patch.setattr(finetuning, "records_steps", lambda: resident)
         return [
-            finetune(cell, workspace.start(cell.arm), workspace.tokens(cell), rows_at_once=rows_at_once)
-            for cell in workspace.experiment.cells()
+            finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell), rows_at_once=rows_at_once)
+            for cell in inputs.experiment.cells()
         ]
 
 
@@ -68,26 +68,26 @@ def assert_equal_outcomes(mine, theirs):
 
 
 @pytest.mark.parametrize("arms", [["add", "concat", "untied"], ["shaw", "rotary", "none"]])
-def test_updates_and_predictions_are_those_of_the_hosts_loop(workspace_of, monkeypatch, arms):
-    workspace = workspace_of(arms=arms)
-    host = outcomes(workspace, monkeypatch, resident=False)
-    assert_equal_outcomes(outcomes(workspace, monkeypatch, resident=True), host)
+def test_updates_and_predictions_are_those_of_the_hosts_loop(inputs_of, monkeypatch, arms):
+    inputs = inputs_of(arms=arms)
+    host = outcomes(inputs, monkeypatch, resident=False)
+    assert_equal_outcomes(outcomes(inputs, monkeypatch, resident=True), host)
 
 
-def test_so_they_are_of_a_regression_in_parts(workspace_of, monkeypatch):
-    workspace = workspace_of(arms=["add"])
-    workspace.experiment = workspace.experiment.model_copy(update={"tasks": ["stsb"]})
-    host = outcomes(workspace, monkeypatch, resident=False)
-    assert_equal_outcomes(outcomes(workspace, monkeypatch, resident=True, rows_at_once=5), host)
+def test_so_they_are_of_a_regression_in_parts(inputs_of, monkeypatch):
+    inputs = inputs_of(arms=["add"])
+    inputs.experiment = inputs.experiment.model_copy(update={"tasks": ["stsb"]})
+    host = outcomes(inputs, monkeypatch, resident=False)
+    assert_equal_outcomes(outcomes(inputs, monkeypatch, resident=True, rows_at_once=5), host)
 
 
-def test_cells_of_a_shape_share_an_engine_and_leave_nothing_behind(workspace_of, monkeypatch):
-    workspace = workspace_of(arms=["add"], dropout=0.3)
+def test_cells_of_a_shape_share_an_engine_and_leave_nothing_behind(inputs_of, monkeypatch):
+    inputs = inputs_of(arms=["add"], dropout=0.3)
     made = []
     monkeypatch.setattr(engines, "Engine", lambda *arguments: made.append(Engine(*arguments)) or made[-1])
     monkeypatch.setattr(ENGINES, "_has_room", lambda _: True)
-    cell = next(workspace.experiment.cells())
-    start, tokens = workspace.start(cell.arm), workspace.tokens(cell)
+    cell = next(inputs.experiment.cells())
+    start, tokens = inputs.initial(cell.arm), inputs.tokens(cell)
     monkeypatch.setattr(finetuning, "records_steps", lambda: True)
     first, other, again = (finetune(cell.model_copy(update={"seed": seed}), start, tokens) for seed in (1, 2, 1))
     assert len(made) == 1
@@ -95,12 +95,12 @@ def test_cells_of_a_shape_share_an_engine_and_leave_nothing_behind(workspace_of,
     assert (first.predictions["validation"] != other.predictions["validation"]).any()
 
 
-def test_engines_make_room_for_new_ones_oldest_first(workspace_of):
-    workspace = workspace_of(arms=["add", "none"])
+def test_engines_make_room_for_new_ones_oldest_first(inputs_of):
+    inputs = inputs_of(arms=["add", "none"])
     room = iter([False, True])
     kept = Engines(lambda _: next(room))
-    cells = list(workspace.experiment.cells())
-    configs = [build_classifier(workspace.start(cell.arm), "cola", 1).config for cell in cells]
+    cells = list(inputs.experiment.cells())
+    configs = [build_classifier(inputs.initial(cell.arm), "cola", 1).config for cell in cells]
     shapes = [
         Shape.of(config, cell.hyperparameters, None, None, CPU) for config, cell in zip(configs, cells, strict=True)
     ]
@@ -111,10 +111,10 @@ def test_engines_make_room_for_new_ones_oldest_first(workspace_of):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch imports its own old functions
-def test_where_nothing_can_be_compiled_blocks_run_as_they_are(workspace_of, monkeypatch):
-    workspace = workspace_of(arms=["add"])
-    cell = next(workspace.experiment.cells())
-    host = outcomes(workspace, monkeypatch, resident=False)
+def test_where_nothing_can_be_compiled_blocks_run_as_they_are(inputs_of, monkeypatch):
+    inputs = inputs_of(arms=["add"])
+    cell = next(inputs.experiment.cells())
+    host = outcomes(inputs, monkeypatch, resident=False)
 
     def compiled_first(step, *_):
         if any(block._compiled_call_impl for block in training.model.base.blocks):
@@ -122,8 +122,8 @@ def test_where_nothing_can_be_compiled_blocks_run_as_they_are(workspace_of, monk
         return step
 
     monkeypatch.setattr(engines, "replayed", compiled_first)
-    model = build_classifier(workspace.start(cell.arm), "cola", 1)
-    training = ResidentTraining(model, cell, workspace.tokens(cell), None)
+    model = build_classifier(inputs.initial(cell.arm), "cola", 1)
+    training = ResidentTraining(model, cell, inputs.tokens(cell), None)
     engines._compile(training.model)
     with pytest.warns(UserWarning, match=r"blocks run without torch.compile.*: Failed to find C compiler$"):
         losses = list(training.epochs())
@@ -131,9 +131,9 @@ def test_where_nothing_can_be_compiled_blocks_run_as_they_are(workspace_of, monk
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch imports its own old functions
-def test_as_many_versions_of_a_block_are_compiled_as_there_are(workspace_of):
-    workspace = workspace_of(arms=["add"])
-    model = build_classifier(workspace.start(workspace.experiment.arms[0]), "cola", 1)
+def test_as_many_versions_of_a_block_are_compiled_as_there_are(inputs_of):
+    inputs = inputs_of(arms=["add"])
+    model = build_classifier(inputs.initial(inputs.experiment.arms[0]), "cola", 1)
     settings = torch._dynamo.config
     with settings.patch(recompile_limit=8, accumulated_recompile_limit=256):
         engines._compile(model)
@@ -141,36 +141,36 @@ def test_as_many_versions_of_a_block_are_compiled_as_there_are(workspace_of):
         assert (settings.recompile_limit, settings.accumulated_recompile_limit) == (engines.VERSIONS, engines.VERSIONS)
 
 
-def test_what_is_meant_to_be_so_is_not_warned_of(workspace_of, monkeypatch):
+def test_what_is_meant_to_be_so_is_not_warned_of(inputs_of, monkeypatch):
     def saying(step, *_):
         warnings.warn("This instance was constructed with capturable=True or some of", stacklevel=1)
         warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", stacklevel=1)
         return step
 
     monkeypatch.setattr(engines, "replayed", saying)
-    outcomes(workspace_of(arms=["add"]), monkeypatch, resident=True)
+    outcomes(inputs_of(arms=["add"]), monkeypatch, resident=True)
 
 
-def test_a_loss_that_is_no_number_ends_the_cell(workspace_of):
-    workspace = workspace_of(arms=["add"])
-    cell = next(workspace.experiment.cells())
-    model = build_classifier(workspace.start(cell.arm), "cola", 1)
+def test_a_loss_that_is_no_number_ends_the_cell(inputs_of):
+    inputs = inputs_of(arms=["add"])
+    cell = next(inputs.experiment.cells())
+    model = build_classifier(inputs.initial(cell.arm), "cola", 1)
     with torch.no_grad():
         model.classifier.bias.fill_(float("inf"))
     with pytest.raises(NonFiniteLossError, match="in epoch 1"):
-        list(ResidentTraining(model, cell, workspace.tokens(cell), None).epochs())
+        list(ResidentTraining(model, cell, inputs.tokens(cell), None).epochs())
 
 
-def test_bf16_stays_near_float32_and_weights_are_float32(workspace_of, monkeypatch):
-    workspace = workspace_of(arms=["untied"])
-    cell = next(workspace.experiment.cells())
+def test_bf16_stays_near_float32_and_weights_are_float32(inputs_of, monkeypatch):
+    inputs = inputs_of(arms=["untied"])
+    cell = next(inputs.experiment.cells())
     losses = []
     for lower in (False, True):
         from glue_bench.training.runtime import accelerator
 
         monkeypatch.setattr(accelerator(), "native_amp", lower)
-        model = build_classifier(workspace.start(cell.arm), "cola", 1)
-        training = ResidentTraining(model, cell, workspace.tokens(cell), None)
+        model = build_classifier(inputs.initial(cell.arm), "cola", 1)
+        training = ResidentTraining(model, cell, inputs.tokens(cell), None)
         losses.append(list(training.epochs()))
         assert {parameter.dtype for parameter in training.model.parameters()} == {torch.float32}
         assert training.predict("validation").dtype == np.float32
@@ -203,12 +203,12 @@ class NoOptimizer:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_epoch_never_waits_for_the_device(workspace_of, monkeypatch, variant):
+def test_an_epoch_never_waits_for_the_device(inputs_of, monkeypatch, variant):
     monkeypatch.setattr(engines, "make_optimizer", lambda model, *_: NoOptimizer(model))
-    workspace = workspace_of(arms=[variant], dropout=0.1)
-    cell = next(workspace.experiment.cells())
-    model = build_classifier(workspace.start(cell.arm), "cola", 1)
-    training = ResidentTraining(model, cell, workspace.tokens(cell), None, device=META)
+    inputs = inputs_of(arms=[variant], dropout=0.1)
+    cell = next(inputs.experiment.cells())
+    model = build_classifier(inputs.initial(cell.arm), "cola", 1)
+    training = ResidentTraining(model, cell, inputs.tokens(cell), None, device=META)
     rows, lengths = training._plan(1)
     split = training._split("train")
     training.engine.prepare(lengths, split.labels.dtype)
@@ -264,10 +264,10 @@ def test_blocks_of_every_variant_compile_whole_and_share_what_is_compiled():
     assert (graphs["add"], graphs["untied"], graphs["concat"]) == ("2", "2", "2")
 
 
-def test_lengths_are_padded_to_few_and_never_past_the_positions(workspace_of):
-    workspace = workspace_of(arms=["add"])
-    cell = next(workspace.experiment.cells())
-    config = build_classifier(workspace.start(cell.arm), "cola", 1).config
+def test_lengths_are_padded_to_few_and_never_past_the_positions(inputs_of):
+    inputs = inputs_of(arms=["add"])
+    cell = next(inputs.experiment.cells())
+    config = build_classifier(inputs.initial(cell.arm), "cola", 1).config
     engine = Engine(config, Shape.of(config, cell.hyperparameters, None, None, CPU), cell.hyperparameters)
     assert config.max_position_embeddings == 32
     assert [engine.padded(length) for length in (1, 16, 17, 31, 32)] == [16, 16, 32, 32, 32]

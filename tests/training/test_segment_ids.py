@@ -13,8 +13,8 @@ from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.sweep.plan import plan_cells
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
-from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -47,7 +47,7 @@ def test_a_segment_without_a_row_is_refused_before_any_compute(experiment, tmp_p
         f"arm 'add': the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' embeds {types}; give"
     )
     with pytest.raises(UserError, match=said):
-        plan_cells(made, Workspace(made))
+        plan_cells(made, Inputs(made))
 
 
 def test_an_encoder_with_one_segment_gets_no_other_and_it_is_said(experiment, tmp_path):
@@ -56,7 +56,7 @@ def test_an_encoder_with_one_segment_gets_no_other_and_it_is_said(experiment, tm
     assert (summary.finished, summary.failed) == (1, {})
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in console.file.getvalue()
     made = parse_experiment(values)
-    tokens = Workspace(made).tokens(next(made.cells()))
+    tokens = Inputs(made).tokens(next(made.cells()))
     assert not any(split.segments.any() for split in tokens.splits.values())
     assert all(len(split.segments) == len(split.ids) for split in tokens.splits.values())
 
@@ -65,8 +65,8 @@ def test_arms_that_share_a_tokenizer_keep_their_own_segments(tiny, tmp_path):
     arms = [{"name": f"of-{types}", "variant": "add", "checkpoint": save(tmp_path / f"of-{types}", types=types)}
             for types in (1, 2)]  # fmt: skip
     made = parse_experiment(tiny(arms=arms, tasks=["rte"]))
-    workspace = Workspace(made)
-    one, two = (workspace.tokens(cell).splits["train"] for cell in made.cells())
+    inputs = Inputs(made)
+    one, two = (inputs.tokens(cell).splits["train"] for cell in made.cells())
     assert (one.ids == two.ids).all()
     assert (one.segments.max(), two.segments.max()) == (0, 1)
 

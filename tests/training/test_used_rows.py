@@ -8,26 +8,26 @@ import torch
 
 from glue_bench.config import parse_experiment
 from glue_bench.training import finetune as finetuning
-from glue_bench.training import host
+from glue_bench.training import loop
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.used_rows import UsedRows, used_rows_only
-from glue_bench.training.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 @pytest.fixture
 def cell_of(tiny):
-    """A workspace and its one cell, with a strong weight decay."""
+    """A inputs and its one cell, with a strong weight decay."""
 
     def make(**changes):
         settings = {"learning_rates": [1e-2], "epochs": 2, "batch_size": 16, "max_length": 32, "weight_decay": 0.5}
-        workspace = Workspace(parse_experiment(tiny(tasks=["cola"], finetuning=settings, **changes)))
-        return workspace, next(workspace.experiment.cells())
+        inputs = Inputs(parse_experiment(tiny(tasks=["cola"], finetuning=settings, **changes)))
+        return inputs, next(inputs.experiment.cells())
 
     return make
 
 
-def trained(workspace, cell, monkeypatch, *, rows, moved=False):
+def trained(inputs, cell, monkeypatch, *, rows, moved=False):
     """The classifier after fine-tuning in double precision, with or without the short table.
 
     With `moved` it is training itself that takes the model to double precision, as it takes it to another device.
@@ -45,15 +45,15 @@ def trained(workspace, cell, monkeypatch, *, rows, moved=False):
     with monkeypatch.context() as patch:
         patch.setattr(finetuning, "build_classifier", watched)
         if not rows:
-            patch.setattr(host, "used_rows_only", lambda *_: nullcontext())
-        outcome = finetuning.finetune(cell, workspace.start(cell.arm), workspace.tokens(cell))
+            patch.setattr(loop, "used_rows_only", lambda *_: nullcontext())
+        outcome = finetuning.finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell))
     return made[0], outcome
 
 
 @pytest.mark.parametrize("arm", ["add", "concat", "untied"])
 def test_the_model_is_that_of_adamw_on_the_whole_table(cell_of, monkeypatch, arm):
-    workspace, cell = cell_of(arms=[arm])
-    (short, mine), (whole, theirs) = (trained(workspace, cell, monkeypatch, rows=rows) for rows in (True, False))
+    inputs, cell = cell_of(arms=[arm])
+    (short, mine), (whole, theirs) = (trained(inputs, cell, monkeypatch, rows=rows) for rows in (True, False))
     assert mine.record["parameters"] == theirs.record["parameters"]
     weights = whole.state_dict()
     assert set(short.state_dict()) == set(weights)
@@ -73,9 +73,9 @@ def new_parameters(request):
 
 @pytest.mark.usefixtures("new_parameters")
 def test_what_was_learnt_stays_where_training_moves_the_model(cell_of, monkeypatch):
-    workspace, cell = cell_of(arms=["add"])
-    model, outcome = trained(workspace, cell, monkeypatch, rows=True, moved=True)
-    whole, expected = trained(workspace, cell, monkeypatch, rows=False)
+    inputs, cell = cell_of(arms=["add"])
+    model, outcome = trained(inputs, cell, monkeypatch, rows=True, moved=True)
+    whole, expected = trained(inputs, cell, monkeypatch, rows=False)
     assert {name for name, _ in model.named_parameters()} == {name for name, _ in whole.named_parameters()}
     assert all(parameter.requires_grad for parameter in model.parameters())
     for name, weight in model.state_dict().items():
@@ -85,8 +85,8 @@ def test_what_was_learnt_stays_where_training_moves_the_model(cell_of, monkeypat
 
 
 def test_nothing_is_left_behind_on_the_first_device(cell_of):
-    workspace, cell = cell_of(arms=["add"])
-    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    inputs, cell = cell_of(arms=["add"])
+    model = finetuning.build_classifier(inputs.initial(cell.arm), "cola", 1)
     with used_rows_only(model, np.array([5, 7])):
         model.to("meta")
         model.train()
@@ -97,8 +97,8 @@ def test_nothing_is_left_behind_on_the_first_device(cell_of):
 
 
 def test_words_that_do_not_occur_are_decayed_and_used_in_evaluation(cell_of):
-    workspace, cell = cell_of(arms=["add"])
-    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    inputs, cell = cell_of(arms=["add"])
+    model = finetuning.build_classifier(inputs.initial(cell.arm), "cola", 1)
     table = model.base.variant.words
     before = table.weight.detach().clone()
     with used_rows_only(model, np.array([5, 7])):
@@ -115,8 +115,8 @@ def test_words_that_do_not_occur_are_decayed_and_used_in_evaluation(cell_of):
 
 def test_a_model_that_is_moved_meanwhile_gets_its_trained_table_back(cell_of):
     # As to a GPU or MPS; here to another precision, which is a copy, too.
-    workspace, cell = cell_of(arms=["add"])
-    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    inputs, cell = cell_of(arms=["add"])
+    model = finetuning.build_classifier(inputs.initial(cell.arm), "cola", 1)
     with used_rows_only(model, np.array([5, 7])):
         model.double()
         with torch.no_grad():
@@ -130,7 +130,7 @@ def test_a_variant_of_the_users_own_keeps_its_table(cell_of, write_plugin):
     from glue_bench.testing.plugins import load_plugins
 
     load_plugins([write_plugin()])
-    workspace, cell = cell_of(arms=["mine"])
-    model = finetuning.build_classifier(workspace.start(cell.arm), "cola", 1)
+    inputs, cell = cell_of(arms=["mine"])
+    model = finetuning.build_classifier(inputs.initial(cell.arm), "cola", 1)
     with used_rows_only(model, np.array([5])):
         assert type(model.base.variant.words) is torch.nn.Embedding

@@ -16,7 +16,7 @@ from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText, pack
-from glue_bench.training.pretrain import Report, Task
+from glue_bench.training.pretrain import PretrainingTask, Report
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import SPECIAL
 
@@ -75,11 +75,11 @@ def settings(**changes: Any) -> Pretraining:
     return Pretraining(**values | changes)
 
 
-def task(**changes: Any) -> Task:
+def task(**changes: Any) -> PretrainingTask:
     """The counting text under these settings."""
     chosen, tokenizer = settings(**changes), word_tokenizer()
     text = pack(corpus_of([counting()]), tokenizer, chosen.length, chosen.validation_share)
-    return Task(text=text, tokenizer=tokenizer, settings=chosen)
+    return PretrainingTask(text=text, tokenizer=tokenizer, settings=chosen)
 
 
 def config(variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any) -> EncoderConfig:

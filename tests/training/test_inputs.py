@@ -1,4 +1,4 @@
-"""What a workspace keeps, and what its ids stand for, are of one state of the files."""
+"""What inputs keep, and what ids stand for, are of one state of the files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from glue_bench.config import Experiment, parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.training.workspace import Workspace
+from glue_bench.training.identities import start_digest
+from glue_bench.training.inputs import Inputs
 
 
 @pytest.fixture
@@ -24,21 +25,21 @@ def change(experiment: Experiment) -> None:
 
 def test_a_checkpoint_changed_in_place_is_another_start(experiment: Experiment) -> None:
     arm = experiment.arms[0]
-    first, again = Workspace(experiment), Workspace(experiment)
-    digest, weights = first.start_digest(arm), first.initial(arm).weights["norm.weight"]
-    assert again.start_digest(arm) == digest
+    first, again = Inputs(experiment), Inputs(experiment)
+    digest, weights = start_digest(arm, first), first.initial(arm).weights["norm.weight"]
+    assert start_digest(arm, again) == digest
     change(experiment)
-    other = Workspace(experiment)
-    assert other.start_digest(arm) != digest
+    other = Inputs(experiment)
+    assert start_digest(arm, other) != digest
     assert not other.initial(arm).weights["norm.weight"].equal(weights)
     # What a run has read, it goes on with.
-    assert first.start_digest(arm) == digest
+    assert start_digest(arm, first) == digest
     assert first.initial(experiment.arms[1]).weights["norm.weight"].equal(weights)
 
 
 def test_a_checkpoint_that_changes_between_plan_and_use_is_refused(experiment: Experiment) -> None:
-    workspace = Workspace(experiment)
-    workspace.start_digest(experiment.arms[0])
+    inputs = Inputs(experiment)
+    start_digest(experiment.arms[0], inputs)
     change(experiment)
     with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
-        workspace.initial(experiment.arms[0])
+        inputs.initial(experiment.arms[0])

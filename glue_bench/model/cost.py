@@ -24,17 +24,13 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
     encoder, add = (on_meta(EncoderModel, each) for each in (config, with_variant(config, "add", {}, config.origin)))
     total = sum(parameter.numel() for parameter in encoder.parameters())
     tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))
+    tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        encoder(tokens).last_hidden_state.sum().backward()
     return {
         "parameters": total,
         "non_embedding_parameters": total - tables,
         "added_over_add": total - sum(parameter.numel() for parameter in add.parameters()),
-        "flops_per_token": _operations(encoder, length) // (BATCH * length),
+        "flops_per_token": counter.get_total_flops() // (BATCH * length),
         "length": length,
     }
-
-
-def _operations(encoder: EncoderModel, length: int) -> int:
-    tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
-    with FlopCounterMode(display=False) as counter:
-        encoder(tokens).last_hidden_state.sum().backward()
-    return counter.get_total_flops()

@@ -7,9 +7,8 @@ from torch import nn
 from glue_bench.config import Hyperparameters
 from glue_bench.model.transformers_api import classification_loss
 from glue_bench.training.batches import Batch
-from glue_bench.training.loop import train
-from glue_bench.training.micro import backward, is_out_of_memory, parts
-from glue_bench.training.runtime import accelerator
+from glue_bench.training.loop import backward, train
+from glue_bench.training.memory import is_out_of_memory
 
 
 class Logits:
@@ -53,7 +52,7 @@ def test_the_gradient_is_that_of_the_whole_batch(rows, floats):
     given = batch(floats=floats)
     loss = classification_loss(whole(given.ids, given.mask, given.segments).logits, given.labels)
     loss.backward()
-    summed = backward(parted, given, rows, accelerator())
+    summed = backward(parted, given, rows)
     torch.testing.assert_close(summed, loss.detach())
     for name, gradient in gradients(whole).items():
         torch.testing.assert_close(gradients(parted)[name], gradient)
@@ -63,15 +62,14 @@ def test_the_gradient_is_that_of_the_whole_batch(rows, floats):
 def test_a_batch_in_one_part_is_the_plain_computation_bit_for_bit(rows):
     plain, ours, given = Toy(), Toy(), batch()
     classification_loss(plain(given.ids, given.mask, given.segments).logits, given.labels).backward()
-    backward(ours, given, rows, accelerator())
+    backward(ours, given, rows)
     assert all(torch.equal(gradients(ours)[name], gradient) for name, gradient in gradients(plain).items())
-    assert list(parts(given, rows)) == [given]
 
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_parts_are_the_rows_in_order(padded):
     given = batch(padded=padded)
-    found = list(parts(given, 3))
+    found = list(given.parts(3))
     assert [len(part.labels) for part in found] == [3, 3, 1]
     assert torch.equal(torch.cat([part.ids for part in found]), given.ids)
     assert torch.equal(torch.cat([part.labels for part in found]), given.labels)

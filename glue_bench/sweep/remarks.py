@@ -1,0 +1,96 @@
+"""What a person should know before anything is computed: no mistakes, but perhaps not what was meant."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from glue_bench.config import Experiment
+from glue_bench.errors import UserError
+from glue_bench.model.plugins import PLUGINS
+from glue_bench.records.store import Store
+from glue_bench.sweep.plan import PlannedCell
+from glue_bench.training.identities import pretraining_id
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.runtime import AUTO
+
+Record = Mapping[str, Any]
+ANEW = "another folder (--results) runs all of them anew"
+_BY = {"device": "on", "precision": "in"}
+
+
+def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, asked: Mapping[str, str]) -> Iterator[str]:
+    """Lines about what is no mistake, but perhaps not what was meant.
+
+    `asked` are the device and the precision that were asked for, in the words of the command line.
+    """
+    yield from _unused_plugins(inputs.experiment)
+    asked = {what: value for what, value in asked.items() if value != AUTO}
+    if asked:
+        yield from _computed_otherwise(cells, inputs, store, asked)
+    for planned in cells:
+        if store.has_damaged_record(planned.id):
+            yield f"records/{planned.id}.json is damaged; its cell is run again"
+
+
+def segment_lines(experiment: Experiment, inputs: Inputs) -> Iterator[str]:
+    """A line about the arms whose encoder does not tell the segments apart that their tokenizer does."""
+    segments = {arm.name: inputs.segments(arm) for arm in experiment.arms}
+    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
+    if without:
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+
+
+def _unused_plugins(experiment: Experiment) -> Iterator[str]:
+    """A line about each plugin file that was loaded for nothing."""
+    used = {arm.variant for arm in experiment.arms}
+    for path in dict.fromkeys(experiment.plugins):
+        file = Path(path).expanduser().resolve()
+        names = [name for name, plugin in PLUGINS.items() if plugin.file == file]
+        if not used & set(names):
+            yield f"plugin '{path}' is not used: no arm has the variant {' or '.join(map(repr, names))}"
+
+
+def _computed_otherwise(
+    cells: Sequence[PlannedCell], inputs: Inputs, store: Store, asked: Mapping[str, str]
+) -> Iterator[str]:
+    """Lines about stored results that were not computed as asked for, as far as their records say.
+
+    They count as done all the same: neither device nor precision is part of a cell's identity.
+    """
+    ids = {planned.id for planned in cells}
+    records: list[Record] = [record for record in store.scan_records()[0] if record["cell_id"] in ids]
+    pretrainings = _pretrainings(cells, inputs, store)
+    for what, value in asked.items():
+        if others := [record for record in records if _is_other(record, what, value)]:
+            count = f"{len(others):,} of {len(cells):,} cells"
+            yield f"{count} were run {_said(others, what, value)}, and count as done; {ANEW}"
+        if others := [record for record in pretrainings if _is_other(record, what, value)]:
+            names = ", ".join(record["arm"] for record in others)
+            yield f"{names}: pretrained {_said(others, what, value)}, which counts as done; {ANEW}"
+
+
+def _is_other(record: Record, what: str, asked: str) -> bool:
+    """A cell that fell back to float32 was run as it would be again."""
+    found = {_found(record, what), record.get(what)} - {None}
+    return bool(found) and asked not in found
+
+
+def _found(record: Record, what: str) -> str | None:
+    value = record["environment"].get(what)
+    return "cuda" if what == "device" and value not in (None, "cpu", "mps") else value  # else the GPU's own name
+
+
+def _said(records: Iterable[Record], what: str, asked: str) -> str:
+    found = " and ".join(sorted({str(_found(record, what)) for record in records}))
+    return f"{_BY[what]} {found}, not {_BY[what]} {asked} (--{what})"
+
+
+def _pretrainings(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[Record]:
+    """The records of the pretrainings that these cells start from, as far as they are there."""
+    if inputs.experiment.pretraining is None:
+        return []
+    ids = {pretraining_id(planned.cell.arm, inputs, planned.cell.pretraining_recipe) for planned in cells}
+    try:
+        return [record for record in store.read_pretrainings() if record["pretraining_id"] in ids]
+    except UserError:  # a damaged one is made again, and its record with it
+        return []

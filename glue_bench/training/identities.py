@@ -1,0 +1,76 @@
+"""What decides an outcome, and so what ids are hashes of; under an older recipe, as that recipe had it."""
+
+from typing import Any
+
+from glue_bench import recipe as recipes
+from glue_bench.config import SCRATCH, Arm, Cell
+from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.variants import canonical_options
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
+from glue_bench.values import identity_digest
+
+_WATCHES_ONLY = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
+"""Settings of a pretraining that do not decide its weights, or whose content is hashed in their place."""
+
+
+def cell_identity(cell: Cell, inputs: Inputs) -> dict[str, Any]:
+    """Everything that can change the cell's outcome, under the cell's recipe: its id is a hash of this."""
+    source = inputs.experiment.mnli_cell(cell)
+    return {
+        **_of_arm(cell.arm, inputs, cell.recipe),
+        "arm": cell.arm.name,
+        "start": start_digest(cell.arm, inputs, cell.steps, cell.pretraining_recipe),
+        "task": cell.task,
+        "data": inputs.data(cell.task).digest,
+        "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
+        "seed": cell.seed,
+        **({"from_mnli": cell_digest(source, inputs)} if source else {}),
+    }
+
+
+def cell_digest(cell: Cell, inputs: Inputs) -> str:
+    """A hash of the cell's identity: the end of its id."""
+    return identity_digest(cell_identity(cell, inputs))
+
+
+def pretraining_identity(arm: Arm, inputs: Inputs, recipe: int | None = None) -> dict[str, Any]:
+    """Everything that decides the arm's pretrained weights, under a recipe; None stands for this version's."""
+    return {
+        **_of_arm(arm, inputs, recipe or recipes.RECIPE),
+        "start": start_digest(arm, inputs),
+        "corpus": inputs.corpus.digest,
+        "packing": PACKING_VERSION,
+        "settings": inputs.pretraining.model_dump(exclude=_WATCHES_ONLY),
+    }
+
+
+def pretraining_id(arm: Arm, inputs: Inputs, recipe: int | None = None) -> str:
+    """The arm's name and a hash of everything that decides its pretrained weights."""
+    return f"{arm.name}-{identity_digest(pretraining_identity(arm, inputs, recipe))}"
+
+
+def start_digest(arm: Arm, inputs: Inputs, steps: int | None = None, recipe: int | None = None) -> str:
+    """What the arm starts from: a pretraining under a recipe, the checkpoint's files, or the sizes of fresh weights."""
+    if steps is not None:
+        return f"pretraining {identity_digest(pretraining_identity(arm, inputs, recipe))} step {steps}"
+    if arm.checkpoint == SCRATCH:
+        return f"{SCRATCH} {inputs.experiment.scratch.model_dump_json()}"
+    return inputs.fingerprint(arm)
+
+
+def options_of(arm: Arm, recipe: int | None = None) -> dict[str, Any]:
+    """The arm's options as a recipe hashes them: the first recipe has them as they stand in the experiment file."""
+    return arm.options if recipe == 1 else canonical_options(arm.variant, arm.options)
+
+
+def _of_arm(arm: Arm, inputs: Inputs, recipe: int) -> dict[str, Any]:
+    """What the arm itself decides; the source of a variant of the user's own is part of it."""
+    plugin = plugin_digest(arm.variant)
+    return {
+        "variant": arm.variant,
+        "options": options_of(arm, recipe),
+        "tokenizer": inputs.tokenizer_digest(arm, recipe),
+        **({"plugin": plugin} if plugin else {}),
+        **recipes.recipe_key(recipe),
+    }

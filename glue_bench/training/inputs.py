@@ -1,0 +1,178 @@
+"""What cells and pretrainings start from: data, text, tokenizers, tokens and encoders, each made once per process."""
+
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.benchmark.hub import HubSource
+from glue_bench.benchmark.schema import TaskData
+from glue_bench.benchmark.sources import Source, open_source
+from glue_bench.benchmark.tasks import AX_SPLIT
+from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.variants import canonical_options
+from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.packing import pack
+from glue_bench.training.pretrain import PretrainingTask, trained_origin
+from glue_bench.training.tokenizers import (
+    cached_tokenizer,
+    load_tokenizer,
+    recipe_1_tokenizer_digest,
+    segment_types,
+    tokenizer_digest,
+    train_tokenizer,
+)
+from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
+
+
+class Inputs:
+    """What an experiment's cells and pretrainings start from. Nothing is made before it is asked for, or twice.
+
+    `folder` is where encoders are kept that cells start from: those of pretrainings, and those of MNLI cells.
+    """
+
+    def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
+        self.experiment = experiment
+        self.folder = folder
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def once(self, key: tuple[Any, ...], make: Any) -> Any:
+        """What `make` returned when this key was asked for the first time."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    @cached_property
+    def source(self) -> Source:
+        """The experiment's data source."""
+        return open_source(self.experiment.data)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text of the experiment's pretraining."""
+        return open_corpus(self.pretraining.corpus)
+
+    @property
+    def pretraining(self) -> Pretraining:
+        """How the experiment's arms are pretrained."""
+        assert self.experiment.pretraining is not None, "the experiment has no pretraining"
+        return self.experiment.pretraining
+
+    def data(self, task: str) -> TaskData:
+        """All splits of a task."""
+        return self.once(("data", task), lambda: self.source.load(task))
+
+    def diagnostic(self, task: str) -> TaskData | None:
+        """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
+
+        It is not part of a cell's identity, because it cannot change what is learnt; records carry its digest instead.
+        """
+        return self.once(("diagnostic",), self._load_diagnostic) if task == "mnli" else None
+
+    def _load_diagnostic(self) -> TaskData | None:
+        if "ax" not in self.source.tasks():
+            return None
+        try:
+            return self.data("ax")
+        except UserError:
+            # Offline, the hub's cache may hold MNLI alone, which is no reason to refuse what can be trained.
+            if isinstance(self.source, HubSource):
+                return None
+            raise
+
+    def tokenizer(self, arm: Arm) -> PreTrainedTokenizerBase:
+        """The arm's tokenizer; arms from scratch share one."""
+        name = arm.tokenizer or arm.checkpoint
+        if name == SCRATCH:
+            return self.once(("tokenizer", SCRATCH), self._scratch_tokenizer)
+        revision = None if arm.tokenizer else arm.revision
+        return self.once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
+
+    def tokenizer_digest(self, arm: Arm, recipe: int | None = None) -> str:
+        """What decides how the arm's tokenizer splits text, as a recipe hashes it; a large one takes 0.1 s."""
+        tokenizer, digest = self.tokenizer(arm), recipe_1_tokenizer_digest if recipe == 1 else tokenizer_digest
+        return self.once(("tokenizer digest", id(tokenizer), digest), lambda: digest(tokenizer))
+
+    def segments(self, arm: Arm) -> tuple[int, int]:
+        """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
+        tokenizer = self.tokenizer(arm)
+        told = self.once(("segments", id(tokenizer)), lambda: segment_types(tokenizer))
+        return told, self.initial(arm).config.type_vocab_size
+
+    def tokens(self, cell: Cell) -> TokenisedTask:
+        """The cell's task under its arm's tokenizer.
+
+        Where the cell asks for it, a slice of train is held out as a split of its own. MNLI has the diagnostic set as
+        the split AX_SPLIT, if the data has it.
+        """
+        told, embedded = self.segments(cell.arm)
+        length, share, in_one = (
+            cell.hyperparameters.max_length,
+            cell.hyperparameters.held_out_share,
+            embedded == 1 < told,
+        )
+        key = ("tokens", self.tokenizer_digest(cell.arm), length, in_one)
+
+        def of(task: str) -> TokenisedTask:
+            whole = self.once((*key[:3], task), lambda: tokenise(self.data(task), self.tokenizer(cell.arm), length))
+            return self.once((*key, task), whole.in_one_segment) if in_one else whole
+
+        tokens = of(cell.task)
+        if share:
+            tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
+        if self.diagnostic(cell.task) is None:
+            return tokens
+        return replace(tokens, splits={**tokens.splits, AX_SPLIT: of("ax").splits["test"]})
+
+    def pretraining_task(self, arm: Arm) -> PretrainingTask:
+        """The text that the arm learns from. It is equal for all arms with the same tokenizer."""
+        settings, tokenizer = self.pretraining, self.tokenizer(arm)
+        key = ("packed", self.tokenizer_digest(arm))
+        text = self.once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
+        return PretrainingTask(text=text, tokenizer=tokenizer, settings=settings)
+
+    def initial(self, arm: Arm) -> Start:
+        """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
+        return self.once(("initial", arm.name), lambda: self._make_initial(arm))
+
+    def _make_initial(self, arm: Arm) -> Start:
+        if arm.checkpoint != SCRATCH:
+            key = ("checkpoint", arm.checkpoint, arm.revision)
+            checkpoint = self.once(key, lambda: read_checkpoint(arm.checkpoint, arm.revision, self.fingerprint(arm)))
+            return graft(checkpoint, arm.variant, arm.options)
+        tokenizer = self.tokenizer(arm)
+        config = EncoderConfig(
+            **self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)},
+            variant=arm.variant,
+            variant_options=canonical_options(arm.variant, arm.options),
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        return Start(config, {}, SCRATCH)
+
+    def fingerprint(self, arm: Arm) -> str:
+        """The digest of the files of the arm's checkpoint, as they were at the first look."""
+        name, revision = arm.checkpoint, arm.revision
+        return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
+
+    def origin(self, arm: Arm) -> str:
+        """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""
+        origin = self.initial(arm).origin
+        return trained_origin(origin) if self.experiment.pretraining else origin
+
+    def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
+        vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
+        if pretraining is None:
+            frames = (self.data(task).splits["train"] for task in self.experiment.tasks)
+            columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
+            return train_tokenizer(chain.from_iterable(columns), vocab_size)
+        if pretraining.tokenizer:
+            return load_tokenizer(pretraining.tokenizer)
+        sentences = (sentence for document in self.corpus.documents() for sentence in document)
+        return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", sentences, vocab_size)

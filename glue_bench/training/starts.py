@@ -1,0 +1,69 @@
+"""Where the encoders are kept that cells start from, and the start of each cell."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from glue_bench.config import Arm, Cell
+from glue_bench.errors import UserError
+from glue_bench.files import check_checksums
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.training.identities import cell_digest, pretraining_id, pretraining_identity
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.pretrained import PretrainingFolder
+
+
+def pretraining_folder(arm: Arm, inputs: Inputs, recipe: int | None = None) -> PretrainingFolder:
+    """Where the arm's pretraining under a recipe, this version's unless given, is kept."""
+    assert inputs.folder is not None, "an experiment with pretraining needs a folder"
+    place = inputs.folder / pretraining_id(arm, inputs, recipe)
+    return PretrainingFolder(place, pretraining_identity(arm, inputs, recipe))
+
+
+def encoder_folder(cell: Cell, inputs: Inputs) -> Path:
+    """Where a cell keeps what its encoder has learnt, if others start from it."""
+    assert inputs.folder is not None, "cells that start from others need a folder"
+    return inputs.folder / f"{cell.arm.name}-{cell.task}-s{cell.seed}-{cell_digest(cell, inputs)}"
+
+
+def mnli_folder(cell: Cell, inputs: Inputs) -> Path | None:
+    """Where the encoder of the MNLI cell is that the cell starts from; None if it starts from its arm."""
+    source = inputs.experiment.mnli_cell(cell)
+    return None if source is None else encoder_folder(source, inputs)
+
+
+def arm_start(arm: Arm, inputs: Inputs, steps: int | None, recipe: int | None = None) -> Start:
+    """The arm after `steps` steps of pretraining under a recipe; None: before any pretraining of ours.
+
+    Raises:
+        UserError: the checkpoint is damaged.
+    """
+    if steps is None:
+        return inputs.initial(arm)
+    key = ("start", arm.name, steps, recipe)
+    return inputs.once(key, lambda: _kept_start(pretraining_folder(arm, inputs, recipe).checkpoint(steps), arm))
+
+
+def cell_start(cell: Cell, inputs: Inputs) -> Start:
+    """What the cell starts from: its arm, or what its arm's MNLI cell has learnt.
+
+    Raises:
+        FileNotFoundError: the MNLI cell has left no encoder.
+        UserError: the checkpoint is damaged.
+    """
+    start = arm_start(cell.arm, inputs, cell.steps, cell.pretraining_recipe)
+    folder = mnli_folder(cell, inputs)
+    if folder is None:
+        return start
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the MNLI run that it starts from has left no encoder in '{folder}'")
+    tuned = _kept_start(folder, cell.arm)
+    return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
+
+
+def _kept_start(folder: Path, arm: Arm) -> Start:
+    """The arm with the weights of a checkpoint that a sweep has written."""
+    try:
+        check_checksums(folder)
+    except ValueError as error:
+        raise UserError(f"{error}; delete its folder, and the same command makes it again") from error
+    return graft(read_checkpoint(str(folder)), arm.variant, arm.options)
