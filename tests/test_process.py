@@ -158,6 +158,8 @@ def host(monkeypatch):
 
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     monkeypatch.setenv("HOST", "its own")
+    were_frozen = gc.get_freeze_count()
+    gc.unfreeze()
     with process_kept():
         own = Accelerator(mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True)
         signal.signal(signal.SIGINT, _interrupted)
@@ -174,6 +176,8 @@ def host(monkeypatch):
         hub.disable_progress_bars("a.part")
         yield
         assert (own.mixed_precision, own.gradient_accumulation_steps) == ("bf16", 2)
+    if were_frozen:
+        gc.freeze()
 
 
 @pytest.fixture
@@ -228,7 +232,7 @@ def cannot_write_its_plan(call, patch, _):
 
 
 def is_interrupted_while_it_plans(call, patch, _):
-    patch.setattr(plan, "check_order", _interrupted)
+    patch.setattr(plan, "check_experiment", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         call()
 
@@ -300,7 +304,6 @@ def test_objects_that_the_caller_has_frozen_stay_frozen(call):
         gc.freeze()
         call()
         assert gc.get_freeze_count()
-        gc.unfreeze()
 
 
 def test_a_run_computes_with_the_threads_that_the_caller_has_when_it_begins():
