@@ -25,7 +25,7 @@ from rich.console import Console
 from glue_bench.api import explain, run
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep import executors, plan
+from glue_bench.sweep import executors, preflight
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.convert import convert
@@ -228,7 +228,7 @@ def cannot_write_its_plan(call, patch, _):
 
 
 def is_interrupted_while_it_plans(call, patch, _):
-    patch.setattr(plan, "check_order", _interrupted)
+    patch.setattr(preflight, "check_order", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         call()
 
