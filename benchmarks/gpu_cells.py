@@ -23,11 +23,12 @@ from glue_bench.training.engine import row_losses
 from glue_bench.training.finetune import build_classifier
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.resident import ResidentTraining
-from glue_bench.training.tokens import TokenisedTask
+from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 
 TASK = "rte"  # pairs of sentences: segments count, too
 FEW_VARIANTS = ("add", "untied", "shaw")
 ROWS = 16  # of a batch
+LONGEST = 32  # tokens of an example: two of the lengths that batches are padded to, and so two recordings
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,24 @@ class Cases:
         cell = next(cell for cell in self.inputs.experiment.cells() if cell.arm.variant == variant)
         tokens, wanted = self.inputs.tokens(cell), first_row + np.arange((batches or self.steps) * self.rows)
         splits = {
-            name: split.take(np.resize(np.arange(len(split)), first_row + len(wanted))[wanted])
+            name: varied(split.take(np.resize(np.arange(len(split)), first_row + len(wanted))[wanted]))
             for name, split in tokens.splits.items()
         }
         return Case(cell, self.inputs.initial(cell.arm), replace(tokens, splits=splits))
+
+
+def varied(split: TokenisedSplit) -> TokenisedSplit:
+    """The split with examples of 4 to LONGEST tokens: the demo's are all of one length, and nothing would be padded.
+
+    An example is its own tokens and the next one's, cut off at a random length.
+    """
+    rows = np.arange(len(split))
+    both = split.take(np.stack([rows, (rows + 1) % len(split)], axis=1).ravel())
+    lengths = np.random.default_rng(0).integers(4, LONGEST, len(split), endpoint=True)
+    lengths = np.minimum(lengths, np.diff(both.offsets[::2]))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    places = np.arange(offsets[-1]) + np.repeat(both.offsets[:-1:2] - offsets[:-1], lengths)
+    return TokenisedSplit(both.ids[places], both.segments[places], offsets, split.labels)
 
 
 def pretraining_inputs(steps: int, rows: int) -> Inputs:

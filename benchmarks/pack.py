@@ -45,8 +45,7 @@ PRESENT = (
     "jaxtyping",
     "wrapt",
 )
-# There, whatever newer versions of PRESENT require here. torch brings typing-extensions, but pydantic wants a newer
-# one.
+# There, whatever newer versions of PRESENT require here. typing-extensions is there, but pydantic wants a newer one.
 LACKED = ("pydantic", "datasets", "evaluate", "platformdirs", "typing-extensions")
 MOST_BYTES = 55 * 2**20
 LEFT_OUT = ("results/", "tests/")  # of the checkout

@@ -45,6 +45,16 @@ def test_every_check_passes_here(run, results, part):
     assert json.loads(results.path.read_text())["parts"][part]["items"].keys() == statuses.keys()
 
 
+def test_the_checks_have_padding_and_two_lengths(small_demo):
+    small_demo(train=160, validation=16)
+    case = gpu_cells.Cases(steps=10).case("add")
+    for split in case.tokens.splits.values():
+        assert split.lengths.min() < 16 < split.lengths.max() <= gpu_cells.LONGEST
+    assert not case.batch(torch.device("cpu")).mask.all()
+    training = gpu_cells.ResidentTraining(case.classifier(), case.cell, case.tokens, None, torch.device("cpu"))
+    assert set(training._plan(1)[1]) == {16, 32}
+
+
 def test_moments_of_the_cell_before_are_found(run, monkeypatch):
     monkeypatch.setattr(Engine, "load", lambda self, model: self.model.load_state_dict(model.state_dict()) and None)
     assert run("recorded") == {"untied": "refuted"}
