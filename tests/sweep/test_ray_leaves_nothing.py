@@ -11,8 +11,9 @@ from glue_bench.api import run
 from glue_bench.errors import UserError
 
 pytestmark = pytest.mark.slow
-LATER = {"open files", "warnings"}
-"""Ray closes its files some time later; and what it imports when it starts says how often its warnings are shown."""
+MAY_DIFFER = {"open files", "warnings", "frozen objects"}
+"""Ray closes its files some time later; what it imports when it starts says how often its own warnings are shown; and of
+what the tests have frozen some objects come to their end."""
 
 
 def test_workers_leave_nothing_and_start_again(tiny, tmp_path):
@@ -27,8 +28,8 @@ def test_workers_leave_nothing_and_start_again(tiny, tmp_path):
 
     for seed in (1, 2):
         assert call(seeds=[seed]).finished == 1
-        assert set(changed(before, snapshot())) <= LATER
+        assert set(changed(before, snapshot())) <= MAY_DIFFER
     with pytest.raises(UserError, match="no machine has room"):
         call(seeds=[3], resources={"gpus": 64})
-    assert set(changed(before, snapshot())) <= LATER
+    assert set(changed(before, snapshot())) <= MAY_DIFFER
     assert not ray.is_initialized()
