@@ -12,7 +12,7 @@ from glue_bench.errors import UserError
 
 pytestmark = pytest.mark.slow
 MAY_DIFFER = {"open files", "warnings", "frozen objects"}
-"""Ray closes its files some time later; what it imports when it starts says how often its own warnings are shown; and of
+"""Ray closes its files some time later; what it imports when it starts says how often its warnings are shown; and of
 what the tests have frozen some objects come to their end."""
 
 
