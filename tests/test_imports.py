@@ -1,8 +1,11 @@
 """The rooms import in one direction, and what is light stays light."""
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,62 @@ def test_rooms_import_in_one_direction(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     status = lint_imports(no_cache=True)
     assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, those inside functions too, except what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield node
+            yield from nodes(node)
+
+
+def imported(file: Path, modules: set[str]) -> set[str]:
+    """The modules of the package that a file names in its imports, wherever they stand in it."""
+    found = set()
+    for node in nodes(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (names & modules) | ({str(node.module)} if names - modules else set())
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= {part.value for part in node.args if isinstance(part, ast.Constant)}
+    return found & modules
+
+
+def import_graph(package: Path) -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports."""
+    files = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in package.rglob("*.py")
+    }
+    return {name: imported(path, set(files)) - {name} for name, path in files.items()}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules of one circle, the first of them again at the end; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_two_files_import_each_other_however_late():
+    assert circle(import_graph(ROOT / "glue_bench")) == []
+
+
+def test_a_circle_is_found_inside_functions_and_by_import_module(tmp_path):
+    package = tmp_path / "house"
+    package.mkdir()
+    (package / "__init__.py").write_text("from importlib import import_module\nimport_module('house.door')\n")
+    (package / "door.py").write_text("def enter():\n    from house.room import leave\n")
+    (package / "room.py").write_text("if TYPE_CHECKING:\n    from house import door\n")
+    assert circle(import_graph(package)) == []
+    (package / "room.py").write_text("def leave():\n    import house\n")
+    assert set(circle(import_graph(package))) == {"house", "house.door", "house.room"}
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError
+from glue_bench.model.build import canonical_options
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.foreign import check_tied, translate_config, translate_weights
@@ -19,7 +20,6 @@ from glue_bench.model.locate import fingerprint, locate, read_json, read_weights
 from glue_bench.model.reference import check_against_transformers
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.tupe import read_tupe
-from glue_bench.model.variants import canonical_options
 from glue_bench.model.variants.base import Additive, Grafted
 
 

@@ -12,14 +12,37 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from glue_bench.model.cpu.attention import attend, reads_in_place
 from glue_bench.model.cpu.dropout import Dropout
 
-Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+Kernel = Callable[..., Tensor]  # with the arguments of `attend_by_torch`
+Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Scores = Callable[[Tensor, Tensor], Tensor]
+
+
+def attend_by_torch(
+    packed: Float[Tensor, "b l n h k"],
+    query: Float[Tensor, "b q h k"] | None,
+    bias: Float[Tensor, "#b #h #q l"] | None,
+    padding: Float[Tensor, "b 1 1 l"] | None,
+    *,
+    scale: float,
+    dropout: float,
+) -> Float[Tensor, "b q h k"]:
+    """softmax(q k^T * scale + bias + padding) with dropout, times v; arguments as `cpu.attention.attend`."""
+    queries = packed[:, :, 0] if query is None else query
+    mixed = F.scaled_dot_product_attention(
+        rearrange(queries, "b q h k -> b h q k"),
+        rearrange(packed[:, :, -2], "b l h k -> b h l k"),
+        rearrange(packed[:, :, -1], "b l h k -> b h l k"),
+        attn_mask=together(bias, padding, packed.dtype),
+        dropout_p=dropout,
+        scale=scale,
+    )
+    return rearrange(mixed, "b h q k -> b q h k")
 
 
 class Attention(nn.Module):
-    """Multi-head attention over q k^T * scale + bias; query, key and value in one projection."""
+    """Multi-head attention by a kernel, whichever is fastest; query, key and value in one projection."""
 
     def __init__(self, *, hidden_size: int, num_heads: int, score_terms: int, dropout: float) -> None:
         super().__init__()
@@ -32,23 +55,35 @@ class Attention(nn.Module):
     def forward(
         self,
         hidden: Float[Tensor, "b l d"],
-        bias: Float[Tensor, "#b #h #l l"] | None,
+        kernel: Kernel = attend_by_torch,
+        bias: Float[Tensor, "#b #h #l l"] | None = None,
         padding: Float[Tensor, "b 1 1 l"] | None = None,
-        terms: Terms | None = None,
+        rotate: Rotate | None = None,
+        scores: Scores | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
-        """What the first `rows` positions attend to; without `rows` all do. `padding` is added to the scores, too."""
-        packed, query = self._project(hidden, None if terms else rows)
-        if terms is not None:
-            queries, keys, extra = terms(*rearrange(packed[:, :, :2], "b l n h k -> n b h l k"))
-            bias = extra if bias is None else bias if extra is None else bias + extra
+        """What the first `rows` positions attend to; without `rows` all do.
+
+        `bias`, `padding` and what `scores` makes of queries and keys are added to the scaled scores; `rotate` gives the
+        queries and keys whose product is taken.
+        """
+        turned = rotate is not None or scores is not None
+        packed, query = self._project(hidden, None if turned else rows)
+        if turned:
+            queries, keys = rearrange(packed[:, :, :2], "b l n h k -> n b h l k")
+            if scores is not None:
+                extra = scores(queries, keys)
+                bias = extra if bias is None else bias + extra
+            if rotate is not None:
+                queries, keys = rotate(queries, keys)
             # As they came: under autocast a variant that turns them would attend in float32, where others do in bf16.
             queries, keys = queries.to(packed.dtype), keys.to(packed.dtype)
             query = rearrange(queries[:, :, :rows], "b h q k -> b q h k")
             packed = torch.stack([rearrange(keys, "b h l k -> b l h k"), packed[:, :, 2]], dim=2)
-        if bias is not None:
-            bias = bias[:, :, :rows]
-        return self.out(rearrange(self._attend(packed, query, bias, padding), "b q h k -> b q (h k)"))
+        bias = None if bias is None else bias[:, :, :rows]
+        dropout = self.dropout if self.training else 0.0
+        mixed = kernel(packed, query, bias, padding, scale=self.scale, dropout=dropout)
+        return self.out(rearrange(mixed, "b q h k -> b q (h k)"))
 
     def _project(
         self, hidden: Float[Tensor, "b l d"], rows: int | None
@@ -63,28 +98,6 @@ class Attention(nn.Module):
         packed = F.linear(hidden, weight[1], bias[1])
         query = rearrange(query, "b q (h k) -> b q h k", **heads)
         return rearrange(packed, "b l (n h k) -> b l n h k", n=2, **heads), query
-
-    def _attend(
-        self,
-        packed: Float[Tensor, "b l n h k"],
-        query: Float[Tensor, "b q h k"] | None,
-        bias: Float[Tensor, "#b #h #q l"] | None,
-        padding: Float[Tensor, "b 1 1 l"] | None,
-    ) -> Float[Tensor, "b q h k"]:
-        dropout = self.dropout if self.training else 0.0
-        learns = dropout or (bias is not None and bias.requires_grad)
-        if learns and reads_in_place(packed):
-            return attend(packed, query, bias, padding, scale=self.scale, dropout=dropout)
-        queries = packed[:, :, 0] if query is None else query
-        mixed = F.scaled_dot_product_attention(
-            rearrange(queries, "b q h k -> b h q k"),
-            rearrange(packed[:, :, -2], "b l h k -> b h l k"),
-            rearrange(packed[:, :, -1], "b l h k -> b h l k"),
-            attn_mask=together(bias, padding, packed.dtype),
-            dropout_p=dropout,
-            scale=self.scale,
-        )
-        return rearrange(mixed, "b h q k -> b q h k")
 
 
 class Block(nn.Module):
@@ -112,15 +125,18 @@ class Block(nn.Module):
     def forward(
         self,
         hidden: Float[Tensor, "b l d"],
-        bias: Float[Tensor, "#b #h #l l"] | None,
+        kernel: Kernel = attend_by_torch,
+        bias: Float[Tensor, "#b #h #l l"] | None = None,
         padding: Float[Tensor, "b 1 1 l"] | None = None,
-        terms: Terms | None = None,
+        rotate: Rotate | None = None,
+        scores: Scores | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """The first `rows` positions after this block, computed for no other; without `rows` all of them."""
-        hidden = self.attention_norm(
-            self.dropout.add(hidden[:, :rows], self.attention(hidden, bias, padding, terms, rows))
-        )
+        # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
+        residual = hidden[:, :rows]
+        attended = self.attention(hidden, kernel, bias, padding, rotate, scores, rows)
+        hidden = self.attention_norm(self.dropout.add(residual, attended))
         return self.norm(self.dropout.add(hidden, self.down(self.act(self.up(hidden)))))
 
 

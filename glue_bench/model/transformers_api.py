@@ -1,6 +1,6 @@
 """The encoder as transformers models: base, sequence classification, masked language modelling."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,12 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
+from glue_bench.model.build import build_variant, segments_enter
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.cpu.attention import reads_in_place
+from glue_bench.model.cpu.attention import attend, reads_in_place
 from glue_bench.model.cpu.dropout import Dropout
-from glue_bench.model.encoder import Attention, Block, padding_scores, together
-from glue_bench.model.variants import build_variant, segments_enter
+from glue_bench.model.encoder import Attention, Block, Kernel, attend_by_torch, padding_scores, together
+from glue_bench.model.variants.base import EncoderInput, check_positions
 from glue_bench.model.variants.segments import SegmentScores
 
 # Arguments of transformers' encoders that are here only to be refused, where they ask for something.
@@ -111,59 +112,70 @@ class EncoderModel(EncoderPreTrainedModel):
         input_ids: Int[Tensor, "b l"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
+        start: int = 0,
     ) -> list[Float[Tensor, "b l d"]]:
-        """What enters the first block, and the output of each block."""
-        return self._states(input_ids, attention_mask, token_type_ids)
+        """What enters the first block, and the output of each block. `start` is that of `Variant.forward`."""
+        return self._states(input_ids, attention_mask, token_type_ids, start)
 
     def pooled(
         self,
         input_ids: Int[Tensor, "b l"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
+        start: int = 0,
     ) -> Float[Tensor, "b d"]:
         """The pooled output alone: of the last block only [CLS] is computed, the one position that is read."""
-        return self.pooler(self._states(input_ids, attention_mask, token_type_ids, last_rows=1)[-1])
+        return self.pooler(self._states(input_ids, attention_mask, token_type_ids, start, last_rows=1)[-1])
 
     def _states(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
+        start: int,
         last_rows: int | None = None,
     ) -> list[Float[Tensor, "b _ d"]]:
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        _check_ids(input_ids, segments, self.config.max_position_embeddings)
-        start = self.variant(input_ids, segments)
+        _check_ids(input_ids, segments, start, self.config.max_position_embeddings)
+        given = self.variant(input_ids, segments, *([start] if start else []))
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
         kind = self.norm.weight.dtype
-        hidden = self.dropout(self.norm(start.hidden.to(kind)))
+        hidden = self.dropout(self.norm(given.hidden.to(kind)))
         states = [hidden if self.project is None else self.project(hidden).to(kind)]
-        bias, padding = self._score_masks(self._score_bias(start.bias, segments), attention_mask, hidden)
-        for index, block in enumerate(self.blocks):
-            terms = None if start.terms is None else partial(start.terms, index)
+        kernel, biases, padding = self._attention_parts(given, segments, attention_mask, hidden)
+        rotate_in = given.rotate or (_unturned if isinstance(given.bias, Sequence) else None)
+        for index, (block, bias) in enumerate(zip(self.blocks, biases, strict=True)):
+            rotate = None if rotate_in is None else partial(rotate_in, index)
+            scores = None if given.scores is None else partial(given.scores, index)
             rows = last_rows if index == len(self.blocks) - 1 else None
-            states.append(block(states[-1], bias, padding, terms, rows))
+            states.append(block(states[-1], kernel, bias, padding, rotate, scores, rows))
         return states
 
-    def _score_masks(
-        self, bias: Float[Tensor, "#b h l l"] | None, attention_mask: Tensor | None, hidden: Float[Tensor, "b l d"]
-    ) -> tuple[Float[Tensor, "#b #h #l l"] | None, Float[Tensor, "b 1 1 l"] | None]:
-        """Bias and padding as blocks want them, made once for all: apart where attention is ours, else as one mask."""
-        padding = padding_scores(None if attention_mask is None else attention_mask.bool(), hidden.dtype)
-        if self.training and reads_in_place(hidden):
-            return bias, padding
-        kind = hidden.device.type
-        autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-        return together(bias, padding, torch.get_autocast_dtype(kind) if autocast else hidden.dtype), None
+    def _attention_parts(
+        self, given: EncoderInput, segments: Int[Tensor, "b l"], attention_mask: Tensor | None, hidden: Tensor
+    ) -> tuple[Kernel, Sequence[Tensor | None], Tensor | None]:
+        """The kernel of all blocks, the bias of each, and padding where the kernel takes it apart.
 
-    def _score_bias(
-        self, positions: Float[Tensor, "#b h l l"] | None, segment_ids: Int[Tensor, "b l"]
-    ) -> Float[Tensor, "#b h l l"] | None:
-        if self.segment_scores is None:
-            return positions
-        segments = self.segment_scores(segment_ids)
-        return segments if positions is None else positions + segments
+        Attention on a CPU is ours where torch's would be slow: where there is dropout, or a bias that learns.
+        """
+        own = isinstance(given.bias, Sequence)
+        biases: list[Tensor | None] = list(given.bias) if own else [given.bias]
+        if self.segment_scores is not None:
+            added = self.segment_scores(segments)
+            biases = [added if bias is None else bias + added for bias in biases]
+        device = hidden.device.type
+        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        kind = torch.get_autocast_dtype(device) if autocast else hidden.dtype
+        padding = padding_scores(None if attention_mask is None else attention_mask.bool(), kind)
+
+        drops = self.training and self.config.attention_probs_dropout_prob > 0
+        learns = torch.is_grad_enabled() and given.scores is not None
+        learns = learns or any(bias is not None and bias.requires_grad for bias in biases)
+        kernel = attend if (drops or learns) and reads_in_place(hidden) else attend_by_torch
+        if kernel is attend_by_torch:  # It takes one mask, which is made once for all blocks that share it.
+            biases, padding = [together(bias, padding, kind) for bias in biases], None
+        return kernel, biases if own else biases * len(self.blocks), padding
 
 
 class EncoderForSequenceClassification(EncoderPreTrainedModel):
@@ -281,7 +293,7 @@ def _cross_entropy(
     return F.cross_entropy(logits.float(), labels, reduction="sum") / num_items
 
 
-def _check_ids(token_ids: Tensor, segment_ids: Tensor, positions: int) -> None:
+def _check_ids(token_ids: Tensor, segment_ids: Tensor, start: int, positions: int) -> None:
     """Refuse what would broadcast, or fail far from here; the annotated shapes are only checked in the tests."""
     if token_ids.ndim != 2 or token_ids.is_floating_point():
         found = f"{token_ids.dtype} of shape {tuple(token_ids.shape)}"
@@ -289,8 +301,12 @@ def _check_ids(token_ids: Tensor, segment_ids: Tensor, positions: int) -> None:
     if segment_ids.shape != token_ids.shape:
         shapes = f"{tuple(segment_ids.shape)}, token ids {tuple(token_ids.shape)}"
         raise ValueError(f"segment ids have shape {shapes}; they must be the same")
-    if token_ids.shape[1] > positions:
-        raise ValueError(f"sequences of {token_ids.shape[1]} tokens, but the encoder has {positions} positions")
+    check_positions(token_ids.shape[1], start, positions)
+
+
+def _unturned(_: int, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """For blocks with biases of their own: they compute all queries, which keeps the last bits of earlier trainings."""
+    return queries, keys
 
 
 def _block(config: EncoderConfig, score_terms: int) -> Block:

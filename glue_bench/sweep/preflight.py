@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from glue_bench.config import Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
-from glue_bench.model.variants import check_variant
+from glue_bench.model.build import check_variant
 from glue_bench.records.store import Store
 from glue_bench.testing.order import check_order
 from glue_bench.testing.plugins import check_plugin, load_plugins

@@ -1,6 +1,6 @@
 """What every variant promises, whatever it is, as clauses: each says what is wrong with a variant, or None."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from tempfile import TemporaryDirectory
@@ -82,8 +82,8 @@ def shapes(subject: Subject) -> str | None:
     model = subject.model()
     for length in (1, 2, 7, POSITIONS):
         ids = tokens(3, length)
-        start = model.variant(ids, subject.segments(ids))
-        wrong = _wrong_start(start, (3, length, subject.config().embedding_size), model.variant)
+        given = model.variant(ids, subject.segments(ids))
+        wrong = _wrong_start(given, (3, length, subject.config().embedding_size), model.variant)
         if wrong:
             return wrong
         output = model(ids, None, subject.segments(ids)).last_hidden_state
@@ -228,6 +228,29 @@ def position(subject: Subject) -> str | None:
     return f"permuting tokens changes [CLS] by {change:.1e}, although uses_position is False"
 
 
+@torch.no_grad()
+def moved_start(subject: Subject) -> str | None:
+    """A start of 0 changes nothing, another one gives finite states, and positions that do not exist are refused.
+
+    A variant that does not take `start` meets this clause, as does one that depends on distances alone.
+    """
+    model, ids = subject.model(), tokens(3, 9)
+    kinds, variant = subject.segments(ids), model.variant
+    if not variant.takes_start():
+        return None
+    last = POSITIONS - ids.shape[1]
+    still, at_zero, moved = (model.hidden_states(ids, None, kinds, *start) for start in ((), (0,), (last,)))
+    if max_error(at_zero, still):
+        return f"start=0 changes states by {max_error(at_zero, still):.1e}"
+    if not all(state.isfinite().all() for state in moved):
+        return f"the encoder's states are not finite with start={last}"
+    refused = _raises((ValueError,), variant, ids, kinds, last + 1)
+    if max_error(moved, still) and not refused:
+        given = f"start={last + 1} for {ids.shape[1]} tokens"
+        return f"forward takes {given}, but has {POSITIONS} positions: raise ValueError"
+    return None
+
+
 CLAUSES: dict[str, Clause] = {
     "shapes": shapes,
     "gradients": gradients,
@@ -239,35 +262,34 @@ CLAUSES: dict[str, Clause] = {
     "graft": grafts,
     "draws": draws,
     "position": position,
+    "start": moved_start,
 }
 
 
-def _wrong_start(start: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:
-    if not isinstance(start, EncoderInput):
-        return f"forward returns {type(start).__name__}, not EncoderInput"
-    batch, length, _ = expected
-    if tuple(start.hidden.shape) != expected:
-        return f"EncoderInput.hidden has shape {tuple(start.hidden.shape)}, not {expected}"
-    if start.bias is not None and not _is_bias(start.bias, batch, length):
-        return f"EncoderInput.bias has shape {tuple(start.bias.shape)}, not {(f'1 or {batch}', HEADS, length, length)}"
-    for block in range(variant.dims.num_blocks if start.terms else 0):
-        wrong = _wrong_terms(start, block, batch, length, variant.dims.head_size)
-        if wrong:
-            return wrong
-    return None
-
-
-def _wrong_terms(start: EncoderInput, block: int, batch: int, length: int, head_size: int) -> str | None:
-    shape = (batch, HEADS, length, head_size)
-    assert start.terms is not None
-    query, key, extra = start.terms(block, torch.randn(shape), torch.randn(shape))
-    found = {"queries": tuple(query.shape), "keys": tuple(key.shape)}
-    for what, size in found.items():
-        if size != shape:
-            return f"EncoderInput.terms, block {block}: {what} have shape {size}, not {shape}"
-    if extra is not None and not _is_bias(extra, batch, length):
-        wanted = (f"1 or {batch}", HEADS, length, length)
-        return f"EncoderInput.terms, block {block}: extra scores have shape {tuple(extra.shape)}, not {wanted}"
+def _wrong_start(given: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:
+    if not isinstance(given, EncoderInput):
+        return f"forward returns {type(given).__name__}, not EncoderInput"
+    if tuple(given.hidden.shape) != expected:
+        return f"EncoderInput.hidden has shape {tuple(given.hidden.shape)}, not {expected}"
+    (batch, length, _), blocks = expected, variant.dims.num_blocks
+    own = isinstance(given.bias, Sequence)
+    if own and len(given.bias) != blocks:
+        return f"EncoderInput.bias has {len(given.bias)} tensors for {blocks} blocks; give one tensor, or one per block"
+    wanted = (f"1 or {batch}", HEADS, length, length)
+    for bias in given.bias if own else [given.bias]:
+        if bias is not None and not _is_bias(bias, batch, length):
+            return f"EncoderInput.bias has shape {tuple(bias.shape)}, not {wanted}"
+    heads = (batch, HEADS, length, variant.dims.head_size)
+    for block in range(blocks):
+        if given.rotate is not None:
+            turned = given.rotate(block, torch.randn(heads), torch.randn(heads))
+            for what, part in zip(("queries", "keys"), turned, strict=True):
+                if part.shape != heads:
+                    return f"EncoderInput.rotate, block {block}: {what} have shape {tuple(part.shape)}, not {heads}"
+        if given.scores is not None:
+            extra = given.scores(block, torch.randn(heads), torch.randn(heads))
+            if not _is_bias(extra, batch, length):
+                return f"EncoderInput.scores, block {block}: they have shape {tuple(extra.shape)}, not {wanted}"
     return None
 
 
@@ -302,7 +324,7 @@ def _differs(model: nn.Module, again: nn.Module) -> str | None:
     return None
 
 
-def _raises(kinds: tuple[type[Exception], ...], call: Callable[..., object], *arguments: Tensor | None) -> bool:
+def _raises(kinds: tuple[type[Exception], ...], call: Callable[..., object], *arguments: Tensor | int | None) -> bool:
     try:
         call(*arguments)
     except kinds:

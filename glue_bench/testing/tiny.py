@@ -82,7 +82,7 @@ def shuffled(token_ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def states(model: EncoderModel, token_ids: Tensor, *inputs: Tensor | None) -> list[Tensor]:
+def states(model: EncoderModel, token_ids: Tensor, *inputs: Tensor | int | None) -> list[Tensor]:
     """Hidden states without a graph."""
     return model.hidden_states(token_ids, *inputs)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from glue_bench import recipe as recipes
 from glue_bench.config import SCRATCH, Arm, Cell
+from glue_bench.model.build import canonical_options
 from glue_bench.model.plugins import plugin_digest
-from glue_bench.model.variants import canonical_options
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.values import identity_digest

@@ -14,10 +14,10 @@ from glue_bench.benchmark.sources import Source, open_source
 from glue_bench.benchmark.tasks import AX_SPLIT
 from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
+from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.variants import canonical_options
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import PretrainingTask, trained_origin

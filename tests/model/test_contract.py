@@ -32,13 +32,31 @@ class HeadsLost(Add):
 class KeysCut(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
-        return EncoderInput(hidden, terms=lambda _, query, key: (query, key[..., :1], None))
+        return EncoderInput(hidden, rotate=lambda _, query, key: (query, key[..., :1]))
 
 
 class ScoresOfOneKey(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
-        return EncoderInput(hidden, terms=lambda _, query, key: (query, key, query.sum(-1, keepdim=True)))
+        return EncoderInput(hidden, scores=lambda _, query, key: query.sum(-1, keepdim=True))  # noqa: ARG005
+
+
+class OneBiasTooMany(Add):
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.relative = RelativeBias(dims.num_heads)
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden, bias = super().forward(token_ids, segment_ids).hidden, self.relative(token_ids.shape[1])
+        return EncoderInput(hidden, [bias] * (self.dims.num_blocks + 1))
+
+
+class StartsAgain(Add):
+    """Wraps around where its table ends."""
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 0) -> EncoderInput:
+        rows = (torch.arange(token_ids.shape[1]) + start) % self.dims.max_positions
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + self.positions(rows))
 
 
 class TensorOnly(Add):
@@ -71,10 +89,10 @@ class CountsFromTheEnd(Add):
 
 class ScoresOfTheMeanKey(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        def terms(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, None]:
-            return query, key - key.mean(dim=2, keepdim=True) * key[..., :1], None
+        def rotate(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+            return query, key - key.mean(dim=2, keepdim=True) * key[..., :1]
 
-        return EncoderInput(super().forward(token_ids, segment_ids).hidden, terms=terms)
+        return EncoderInput(super().forward(token_ids, segment_ids).hidden, rotate=rotate)
 
 
 class BufferLost(Add):
@@ -162,8 +180,9 @@ class NeedsAnOption(Add):
 BROKEN: list[tuple[str, type[Variant], str]] = [
     ("shapes", BatchLost, r"hidden has shape \(1, 1, 24\), not \(3, 1, 24\)"),
     ("shapes", HeadsLost, r"bias has shape \(1, 1, 1, 1\), not \('1 or 3', 3, 1, 1\)"),
-    ("shapes", KeysCut, r"terms, block 0: keys have shape \(3, 3, 1, 1\), not \(3, 3, 1, 8\)"),
-    ("shapes", ScoresOfOneKey, r"terms, block 0: extra scores have shape \(3, 3, 2, 1\), not \('1 or 3', 3, 2, 2\)"),
+    ("shapes", KeysCut, r"rotate, block 0: keys have shape \(3, 3, 1, 1\), not \(3, 3, 1, 8\)"),
+    ("shapes", ScoresOfOneKey, r"scores, block 0: they have shape \(3, 3, 2, 1\), not \('1 or 3', 3, 2, 2\)"),
+    ("shapes", OneBiasTooMany, "bias has 3 tensors for 2 blocks; give one tensor, or one per block"),
     ("shapes", TensorOnly, "forward returns Tensor, not EncoderInput"),
     ("shapes", NotFinite, "output is not finite on sequences of 7"),
     ("shapes", NeedsAnOption, "option 'width' needs a default, such as `width: int = 1`"),
@@ -182,6 +201,7 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
     ("draws", GraftsAnewEachTime, r"a graft: variant\.positions\.weight is another each time"),
     ("position", Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
     ("position", HearsAfterAll, r"permuting tokens changes \[CLS\] by .*, although uses_position is False"),
+    ("start", StartsAgain, "forward takes start=8 for 9 tokens, but has 16 positions: raise ValueError"),
 ]
 
 

@@ -13,10 +13,11 @@ from transformers import AutoModel, AutoModelForMaskedLM
 
 from glue_bench.errors import UserError
 from glue_bench.model import plugins
+from glue_bench.model.build import check_variant
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.plugins import PLUGINS, installed, load_installed, plugin_digest
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
-from glue_bench.model.variants import VARIANTS, check_variant
+from glue_bench.model.variants import VARIANTS
 from glue_bench.testing.plugins import check_plugin, load_plugins
 
 Write = Callable[..., Path]

@@ -70,7 +70,8 @@ def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
     given = variant(tokens, torch.zeros_like(tokens))
     heads, size = variant.dims.num_heads, variant.dims.head_size
     query, key = torch.randn(2, 2, heads, LENGTH, size)
-    new_query, new_key, extra = given.terms(0, query, key)
+    new_query, new_key = (query, key) if given.rotate is None else given.rotate(0, query, key)
+    extra = None if given.scores is None else given.scores(0, query, key)
     scores = new_query @ new_key.mT * (len(kept) * size) ** -0.5
     for part in (given.bias, extra):
         scores = scores if part is None else scores + part
@@ -128,8 +129,8 @@ def test_shaw_adds_the_relative_key_before_the_product() -> None:
     tokens = ids()
     heads, size = variant.dims.num_heads, variant.dims.head_size
     query, key = torch.randn(2, 2, heads, LENGTH, size)
-    same_query, same_key, extra = variant(tokens, torch.zeros_like(tokens)).terms(1, query, key)
-    scores = same_query @ same_key.mT * size**-0.5 + extra
+    extra = variant(tokens, torch.zeros_like(tokens)).scores(1, query, key)
+    scores = query @ key.mT * size**-0.5 + extra
     table = variant.relative_keys[1].weight
     for i, j in [(0, 0), (0, 5), (5, 0), (2, 3)]:
         relative = table[max(-3, min(3, j - i)) + 3]

@@ -24,9 +24,10 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.errors import UserError
+from glue_bench.model.build import check_variant, option_names
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification, EncoderModel
-from glue_bench.model.variants import VARIANTS, check_variant, option_names
+from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 from glue_bench.testing.contract import CLAUSES, check_clause, check_contract
 

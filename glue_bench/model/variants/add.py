@@ -3,7 +3,7 @@
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
 
 
 class Add(Variant):
@@ -16,10 +16,9 @@ class Add(Variant):
         super().__init__(dims)
         self.positions = nn.Embedding(dims.max_positions, dims.embedding_size)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
-        length = token_ids.shape[1]
-        # A slice and not a lookup: its gradient is a copy, where an embedding's is a scatter.
-        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + self.positions.weight[:length])
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        positions = rows_from(self.positions.weight, token_ids.shape[1], start)
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
 
     def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
@@ -34,5 +33,5 @@ class NoPosition(Variant):
     source = "Sinha et al. 2021"
     uses_position = False
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         return EncoderInput(self.words_and_segments(token_ids, segment_ids))

@@ -3,8 +3,9 @@
 Shapes: b batch, l length, d width of the embedding tables, h heads, k head size, n positions.
 """
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,21 +28,24 @@ class Dimensions:
     padding_id: int | None = None
 
 
-ScoreTerms = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
-"""(block, queries, keys) -> (queries, keys, extra): each (b, h, l, k), extra scores (#b, h, l, l) already scaled."""
-
-
 @dataclass(frozen=True)
 class EncoderInput:
-    """What a variant hands to the encoder.
+    """What a variant hands to the encoder: what enters the first block, and what changes the scores of every block.
 
-    `hidden` is the sum before LayerNorm and dropout. `bias` is added to the scaled scores of every block and
-    computed once. `terms`, where a variant needs queries and keys, is called in every block.
+    The scores of a block are (rotated q) (rotated k)^T * scale + bias + scores(q, k), and padding.
+
+    Attributes:
+        hidden: the sum before LayerNorm and dropout.
+        bias: added to the scaled scores: one tensor for all blocks, or a sequence with one tensor per block.
+        rotate: (block, queries, keys) -> (queries, keys), each (b, h, l, k): what the product is taken of instead.
+        scores: (block, queries, keys) -> extra scores (#b, h, l, l), already scaled; the queries and keys are those
+            before `rotate`.
     """
 
     hidden: Float[Tensor, "b l d"]
-    bias: Float[Tensor, "#b h l l"] | None = None
-    terms: ScoreTerms | None = None
+    bias: Float[Tensor, "#b h l l"] | Sequence[Float[Tensor, "#b h l l"]] | None = None
+    rotate: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    scores: Callable[[int, Tensor, Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +99,20 @@ class Variant(nn.Module, ABC):
         self.segments = nn.Embedding(dims.segment_types, width) if dims.segment_types else None
 
     @abstractmethod
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
-        """Token ids and segment ids to what enters the first block."""
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        """What enters the first block, from token ids and segment ids.
+
+        [CLS] stays at position 0, and the token after it is at position `start` + 1. What depends on distances alone
+        does not change with `start`: distances are those of the places in the sequence. A variant may leave `start`
+        out; it is passed only where it is not 0.
+
+        Raises:
+            ValueError: a position beyond the table.
+        """
+
+    def takes_start(self) -> bool:
+        """Whether `forward` has the argument `start`."""
+        return "start" in inspect.signature(self.forward).parameters
 
     def graft(self, base: Additive) -> Grafted:
         """Take over an additive encoder's weights as closely as possible.
@@ -124,3 +140,28 @@ def copy(module: nn.Embedding | nn.Linear, weight: Tensor) -> None:
     """Overwrite a table's or projection's weight."""
     with torch.no_grad():
         module.weight.copy_(weight)
+
+
+def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: int = 1) -> Float[Tensor, "r d"]:
+    """A table's rows for `length` tokens: [CLS] has the last of the `fixed` first rows, which all stay.
+
+    The others have the rows that follow, the first `start` of them left out. r is length + fixed - 1.
+
+    Raises:
+        ValueError: the table has no row for the last position.
+    """
+    check_positions(length, start, len(table) - fixed + 1)
+    if start == 0:
+        return table[: fixed + length - 1]  # a slice and not a lookup, whose gradient would be a scatter
+    return torch.cat([table[:fixed], table[start + fixed : start + fixed + length - 1]])
+
+
+def check_positions(length: int, start: int, positions: int) -> None:
+    """Refuse tokens beyond the last of `positions`.
+
+    Raises:
+        ValueError: with what was asked for and what there is.
+    """
+    if start < 0 or start + length > positions:
+        begins = f" that start at {start}" if start else ""
+        raise ValueError(f"sequences of {length} tokens{begins}, but the encoder has {positions} positions")

@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from glue_bench.model.variants.add import Add
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, rows_from
 
 
 class Multiply(Add):
@@ -14,9 +14,9 @@ class Multiply(Add):
     summary = "token * (1 + position) + segment"
     source = "this project"
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         words = self.words(token_ids)
-        hidden = words * (1 + self.positions.weight[: words.shape[1]])
+        hidden = words * (1 + rows_from(self.positions.weight, words.shape[1], start))
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
 
     def graft(self, base: Additive) -> Grafted:
@@ -38,9 +38,9 @@ class Gate(Add):
         super().__init__(dims)
         self.gate = nn.Linear(2 * dims.embedding_size, 1)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         words = self.words(token_ids)
-        positions = self.positions.weight[: words.shape[1]].expand_as(words)
+        positions = rows_from(self.positions.weight, words.shape[1], start).expand_as(words)
         gate = torch.sigmoid(self.gate(torch.cat([words, positions], dim=-1)))
         hidden = 2 * (gate * words + (1 - gate) * positions)
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
 
 
 class Concat(Variant):
@@ -24,9 +24,9 @@ class Concat(Variant):
         # No bias: the LayerNorm that follows has one.
         self.projection = nn.Linear(parts * dims.embedding_size, dims.embedding_size, bias=False)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         words = self.words(token_ids)
-        parts = [words, self.positions.weight[: words.shape[1]].expand_as(words)]
+        parts = [words, rows_from(self.positions.weight, words.shape[1], start).expand_as(words)]
         if self.segments is not None:
             parts.append(self.segments(segment_ids))
         return EncoderInput(self.projection(torch.cat(parts, dim=-1)))

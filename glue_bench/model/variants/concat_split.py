@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
 
 
 class ConcatSplit(Variant):
@@ -26,10 +26,10 @@ class ConcatSplit(Variant):
         super().__init__(dims, content_size=dims.embedding_size - width)
         self.positions = nn.Embedding(dims.max_positions, width)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         content = self.words_and_segments(token_ids, segment_ids)
         batch, length, _ = content.shape
-        positions = self.positions.weight[:length].expand(batch, -1, -1)
+        positions = rows_from(self.positions.weight, length, start).expand(batch, -1, -1)
         return EncoderInput(torch.cat([content, positions], dim=-1))
 
     def graft(self, base: Additive) -> Grafted:

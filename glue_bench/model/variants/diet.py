@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, rows_from
 from glue_bench.model.variants.relative import distances
 
 
@@ -21,26 +21,22 @@ class Diet(Variant):
         self.share = share
 
     @abstractmethod
-    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
+    def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
         """What positions add to one block's scores."""
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         if self.share:
-            return EncoderInput(hidden, self.position_bias(0, length))
-
-        def own_bias(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return query, key, self.position_bias(block, length)
-
-        return EncoderInput(hidden, terms=own_bias)
+            return EncoderInput(hidden, self.position_bias(0, length, start))
+        return EncoderInput(hidden, [self.position_bias(block, length, start) for block in range(self.dims.num_blocks)])
 
     def _tables(self, rows: int, columns: int) -> nn.ModuleList:
-        """One table, or one a block."""
+        """One table, or one per block."""
         return nn.ModuleList(nn.Embedding(rows, columns) for _ in range(1 if self.share else self.dims.num_blocks))
 
 
 class DietAbs(Diet):
-    """DIET-ABS (equation 1): P_Q P_K^T a head, P_Q and P_K of `rank` columns; the paper's is shared, rank 128."""
+    """DIET-ABS (equation 1): P_Q P_K^T of each head, P_Q and P_K of `rank` columns; the paper's is shared, rank 128."""
 
     summary = "absolute positions as a low-rank bias P_Q P_K^T a head (DIET-ABS)"
 
@@ -49,14 +45,15 @@ class DietAbs(Diet):
         self.queries = self._tables(dims.max_positions, dims.num_heads * rank)
         self.keys = self._tables(dims.max_positions, dims.num_heads * rank)
 
-    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
-        tables = (part[block].get_parameter("weight")[:length] for part in (self.queries, self.keys))
-        query, key = (rearrange(table, "l (h r) -> 1 h l r", h=self.dims.num_heads) for table in tables)
+    def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
+        tables = (part[block].get_parameter("weight") for part in (self.queries, self.keys))
+        rows = (rows_from(table, length, start) for table in tables)
+        query, key = (rearrange(part, "l (h r) -> 1 h l r", h=self.dims.num_heads) for part in rows)
         return query @ key.mT
 
 
 class DietRel(Diet):
-    """DIET-REL (equation 3): R_(i - j) a head, one scalar a distance without buckets, of its own in each block."""
+    """DIET-REL (equation 3): R_(i - j) of each head, a scalar per distance, no buckets, others in each block."""
 
     summary = "one scalar a head and distance, of its own in each block (DIET-REL)"
 
@@ -64,6 +61,6 @@ class DietRel(Diet):
         super().__init__(dims, share)
         self.distances = self._tables(2 * dims.max_positions - 1, dims.num_heads)
 
-    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
+    def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:  # noqa: ARG002
         table = self.distances[block].get_parameter("weight")
         return rearrange(table[distances(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")

@@ -42,18 +42,18 @@ class Disentangled(Variant):
         blocks = range(self.dims.num_blocks if term in self.terms else 0)
         return nn.ModuleList(nn.Linear(self.dims.embedding_size, scores, bias=bias) for _ in blocks)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         # Only the 2l - 1 distances that occur are projected: row i - j + l - 1.
         middle = self.dims.max_positions
         table = self.distances.weight[middle - length + 1 : middle + length]
         rows = length - 1 - distances(length, hidden)
 
-        def relative_scores(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
             scale = (self.score_terms * self.dims.head_size) ** -0.5
-            return query, key, self._scores(block, query * scale, key * scale, table, rows)
+            return self._scores(block, query * scale, key * scale, table, rows)
 
-        return EncoderInput(hidden, terms=relative_scores)
+        return EncoderInput(hidden, scores=relative_scores)
 
     def _scores(
         self, block: int, query: Tensor, key: Tensor, table: Float[Tensor, "r d"], rows: Int[Tensor, "l l"]

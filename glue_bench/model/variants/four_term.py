@@ -1,6 +1,6 @@
 """The four terms of an attention score, each kept or dropped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -8,11 +8,12 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
 from glue_bench.model.variants.options import some_of
 from glue_bench.model.variants.untied import Untied
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
+_CROSS = {"word-position", "position-word"}
 
 
 class FourTerm(Untied):
@@ -40,22 +41,30 @@ class FourTerm(Untied):
         if not self.uses_position:
             del self.positions, self.position_norm
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         if not self.uses_position:
             return EncoderInput(hidden)
-        heads = self.position_heads(token_ids.shape[1])
+        heads = self.position_heads(token_ids.shape[1], start)
         bias = heads["query"] @ heads["key"].mT if "position-position" in self.terms else None
 
-        def add_terms(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            extra = self._cross_terms(query * self._scale, key, heads)
-            return (query if "word-word" in self.terms else query * 0), key, extra
+        def drop_words(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+            return query * 0, key
 
-        return EncoderInput(hidden, bias, add_terms)
+        def cross_terms(_: int, query: Tensor, key: Tensor) -> Tensor:
+            wanted = []
+            if "word-position" in self.terms:
+                wanted.append((query * self._scale) @ heads["key"].mT)
+            if "position-word" in self.terms:
+                wanted.append(heads["query"] @ key.mT)
+            return torch.stack(wanted).sum(0)
 
-    def position_heads(self, length: int) -> dict[str, Float[Tensor, "1 h l k"]]:
+        rotate = None if "word-word" in self.terms else drop_words
+        return EncoderInput(hidden, bias, rotate, cross_terms if self.terms & _CROSS else None)
+
+    def position_heads(self, length: int, start: int = 0) -> dict[str, Float[Tensor, "1 h l k"]]:
         """Of the first `length` positions `query`, p U^Q scaled, and `key`, p U^K; without what no term reads."""
-        rows = self.position_norm(self.positions.weight[1 : length + 1])
+        rows = self.position_norm(rows_from(self.positions.weight, length, start, fixed=2)[1:])
         heads = {}
         if hasattr(self, "position_query"):
             heads["query"] = self.position_query(rows) * self._scale
@@ -69,12 +78,3 @@ class FourTerm(Untied):
 
     def graft(self, base: Additive) -> Grafted:
         return super().graft(base) if self.uses_position else Variant.graft(self, base)
-
-    def _cross_terms(self, query: Tensor, key: Tensor, positions: Mapping[str, Tensor]) -> Tensor | None:
-        """Scaled word-position and position-word scores; the queries come scaled."""
-        wanted = []
-        if "word-position" in self.terms:
-            wanted.append(query @ positions["key"].mT)
-        if "position-word" in self.terms:
-            wanted.append(positions["query"] @ key.mT)
-        return torch.stack(wanted).sum(0) if wanted else None

@@ -42,8 +42,9 @@ class AddRelative(Add):
         super().__init__(dims)
         self.relative = RelativeBias(dims.num_heads)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
-        return EncoderInput(super().forward(token_ids, segment_ids).hidden, self.relative(token_ids.shape[1]))
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids, start).hidden
+        return EncoderInput(hidden, self.relative(token_ids.shape[1]))
 
     def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.relative.table.weight)
@@ -60,7 +61,7 @@ class Alibi(Variant):
     summary = "no table: scores fall linearly with distance, a fixed slope a head (ALiBi, symmetric)"
     source = "Press, Smith & Lewis 2022"
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden = self.words_and_segments(token_ids, segment_ids)
         # Filled in place: a list would be copied from the host, which waits for a GPU.
         slopes = torch.cat([hidden.new_full((1,), slope) for slope in alibi_slopes(self.dims.num_heads)])

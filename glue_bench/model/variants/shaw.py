@@ -24,16 +24,16 @@ class Shaw(Variant):
         rows = 2 * max_distance + 1
         self.relative_keys = nn.ModuleList(nn.Embedding(rows, dims.head_size) for _ in range(dims.num_blocks))
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden = self.words_and_segments(token_ids, segment_ids)
         away = distances(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
         rows = away + self.max_distance
 
-        def relative_scores(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def relative_scores(block: int, query: Tensor, _: Tensor) -> Tensor:
             table = self.relative_keys[block].get_parameter("weight")
-            return query, key, by_distance(query * self.dims.head_size**-0.5, table, rows)
+            return by_distance(query * self.dims.head_size**-0.5, table, rows)
 
-        return EncoderInput(hidden, terms=relative_scores)
+        return EncoderInput(hidden, scores=relative_scores)
 
 
 def by_distance(

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, check_positions, rows_from
 
 
 class AddSinusoidal(Variant):
@@ -25,10 +25,11 @@ class AddSinusoidal(Variant):
         check_pairs(dims.embedding_size, "its embeddings")
         self.scale = scale
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
-        hidden = self.words_and_segments(token_ids, segment_ids)
-        sine, cosine = angles(token_ids.shape[1], self.dims.embedding_size, hidden)
-        table = torch.stack([sine, cosine], dim=-1).flatten(1)
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
+        check_positions(length, start, self.dims.max_positions)
+        sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
+        table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
         return EncoderInput(hidden + self.scale * 2**0.5 * table)  # a sinusoid's deviation is 1 / sqrt(2)
 
 
@@ -45,14 +46,14 @@ class Rotary(Variant):
         super().__init__(dims)
         check_pairs(dims.head_size, "a head")
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden = self.words_and_segments(token_ids, segment_ids)
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
 
-        def rotate_both(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, None]:
-            return rotate(query, sine, cosine), rotate(key, sine, cosine), None
+        def rotate_both(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+            return rotate(query, sine, cosine), rotate(key, sine, cosine)
 
-        return EncoderInput(hidden, terms=rotate_both)
+        return EncoderInput(hidden, rotate=rotate_both)
 
 
 def check_pairs(size: int, what: str) -> None:

@@ -5,7 +5,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
 from glue_bench.model.variants.relative import RelativeBias
 
 
@@ -38,25 +38,19 @@ class Untied(Variant):
         self.position_query = nn.Linear(dims.embedding_size, scores)
         self.position_key = nn.Linear(dims.embedding_size, scores)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        # All blocks at once, and cut in one piece: a cut a block would fill the gradient of all blocks each time.
-        biases = self.score_bias(token_ids.shape[1]).split(1)
-        if self.share:
-            return EncoderInput(hidden, biases[0])
+        # All blocks at once, and cut in one piece: one cut per block would fill the gradient of all blocks each time.
+        biases = self.score_bias(token_ids.shape[1], start).split(1)
+        return EncoderInput(hidden, biases[0] if self.share else biases)
 
-        def own_bias(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return query, key, biases[block]
-
-        return EncoderInput(hidden, terms=own_bias)
-
-    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
+    def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
         """What positions add to the scaled scores, of every block or of each."""
-        return reset_cls(self.position_scores(length))
+        return reset_cls(self.position_scores(length, start))
 
-    def position_scores(self, length: int) -> Float[Tensor, "u h n n"]:
-        """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over the table's first `length` + 1 rows."""
-        rows = self.position_norm(self.positions.weight[: length + 1])
+    def position_scores(self, length: int, start: int = 0) -> Float[Tensor, "u h n n"]:
+        """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over n = l + 1 rows of the table, of which two stay first."""
+        rows = self.position_norm(rows_from(self.positions.weight, length, start, fixed=2))
         heads = {"u": self.projections, "h": self.dims.num_heads}
         query = rearrange(self.position_query(rows), "n (u h k) -> u h n k", **heads)
         key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
@@ -92,8 +86,8 @@ class UntiedTieCls(Untied):
 
     summary = "TUPE-A without untying [CLS] (tie-cls)"
 
-    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
-        return self.position_scores(length)[:, :, 1:, 1:]
+    def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
+        return self.position_scores(length, start)[:, :, 1:, 1:]
 
 
 class UntiedRelative(Untied):
@@ -111,8 +105,8 @@ class UntiedRelative(Untied):
         super().__init__(dims, share=share)
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
-    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
-        return super().score_bias(length) + self._reset_relative(self.relative(length))
+    def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
+        return super().score_bias(length, start) + self._reset_relative(self.relative(length))
 
     def _reset_relative(self, bias: Float[Tensor, "1 h l l"]) -> Float[Tensor, "1 h l l"]:
         to_others, to_cls = self.relative.table.weight[self.buckets // 2], self.relative.table.weight[self.buckets]
