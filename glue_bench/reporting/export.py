@@ -8,7 +8,7 @@ import pandas as pd
 from glue_bench.files import write_atomically
 from glue_bench.records.store import Store, open_store
 from glue_bench.reporting import averages, budget
-from glue_bench.reporting.assessment import TESTED, Statistics, leaders_of, statistics_of
+from glue_bench.reporting.assessment import TESTED, Assessment, assess_experiment, leaders_of
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.leaders import HIGHEST
@@ -45,10 +45,11 @@ def render(path: str | Path | Sequence[str | Path], format: str = "markdown", pr
     if not isinstance(path, str | Path):  # tests and steps are of one experiment
         return render_page(leaderboard_page(board), format)
     store = open_store(path)
-    return render_page(_page(board, statistics_of(store, board), steps_frame(store, board.results.protocol)), format)
+    steps = steps_frame(store, board.results.protocol)
+    return render_page(_page(board, assess_experiment(store, board), steps), format)
 
 
-def _page(board: Board, statistics: Statistics, steps: pd.DataFrame) -> Page:
+def _page(board: Board, statistics: Assessment, steps: pd.DataFrame) -> Page:
     leaders = leaders_of(statistics)
     return leaderboard_page(board, steps, leaders=leaders, bold_means=TESTED if leaders else HIGHEST)
 
@@ -79,7 +80,7 @@ def tables(path: str | Path) -> dict[str, str]:
     """
     store = open_store(path)
     board = make_board(store)
-    steps, statistics = steps_frame(store), statistics_of(store, board)
+    steps, statistics = steps_frame(store), assess_experiment(store, board)
     contents = {
         "leaderboard.md": render_page(_page(board, statistics, steps)),
         "leaderboard.csv": to_csv(board),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import statistics_of
+from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.plain import frame_csv, json_text, plain_rows
@@ -22,7 +22,7 @@ def render_statistics(path: str | Path, format: str = "markdown") -> str:
         UserError: the format is unknown, there is no experiment in `path`.
     """
     chosen_format(format)
-    statistics = statistics_of(open_store(path))
+    statistics = assess_experiment(open_store(path))
     if format == "csv":
         return frame_csv(statistics.pairs, P_DECIMALS)
     page = page_of(statistics)
@@ -34,7 +34,7 @@ def render_statistics(path: str | Path, format: str = "markdown") -> str:
 def render_power(path: str | Path, difference: float, power: float, format: str = "markdown") -> str:
     """Seeds needed to see a difference; raises as `render_statistics` and `power_frame`."""
     chosen_format(format)
-    statistics = statistics_of(open_store(path))
+    statistics = assess_experiment(open_store(path))
     page = power_page(statistics, difference, power)
     if format not in ("csv", "json"):
         return render_page(page, format)

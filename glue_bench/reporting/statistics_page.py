@@ -7,14 +7,14 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.records.store import Store
-from glue_bench.reporting.assessment import Statistics, statistics_of
+from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Cell, Grid, Page, Section
 from glue_bench.reporting.markdown import MISSING, number
 from glue_bench.reporting.page import BANNER, column_title, is_demo
 from glue_bench.reporting.rules import block_notes, problem_notes, protocol_notes
 from glue_bench.results.encoders import block_names, named_blocks, title
 from glue_bench.stats.measures import AVERAGE, NOT_AVERAGED
-from glue_bench.stats.pairs import ALPHA, Block
+from glue_bench.stats.pairs import ALPHA, AssessedBlock
 from glue_bench.stats.power import power_frame
 from glue_bench.stats.resampling import RESAMPLES
 from glue_bench.stats.ties import of_block, tied_best
@@ -44,10 +44,10 @@ LAST_EPOCH = (
 
 def statistics_page(store: Store, resamples: int = RESAMPLES) -> Page:
     """Ranks, the pairs on the average, and the pairs told apart on single columns, block by block."""
-    return page_of(statistics_of(store, resamples=resamples))
+    return page_of(assess_experiment(store, resamples=resamples))
 
 
-def page_of(statistics: Statistics) -> Page:
+def page_of(statistics: Assessment) -> Page:
     """The page of statistics that are made."""
     names = block_names(block.key for block in statistics.blocks)
     sections = [
@@ -62,7 +62,7 @@ def page_of(statistics: Statistics) -> Page:
     )
 
 
-def power_page(statistics: Statistics, difference: float, power: float) -> Page:
+def power_page(statistics: Assessment, difference: float, power: float) -> Page:
     """How many seeds would show a difference, block by block. Raises as `power_frame`."""
     frame = power_frame(statistics.blocks, difference, power)
     sections = [Section(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
@@ -80,7 +80,7 @@ def title_of(column: str) -> str:
     return "Average" if column == AVERAGE else column_title(column)
 
 
-def _sections(statistics: Statistics, block: Block, heading: str) -> Iterable[Section]:
+def _sections(statistics: Assessment, block: AssessedBlock, heading: str) -> Iterable[Section]:
     yield Section(title=f"{heading}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
     pairs = of_block(statistics.pairs, block.key)
     if pairs.empty:
@@ -94,7 +94,7 @@ def _sections(statistics: Statistics, block: Block, heading: str) -> Iterable[Se
     )
 
 
-def _rank_grid(statistics: Statistics, block: Block) -> Grid:
+def _rank_grid(statistics: Assessment, block: AssessedBlock) -> Grid:
     columns = [assessed.column for assessed in block.assessed]
     mine = of_block(statistics.ranks, block.key).to_dict("records")
     best = {column: tied_best(statistics.ranks, statistics.pairs, block.key, column) for column in columns}
@@ -152,7 +152,7 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
     return Grid(header=header, rows=rows, texts=frozenset({0, 4}))
 
 
-def _average_note(blocks: Sequence[Block]) -> list[str]:
+def _average_note(blocks: Sequence[AssessedBlock]) -> list[str]:
     columns = {a.column: None for block in blocks for a in block.assessed if a.column not in (AVERAGE, NOT_AVERAGED)}
     titles = ", ".join(title_of(column) for column in columns)
     whole = len(columns) == len(COLUMNS) - 1
@@ -160,14 +160,14 @@ def _average_note(blocks: Sequence[Block]) -> list[str]:
     return [f"Average: the mean of {titles} ({name})."] if columns else []
 
 
-def _protocol_notes(statistics: Statistics) -> list[str]:
+def _protocol_notes(statistics: Assessment) -> list[str]:
     results = statistics.board.results
     if results.protocol.epoch == "best":
         return [*protocol_notes(results), LAST_EPOCH, *block_notes(results), *problem_notes(results)]
     return [*protocol_notes(results), *block_notes(results), *problem_notes(results)]
 
 
-def _missing(blocks: Sequence[Block]) -> list[str]:
+def _missing(blocks: Sequence[AssessedBlock]) -> list[str]:
     """Why there is no interval, each reason once, with the arms and columns that it is about."""
     reasons: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for assessed in (one for block in blocks if len(block.assessed[0].arms) > 1 for one in block.assessed):

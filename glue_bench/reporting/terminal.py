@@ -12,7 +12,7 @@ from rich.text import Text
 
 from glue_bench.records.store import open_store
 from glue_bench.reporting import averages, page
-from glue_bench.reporting.assessment import TESTED, leaders_of, statistics_of
+from glue_bench.reporting.assessment import TESTED, assess_experiment, leaders_of
 from glue_bench.reporting.leaders import HIGHEST, Leaders, highest
 from glue_bench.reporting.markdown import MISSING, number
 from glue_bench.results.board import Board, open_board
@@ -33,7 +33,7 @@ def show(path: str | Path | Sequence[str | Path], console: Console, protocol: It
         UserError: as `open_board`.
     """
     board = open_board(path, protocol)
-    tested = leaders_of(statistics_of(open_store(path), board)) if isinstance(path, str | Path) else {}
+    tested = leaders_of(assess_experiment(open_store(path), board)) if isinstance(path, str | Path) else {}
     leaders = highest(board.table, [*board.columns, *board.averages]) | dict(tested)
     console.print(Text(f"Leaderboard: {board.results.experiment}", style="bold"))
     if page.is_demo(board):

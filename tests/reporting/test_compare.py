@@ -16,7 +16,7 @@ from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.export import render, render_list
 from glue_bench.reporting.papers.published import Counterpart, Published
 from glue_bench.reporting.papers.terminal import show
-from glue_bench.stats.interval import t_interval
+from glue_bench.stats.differences import t_interval
 
 MADE_UP = """\
 model,steps,CoLA,RTE,avg_reported

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulated import REGIMES, simulate
 
-from glue_bench.reporting.assessment import statistics_of
+from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.statistics_page import p_text, power_page, statistics_page, title_of
 
 
@@ -94,7 +94,7 @@ def test_demo_data_have_a_banner(bench):
 
 
 def test_the_power_page_says_how_many_seeds(bench):
-    statistics = statistics_of(fill(bench, rates={"a": 0.8, "b": 0.8}), resamples=300)
+    statistics = assess_experiment(fill(bench, rates={"a": 0.8, "b": 0.8}), resamples=300)
     (section,) = power_page(statistics, 20.0, 0.8).sections
     assert [row[:2] for row in texts(section.grid)] == [[c, "2"] for c in ("CoLA", "MNLI-m", "MNLI-mm", "Average")]
     (small,) = power_page(statistics, 0.1, 0.8).sections

@@ -14,7 +14,7 @@ from glue_bench.reporting.papers.compare import Comparison
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
 from glue_bench.reporting.rules import mixed_notes, problem_notes, protocol_notes
 from glue_bench.results.frame import Results
-from glue_bench.stats.interval import LEVEL
+from glue_bench.stats.differences import LEVEL
 
 TEXT_COLUMNS = ("Model", "Row")
 UNLIKE = "Not like for like"
