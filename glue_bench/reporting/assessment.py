@@ -1,6 +1,7 @@
 """Which arms of an experiment can be told apart: stored predictions are read and resampled once, for every table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.reporting.leaders import Leaders
+from glue_bench.reporting.numbers import number
 from glue_bench.results.board import RANKED_BY, Board, make_board
 from glue_bench.results.encoders import blocks_of
 from glue_bench.results.protocol import at_rates, main_scores
@@ -21,6 +22,8 @@ from glue_bench.stats.pairs import AssessedBlock, assess, compare
 from glue_bench.stats.resampling import RESAMPLES
 from glue_bench.stats.ties import ranks_frame, tied_best
 
+Leaders = Mapping[str, AbstractSet[str]]
+HIGHEST = "Bold is the best of a column within its block"
 KEY = ["arm", "task", "learning_rate", "seed"]
 NO_LABELS = (
     "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
@@ -62,6 +65,20 @@ def leaders_of(assessment: Assessment) -> Leaders:
     tested = {name: frozenset().union(*(tied_best(ranks, pairs, key, name) for key in keys)) for name in columns}
     average = tested.pop(AVERAGE, frozenset())
     return tested | ({RANKED_BY: average} if average and RANKED_BY in assessment.board.averages else {})
+
+
+def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Column -> the arms with the best mean of their block as shown, so that a tie to two decimals is a tie.
+
+    `table` has BLOCK, `arm` and the columns, one row per arm. An arm without a rival in its block leads nothing.
+    """
+    leaders: dict[str, frozenset[str]] = dict.fromkeys(columns, frozenset())
+    for _, block in blocks_of(table):
+        for name in leaders if len(block) > 1 else ():
+            means = block.set_index("arm")[name].dropna()
+            best = means.map(number) == number(means.max()) if len(means) > 1 else []
+            leaders[name] |= frozenset(means.index[best])
+    return leaders
 
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:

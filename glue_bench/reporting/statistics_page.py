@@ -1,24 +1,25 @@
 """The statistics of an experiment as a page: ranks, which pairs are told apart, and how that was decided."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.records.store import Store
+from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Cell, Grid, Page, Section
-from glue_bench.reporting.markdown import MISSING, number
-from glue_bench.reporting.page import BANNER, column_title, is_demo
-from glue_bench.reporting.rules import block_notes, problem_notes, protocol_notes
+from glue_bench.reporting.formats import chosen_format, render_page
+from glue_bench.reporting.notes import BANNER, block_notes, column_title, is_demo, problem_notes, protocol_notes
+from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.encoders import block_names, named_blocks, title
 from glue_bench.stats.measures import AVERAGE, NOT_AVERAGED
 from glue_bench.stats.pairs import ALPHA, AssessedBlock
 from glue_bench.stats.power import power_frame
-from glue_bench.stats.resampling import RESAMPLES
 from glue_bench.stats.ties import of_block, tied_best
 
+P_DECIMALS = 6
 LEAST_P = 0.0001
 RANKS_MEAN = "Mean, rank and group of each arm, by column."
 RULES = (
@@ -42,23 +43,58 @@ LAST_EPOCH = (
 )
 
 
-def statistics_page(store: Store, resamples: int = RESAMPLES) -> Page:
+def render_statistics(path: str | Path, format: str = "markdown") -> str:
+    """Pairs and ranks of the experiment in the folder `path`; CSV has the pairs alone.
+
+    Raises:
+        UserError: the format is unknown, there is no experiment in `path`.
+    """
+    chosen_format(format)
+    statistics = assess_experiment(open_store(path))
+    if format == "csv":
+        return frame_csv(statistics.pairs, P_DECIMALS)
+    page = statistics_page(statistics)
+    if format == "json":
+        return _json(page, pairs=statistics.pairs, ranks=statistics.ranks)
+    return render_page(page, format)
+
+
+def render_power(path: str | Path, difference: float, power: float, format: str = "markdown") -> str:
+    """Seeds needed to see a difference; raises as `render_statistics` and `power_frame`."""
+    chosen_format(format)
+    statistics = assess_experiment(open_store(path))
+    page = power_page(statistics, difference, power)
+    if format not in ("csv", "json"):
+        return render_page(page, format)
+    frame = power_frame(statistics.blocks, difference, power)
+    return frame_csv(frame, P_DECIMALS) if format == "csv" else _json(page, rows=frame)
+
+
+def _json(page: Page, **frames: pd.DataFrame) -> str:
+    rows = {name: plain_rows(frame, P_DECIMALS) for name, frame in frames.items()}
+    return json_text({"title": page.title, "notes": list(page.notes), **rows})
+
+
+def statistics_page(statistics: Assessment) -> Page:
     """Ranks, the pairs on the average, and the pairs told apart on single columns, block by block."""
-    return page_of(assess_experiment(store, resamples=resamples))
-
-
-def page_of(statistics: Assessment) -> Page:
-    """The page of statistics that are made."""
     names = block_names(block.key for block in statistics.blocks)
     sections = [
         section for block in statistics.blocks for section in _sections(statistics, block, title(names[block.key]))
     ]
-    rules = (rule.format(resamples=statistics.resamples) for rule in RULES)
+    results = statistics.board.results
     return Page(
         title=f"Statistics: {statistics.board.results.experiment}",
         sections=tuple(sections),
-        banner=BANNER if is_demo(statistics.board) else "",
-        notes=(*rules, *_average_note(statistics.blocks), *_protocol_notes(statistics), *_missing(statistics.blocks)),
+        banner=BANNER if is_demo(statistics.board.results) else "",
+        notes=(
+            *(rule.format(resamples=statistics.resamples) for rule in RULES),
+            *_average_note(statistics.blocks),
+            *protocol_notes(results),
+            *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
+            *block_notes(results),
+            *problem_notes(results),
+            *_missing(statistics.blocks),
+        ),
     )
 
 
@@ -158,13 +194,6 @@ def _average_note(blocks: Sequence[AssessedBlock]) -> list[str]:
     whole = len(columns) == len(COLUMNS) - 1
     name = "nine columns, no WNLI" if whole else "the nine columns without WNLI, as far as they are here"
     return [f"Average: the mean of {titles} ({name})."] if columns else []
-
-
-def _protocol_notes(statistics: Assessment) -> list[str]:
-    results = statistics.board.results
-    if results.protocol.epoch == "best":
-        return [*protocol_notes(results), LAST_EPOCH, *block_notes(results), *problem_notes(results)]
-    return [*protocol_notes(results), *block_notes(results), *problem_notes(results)]
 
 
 def _missing(blocks: Sequence[AssessedBlock]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.records.store import Store
-from glue_bench.reporting.markdown import short
+from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.arms import OurArm, differences, read_arms
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
 from glue_bench.results.frame import Results, read_results
