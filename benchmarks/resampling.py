@@ -17,7 +17,7 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
-from glue_bench.results.outcomes import Outcomes
+from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.pairs import NUMBERS, assess, compare
 from glue_bench.stats.ties import ranks_frame
 from glue_bench.stats.weighted import score_sums, sums_of

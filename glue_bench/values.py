@@ -1,4 +1,4 @@
-"""Plain values: YAML as people mean it, options on the command line, and the hash that names a set of values."""
+"""Plain values: YAML as people mean it, options on the command line, the hash of a set of values, names of blocks."""
 
 import hashlib
 import json
@@ -10,6 +10,10 @@ from typing import Any
 import yaml
 
 from glue_bench.errors import UserError
+
+BlockKey = tuple[str, str]
+BLOCK = ["origin", "shape"]
+"""The columns of every table whose values, a BlockKey, name a block: arms are ranked only within one."""
 
 
 def identity_digest(identity: Mapping[str, Any]) -> str:

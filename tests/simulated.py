@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.results.outcomes import Outcomes
+from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.weighted import score_sums, sums_of
 
 POSITIVE = 0.7

@@ -55,11 +55,12 @@ def diagnostics(
     """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
     from glue_bench.benchmark.diagnostic import read_diagnostic
     from glue_bench.records.store import open_store
-    from glue_bench.reporting.diagnostics import render, score_diagnostic
+    from glue_bench.reporting.diagnostics_page import render_diagnostics
     from glue_bench.reporting.formats import chosen_format
+    from glue_bench.results.diagnostics import score_diagnostic
 
     chosen = chosen_format(format, output)
-    emit(render(score_diagnostic(open_store(folder), read_diagnostic(labels)), chosen), output)
+    emit(render_diagnostics(score_diagnostic(open_store(folder), read_diagnostic(labels)), chosen), output)
 
 
 def _check(path: Path) -> None:

@@ -117,7 +117,8 @@ def _print_dry_run(summary: "Summary") -> None:
 def _print_budget(folder: Path) -> None:
     """What pretraining cost each arm and what it learnt; nothing where no arm is pretrained."""
     from glue_bench.records.store import Store
-    from glue_bench.reporting.budget import budget_frame, shown
+    from glue_bench.reporting.budget_page import shown
+    from glue_bench.results.budgets import budget_frame
 
     budgets = budget_frame(Store(folder)).dropna(subset="tokens")
     if budgets.empty:

@@ -42,18 +42,25 @@ def table(
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
     from rich.console import Console
+    from rich.table import Table
 
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.papers.export import render, render_list
-    from glue_bench.reporting.papers.terminal import show, tables
+    from glue_bench.reporting.papers.export import LISTED, compare_named, listed, render, render_list
+    from glue_bench.reporting.papers.page import paper_page
+    from glue_bench.reporting.terminal import show
 
     console, chosen, on_screen = Console(), chosen_format(format, output), output is None and format is None
     if name is None and on_screen:
-        print_table(tables())
+        tables = Table(box=None, pad_edge=False, header_style="bold")
+        for key, title in LISTED.items():
+            tables.add_column(title.lower(), no_wrap=key not in ("title", "source"))
+        for row in listed().itertuples(index=False):
+            tables.add_row(*map(str, row))
+        print_table(tables)
     elif name is None:
         emit(render_list(chosen), output)
     elif on_screen and console.is_terminal:
-        show(name, folder, console)
+        show(paper_page(compare_named(name, folder)), console)
     else:
         emit(render(name, folder, chosen), output)
 
@@ -66,7 +73,7 @@ def statistics(
 ) -> None:
     """Say which arms can be told apart: intervals, tests and ranks over seeds and examples."""
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.statistics_export import render_statistics
+    from glue_bench.reporting.statistics_page import render_statistics
 
     emit(render_statistics(folder, chosen_format(format, output)), output)
 
@@ -81,7 +88,7 @@ def power(
 ) -> None:
     """Say how many seeds it takes to see a difference, from how far the scores spread here."""
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.statistics_export import render_power
+    from glue_bench.reporting.statistics_page import render_power
 
     emit(render_power(folder, difference, power, chosen_format(format, output)), output)
 
@@ -90,11 +97,11 @@ def print_leaderboard(folder: Path | Sequence[Path], protocol: Sequence[str] = (
     """A table fit for the terminal, or Markdown where the output goes elsewhere."""
     from rich.console import Console
 
-    from glue_bench.reporting.export import render
+    from glue_bench.reporting.export import experiment_page, render
     from glue_bench.reporting.terminal import show
 
     console = Console()
     if console.is_terminal:
-        show(folder, console, protocol)
+        show(experiment_page(folder, protocol), console)
     else:
         typer.echo(render(folder, "markdown", protocol), nl=False)

@@ -6,18 +6,18 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.files import write_atomically
-from glue_bench.records.store import Store, open_store
-from glue_bench.reporting import averages, budget
-from glue_bench.reporting.assessment import TESTED, Statistics, leaders_of, statistics_of
+from glue_bench.records.store import open_store
+from glue_bench.reporting.assessment import HIGHEST, TESTED, Assessment, assess_experiment, leaders_of
+from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.formats import chosen_format, render_page
-from glue_bench.reporting.leaders import HIGHEST
-from glue_bench.reporting.markdown import number
-from glue_bench.reporting.page import leaderboard_page, make_notes
-from glue_bench.reporting.plain import frame_csv, json_text, plain_rows
-from glue_bench.reporting.statistics_export import P_DECIMALS
-from glue_bench.reporting.statistics_page import page_of
+from glue_bench.reporting.leaderboard_page import leaderboard_page
+from glue_bench.reporting.notes import leaderboard_notes
+from glue_bench.reporting.numbers import frame_csv, json_text, number, plain_rows
+from glue_bench.reporting.statistics_page import P_DECIMALS, statistics_page
+from glue_bench.results.averages import averages_frame
 from glue_bench.results.board import Board, make_board, open_board, steps_frame
+from glue_bench.results.budgets import budget_frame, losses_frame
 from glue_bench.results.encoders import FACTS
 from glue_bench.results.frame import SCORE_COLUMNS
 
@@ -37,18 +37,22 @@ def render(path: str | Path | Sequence[str | Path], format: str = "markdown", pr
         UserError: the format is unknown, or as `open_board`.
     """
     format = chosen_format(format)
+    if format not in ("csv", "json"):
+        return render_page(experiment_page(path, protocol), format)
     board = open_board(path, protocol)
-    if format == "csv":
-        return to_csv(board)
-    if format == "json":
-        return to_json(board, make_notes(board))
-    if not isinstance(path, str | Path):  # tests and steps are of one experiment
-        return render_page(leaderboard_page(board), format)
+    return to_csv(board) if format == "csv" else to_json(board)
+
+
+def experiment_page(path: str | Path | Sequence[str | Path], protocol: Iterable[str] = ()) -> Page:
+    """The page of the leaderboard; of one experiment with its tests and its checkpoints. Raises as `open_board`."""
+    board = open_board(path, protocol)
+    if not isinstance(path, str | Path):
+        return leaderboard_page(board)
     store = open_store(path)
-    return render_page(_page(board, statistics_of(store, board), steps_frame(store, board.results.protocol)), format)
+    return _tested_page(board, assess_experiment(store, board), steps_frame(store, board.results.protocol))
 
 
-def _page(board: Board, statistics: Statistics, steps: pd.DataFrame) -> Page:
+def _tested_page(board: Board, statistics: Assessment, steps: pd.DataFrame) -> Page:
     leaders = leaders_of(statistics)
     return leaderboard_page(board, steps, leaders=leaders, bold_means=TESTED if leaders else HIGHEST)
 
@@ -79,36 +83,27 @@ def tables(path: str | Path) -> dict[str, str]:
     """
     store = open_store(path)
     board = make_board(store)
-    steps, statistics = steps_frame(store), statistics_of(store, board)
+    steps, statistics = steps_frame(store), assess_experiment(store, board)
+    scores = board.results.scores[list(SCORE_COLUMNS)]
+    scores = scores.assign(value=scores["value"].map(lambda value: number(value, 4)))
     contents = {
-        "leaderboard.md": render_page(_page(board, statistics, steps)),
+        "leaderboard.md": render_page(_tested_page(board, statistics, steps)),
         "leaderboard.csv": to_csv(board),
-        "scores.csv": scores_csv(board.results.scores),
+        "scores.csv": scores.to_csv(index=False, lineterminator="\n"),
     }
-    for name, frame in (("averages.csv", averages.averages_frame(board)), ("steps.csv", steps)):
+    for name, frame in (("averages.csv", averages_frame(board)), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
     if len(statistics.pairs):
-        contents["statistics.md"] = render_page(page_of(statistics))
+        contents["statistics.md"] = render_page(statistics_page(statistics))
         contents["statistics.csv"] = frame_csv(statistics.pairs, P_DECIMALS)
-    return contents | _budgets(store, board.results.experiment)
-
-
-def _budgets(store: Store, experiment: str) -> dict[str, str]:
-    budgets = budget.budget_frame(store)
-    if budgets["stream"].isna().all():
-        return {}
-    return {
-        "budget.md": render_page(budget.budget_page(budgets, experiment)),
-        "budget.csv": budget.to_csv(budgets),
-        "losses.csv": budget.losses_csv(budget.losses_frame(store)),
-    }
-
-
-def scores_csv(scores: pd.DataFrame) -> str:
-    """Tidy scores as CSV: SCORE_COLUMNS, values to four decimals."""
-    text = scores[list(SCORE_COLUMNS)].assign(value=scores["value"].map(lambda value: number(value, 4)))
-    return text.to_csv(index=False, lineterminator="\n")
+    budgets = budget_frame(store)
+    if budgets["stream"].notna().any():
+        contents["budget.md"] = render_page(budget_page(budgets, board.results.experiment))
+        contents["budget.csv"] = budgets.drop(columns="recipe").to_csv(index=False, lineterminator="\n")
+        losses = losses_frame(store)
+        contents["losses.csv"] = losses.to_csv(index=False, lineterminator="\n", float_format="%.4f")
+    return contents
 
 
 def to_csv(board: Board) -> str:
@@ -118,14 +113,14 @@ def to_csv(board: Board) -> str:
     return frame_csv(scores.join(board.table[FACTS]))
 
 
-def to_json(board: Board, notes: Sequence[str]) -> str:
+def to_json(board: Board) -> str:
     """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows, averages; null where missing."""
     document = {
         "experiment": board.results.experiment,
         "data_source": board.results.data_source,
         "partial_tasks": list(board.results.partial_tasks),
-        "notes": list(notes),
+        "notes": leaderboard_notes(board),
         "rows": plain_rows(board.table),
-        "averages": plain_rows(averages.averages_frame(board)),
+        "averages": plain_rows(averages_frame(board)),
     }
     return json_text(document)

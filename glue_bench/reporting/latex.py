@@ -5,11 +5,12 @@ taken for an option, and repeated hyphens, apostrophes and commas, which would b
 """
 
 import re
+from collections.abc import Iterator
 
-from glue_bench.reporting.document import LONG, Cell, Grid, Page, Section, long_columns
-from glue_bench.reporting.markup import convert, one_line
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-PACKAGES = r"% Needs \usepackage{booktabs}. Characters beyond ASCII in names are UTF-8."
+from glue_bench.reporting.document import LONG, Grid, Page, Section, long_columns, one_line, spans
+
 COMMANDS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -37,15 +38,37 @@ _LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 # Characters that fit into the 345 pt of an article's line, columns set apart by 3 pt a side.
 SIZES = {"small": 74, "footnotesize": 81}
-WIDE = "% Wide: table* takes both columns of a page that has two; with one it may need a landscape page."
 GAP = 1.3
-BREAK = r" \\ "
+SPANS = {"plain": "%s", "bold": r"\textbf{%s}", "code": r"\texttt{%s}"}
 
 
 def render(page: Page) -> str:
     r"""The page as a fragment: tables (which float, so that each caption repeats the page's title), then the notes."""
-    parts = [PACKAGES, *(_section(page, section) for section in page.sections), *_notes(page)]
-    return "\n\n".join(parts) + "\n"
+    environment = Environment(
+        loader=PackageLoader("glue_bench.reporting"),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=False,  # every text passes `escape`; what jinja2 escapes is HTML's
+    )
+    environment.filters |= {
+        "plain": escape,
+        "sentence": sentence,
+        "caption": caption,
+        "label": label,
+        "columns": columns,
+        "size": size_of_type,
+        "header": header,
+        "body": body,
+    }
+    return environment.get_template("page.tex").render(page=page)
 
 
 def escape(text: str) -> str:
@@ -54,8 +77,8 @@ def escape(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence with the markup of `markup` as LaTeX."""
-    return convert(text, escape, {"bold": _bold, "code": lambda run: f"\\texttt{{{run}}}"})
+    """A sentence with the markup of `document.spans` as LaTeX."""
+    return "".join(SPANS[kind] % escape(run) for kind, run in spans(text))
 
 
 def label(page: Page, section: Section) -> str:
@@ -64,86 +87,50 @@ def label(page: Page, section: Section) -> str:
     return "tab:" + ("-".join(words) or "table")
 
 
-def _section(page: Page, section: Section) -> str:
-    if section.grid is None:
-        return "\n".join([f"\\paragraph{{{escape(section.title)}}}", sentence(section.text)])
-    size = _size(section.grid)
-    environment = "table" if size else "table*"
-    lines = [
-        *([] if size else [WIDE]),
-        f"\\begin{{{environment}}}[htbp]",
-        r"\centering",
-        f"\\caption{{{_caption(page, section)}}}",
-        f"\\label{{{label(page, section)}}}",
-        f"\\{size or 'scriptsize'}",
-        r"\setlength{\tabcolsep}{3pt}",
-        *_tabular(section.grid),
-        f"\\end{{{environment}}}",
-    ]
-    return "\n".join(lines)
-
-
-def _tabular(grid: Grid) -> list[str]:
-    sides = ["l" if i in grid.texts else "r" for i in range(len(grid.header))]
-    long = long_columns(grid)
-    columns = "".join(r"p{0.3\linewidth}" if i in long else side for i, side in enumerate(sides))
-    return [
-        f"\\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        _row([_header(name, side) for name, side in zip(grid.header, sides, strict=True)]),
-        r"\midrule",
-        *(_row([_cell(cell, side) for cell, side in zip(row, sides, strict=True)]) for row in grid.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-
-
-def _caption(page: Page, section: Section) -> str:
+def caption(page: Page, section: Section) -> str:
+    """All that a floating table would lose: the page's title and banner, the section's title and text."""
     titles = [f"{escape(title)}." for title in (page.title, section.title) if title]
-    banner = [_bold(escape(page.banner))] if page.banner else []
+    banner = [SPANS["bold"] % escape(page.banner)] if page.banner else []
     return " ".join([*titles, *banner, *([sentence(section.text)] if section.text else [])])
 
 
-def _size(grid: Grid) -> str:
+def columns(grid: Grid) -> str:
+    """How columns are set: numbers to the right, texts to the left, in lines of their own where they are long."""
+    long = long_columns(grid)
+    sides = ["l" if i in grid.texts else "r" for i in range(len(grid.header))]
+    return "".join(r"p{0.3\linewidth}" if i in long else side for i, side in enumerate(sides))
+
+
+def size_of_type(grid: Grid) -> str:
     """The largest size of type in which the table should fit the line; empty if none does."""
-    width = sum(min(width, LONG) + GAP for width in _widths(grid))
+    width = 0.0
+    for i, name in enumerate(grid.header):
+        texts = [*_broken(name), *(row[i].text + row[i].marks for row in grid.rows)]
+        width += min(max(map(len, texts)), LONG) + GAP
     return next((size for size, fits in SIZES.items() if width <= fits), "")
 
 
-def _widths(grid: Grid) -> list[int]:
-    """Characters in the longest line of each column."""
-    headers = [max(map(len, _broken(name))) for name in grid.header]
-    shown = [[len(cell.text + cell.marks) for cell in column] for column in zip(*grid.rows, strict=True)]
-    return [max([header, *cells]) for header, cells in zip(headers, shown or [[]] * len(headers), strict=True)]
+def header(grid: Grid) -> list[str]:
+    """The cells of the header, over two lines where they have a parenthesis."""
+    cells = []
+    for i, name in enumerate(grid.header):
+        lines = r" \\ ".join(map(escape, _broken(name)))
+        side = "l" if i in grid.texts else "r"
+        cells.append(f"\\shortstack[{side}]{{{lines}}}" if len(_broken(name)) > 1 else lines)
+    return cells
+
+
+def body(grid: Grid) -> Iterator[list[str]]:
+    """The cells of each row; among numbers a hyphen before a digit is a minus."""
+    for row in grid.rows:
+        shown = []
+        for i, cell in enumerate(row):
+            text = escape(cell.text if i in grid.texts else _MINUS.sub("\N{MINUS SIGN}", cell.text))
+            shown.append((SPANS["bold"] % text if cell.bold else text) + escape(cell.marks))
+        yield shown
 
 
 def _broken(name: str) -> list[str]:
     """A header over two lines where it has a parenthesis: CoLA, (Matthews)."""
     first, bracket, rest = one_line(name).partition(" (")
     return [first, f"({rest}"] if bracket else [first]
-
-
-def _header(name: str, side: str) -> str:
-    lines = [escape(line) for line in _broken(name)]
-    return lines[0] if len(lines) == 1 else f"\\shortstack[{side}]{{{BREAK.join(lines)}}}"
-
-
-def _row(cells: list[str]) -> str:
-    return f"{' & '.join(cells)} \\\\"
-
-
-def _cell(cell: Cell, side: str) -> str:
-    """A cell; among numbers a hyphen before a digit is a minus."""
-    text = escape(_MINUS.sub("\N{MINUS SIGN}", cell.text) if side == "r" else cell.text)
-    return (_bold(text) if cell.bold else text) + escape(cell.marks)
-
-
-def _bold(text: str) -> str:
-    return f"\\textbf{{{text}}}"
-
-
-def _notes(page: Page) -> list[str]:
-    if not page.notes:
-        return []
-    items = [f"\\item {sentence(note)}" for note in page.notes]
-    return ["\n".join([r"\begin{small}", r"\begin{itemize}", *items, r"\end{itemize}", r"\end{small}"])]

@@ -1,29 +1,13 @@
-"""Numbers as text, and pages as Markdown with aligned columns."""
+"""Pages as GitHub-flavoured Markdown with aligned columns."""
 
-import math
 import re
 from collections.abc import Sequence, Set
 
-from glue_bench.reporting.document import Cell, Grid, Page, Section
-from glue_bench.reporting.markup import one_line, spans
+from glue_bench.reporting.document import Cell, Grid, Page, Section, one_line, spans
 
-MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
 # An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity; number signs
 # are taken off the end of a heading.
 _SPECIAL = re.compile(r"[\\`*|<>\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
-
-
-def number(value: float, decimals: int = 2) -> str:
-    """Fixed decimals, no negative zero; empty for a missing value."""
-    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
-
-
-def short(count: float) -> str:
-    """A large number to three digits: 4.39M, 131B."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:g}"
 
 
 def render(page: Page) -> str:

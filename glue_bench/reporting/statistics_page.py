@@ -1,24 +1,25 @@
 """The statistics of an experiment as a page: ranks, which pairs are told apart, and how that was decided."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.records.store import Store
-from glue_bench.reporting.assessment import Statistics, statistics_of
+from glue_bench.records.store import open_store
+from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Cell, Grid, Page, Section
-from glue_bench.reporting.markdown import MISSING, number
-from glue_bench.reporting.page import BANNER, column_title, is_demo
-from glue_bench.reporting.rules import block_notes, problem_notes, protocol_notes
+from glue_bench.reporting.formats import chosen_format, render_page
+from glue_bench.reporting.notes import BANNER, block_notes, column_title, is_demo, problem_notes, protocol_notes
+from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.encoders import block_names, named_blocks, title
 from glue_bench.stats.measures import AVERAGE, NOT_AVERAGED
-from glue_bench.stats.pairs import ALPHA, Block
+from glue_bench.stats.pairs import ALPHA, AssessedBlock
 from glue_bench.stats.power import power_frame
-from glue_bench.stats.resampling import RESAMPLES
 from glue_bench.stats.ties import of_block, tied_best
 
+P_DECIMALS = 6
 LEAST_P = 0.0001
 RANKS_MEAN = "Mean, rank and group of each arm, by column."
 RULES = (
@@ -42,27 +43,62 @@ LAST_EPOCH = (
 )
 
 
-def statistics_page(store: Store, resamples: int = RESAMPLES) -> Page:
+def render_statistics(path: str | Path, format: str = "markdown") -> str:
+    """Pairs and ranks of the experiment in the folder `path`; CSV has the pairs alone.
+
+    Raises:
+        UserError: the format is unknown, there is no experiment in `path`.
+    """
+    chosen_format(format)
+    statistics = assess_experiment(open_store(path))
+    if format == "csv":
+        return frame_csv(statistics.pairs, P_DECIMALS)
+    page = statistics_page(statistics)
+    if format == "json":
+        return _json(page, pairs=statistics.pairs, ranks=statistics.ranks)
+    return render_page(page, format)
+
+
+def render_power(path: str | Path, difference: float, power: float, format: str = "markdown") -> str:
+    """Seeds needed to see a difference; raises as `render_statistics` and `power_frame`."""
+    chosen_format(format)
+    statistics = assess_experiment(open_store(path))
+    page = power_page(statistics, difference, power)
+    if format not in ("csv", "json"):
+        return render_page(page, format)
+    frame = power_frame(statistics.blocks, difference, power)
+    return frame_csv(frame, P_DECIMALS) if format == "csv" else _json(page, rows=frame)
+
+
+def _json(page: Page, **frames: pd.DataFrame) -> str:
+    rows = {name: plain_rows(frame, P_DECIMALS) for name, frame in frames.items()}
+    return json_text({"title": page.title, "notes": list(page.notes), **rows})
+
+
+def statistics_page(statistics: Assessment) -> Page:
     """Ranks, the pairs on the average, and the pairs told apart on single columns, block by block."""
-    return page_of(statistics_of(store, resamples=resamples))
-
-
-def page_of(statistics: Statistics) -> Page:
-    """The page of statistics that are made."""
     names = block_names(block.key for block in statistics.blocks)
     sections = [
         section for block in statistics.blocks for section in _sections(statistics, block, title(names[block.key]))
     ]
-    rules = (rule.format(resamples=statistics.resamples) for rule in RULES)
+    results = statistics.board.results
     return Page(
         title=f"Statistics: {statistics.board.results.experiment}",
         sections=tuple(sections),
-        banner=BANNER if is_demo(statistics.board) else "",
-        notes=(*rules, *_average_note(statistics.blocks), *_protocol_notes(statistics), *_missing(statistics.blocks)),
+        banner=BANNER if is_demo(statistics.board.results) else "",
+        notes=(
+            *(rule.format(resamples=statistics.resamples) for rule in RULES),
+            *_average_note(statistics.blocks),
+            *protocol_notes(results),
+            *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
+            *block_notes(results),
+            *problem_notes(results),
+            *_missing(statistics.blocks),
+        ),
     )
 
 
-def power_page(statistics: Statistics, difference: float, power: float) -> Page:
+def power_page(statistics: Assessment, difference: float, power: float) -> Page:
     """How many seeds would show a difference, block by block. Raises as `power_frame`."""
     frame = power_frame(statistics.blocks, difference, power)
     sections = [Section(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
@@ -80,7 +116,7 @@ def title_of(column: str) -> str:
     return "Average" if column == AVERAGE else column_title(column)
 
 
-def _sections(statistics: Statistics, block: Block, heading: str) -> Iterable[Section]:
+def _sections(statistics: Assessment, block: AssessedBlock, heading: str) -> Iterable[Section]:
     yield Section(title=f"{heading}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
     pairs = of_block(statistics.pairs, block.key)
     if pairs.empty:
@@ -94,7 +130,7 @@ def _sections(statistics: Statistics, block: Block, heading: str) -> Iterable[Se
     )
 
 
-def _rank_grid(statistics: Statistics, block: Block) -> Grid:
+def _rank_grid(statistics: Assessment, block: AssessedBlock) -> Grid:
     columns = [assessed.column for assessed in block.assessed]
     mine = of_block(statistics.ranks, block.key).to_dict("records")
     best = {column: tied_best(statistics.ranks, statistics.pairs, block.key, column) for column in columns}
@@ -152,7 +188,7 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
     return Grid(header=header, rows=rows, texts=frozenset({0, 4}))
 
 
-def _average_note(blocks: Sequence[Block]) -> list[str]:
+def _average_note(blocks: Sequence[AssessedBlock]) -> list[str]:
     columns = {a.column: None for block in blocks for a in block.assessed if a.column not in (AVERAGE, NOT_AVERAGED)}
     titles = ", ".join(title_of(column) for column in columns)
     whole = len(columns) == len(COLUMNS) - 1
@@ -160,14 +196,7 @@ def _average_note(blocks: Sequence[Block]) -> list[str]:
     return [f"Average: the mean of {titles} ({name})."] if columns else []
 
 
-def _protocol_notes(statistics: Statistics) -> list[str]:
-    results = statistics.board.results
-    if results.protocol.epoch == "best":
-        return [*protocol_notes(results), LAST_EPOCH, *block_notes(results), *problem_notes(results)]
-    return [*protocol_notes(results), *block_notes(results), *problem_notes(results)]
-
-
-def _missing(blocks: Sequence[Block]) -> list[str]:
+def _missing(blocks: Sequence[AssessedBlock]) -> list[str]:
     """Why there is no interval, each reason once, with the arms and columns that it is about."""
     reasons: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for assessed in (one for block in blocks if len(block.assessed[0].arms) > 1 for one in block.assessed):

@@ -1,92 +1,84 @@
-"""The leaderboard in a terminal: the numbers of its page, in columns narrow enough for a window."""
+"""Pages in a terminal: the numbers of the page, in as many tables as it takes for columns to fit the window."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
-import pandas as pd
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.records.store import open_store
-from glue_bench.reporting import averages, page
-from glue_bench.reporting.assessment import TESTED, leaders_of, statistics_of
-from glue_bench.reporting.leaders import HIGHEST, Leaders, highest
-from glue_bench.reporting.markdown import MISSING, number
-from glue_bench.results.board import Board, open_board
-from glue_bench.results.encoders import named_blocks
-from glue_bench.results.protocol import AVERAGES
+from glue_bench.reporting.document import Cell, Grid, Page
 
-COLUMN = 9  # "MNLI-mm", "100.00 ‡" and one space fit; a count of seeds takes more
-_SHORT = {
-    **{"average_official": "avg\nofficial", "average_nine_columns": "avg 9\ncolumns"},
-    **{"Arm": "arm", "Variant": "variant", "Parameters": "size"},
-}
+COLUMN = 8
+"""Columns of numbers are at least so wide: headers are broken into lines of this length where words allow it."""
 
 
-def show(path: str | Path | Sequence[str | Path], console: Console, protocol: Iterable[str] = ()) -> None:
-    """Print the leaderboard of an experiment, or of several together: a table a block, and the notes.
-
-    Raises:
-        UserError: as `open_board`.
-    """
-    board = open_board(path, protocol)
-    tested = leaders_of(statistics_of(open_store(path), board)) if isinstance(path, str | Path) else {}
-    leaders = highest(board.table, [*board.columns, *board.averages]) | dict(tested)
-    console.print(Text(f"Leaderboard: {board.results.experiment}", style="bold"))
-    if page.is_demo(board):
-        console.print(Text(page.BANNER, style="yellow"))
-    for name, block in named_blocks(board.table):
-        console.print(Text.assemble("\n", (name, "bold"), f": {page.block_means(block)}"))
-        for table in _tables(board, block, leaders, console.width):
+def show(page: Page, console: Console) -> None:
+    """Print a page; a table that is wider than the window goes on below, with its first columns repeated."""
+    console.print(Text(page.title, style="bold"))
+    if page.banner:
+        console.print(Text(page.banner, style="yellow"))
+    for section in page.sections:
+        if section.title or section.text:
+            console.print(Text.assemble("\n", (section.title, "bold"), ": " * bool(section.text), section.text))
+        for table in tables(section.grid, console.width) if section.grid else ():
             console.print(table)
-    frame = averages.averages_frame(board)
-    if len(frame):
-        console.print(f"\n[bold]averages[/bold]: {averages.MEANING}", highlight=False)
-        console.print(_averages(board, frame))
-    for note in page.make_notes(board, TESTED if tested else HIGHEST):
+    for note in page.notes:
         console.print(Padding(Text(f"- {note}", style="dim"), (0, 0, 0, 1)))
 
 
-def _tables(board: Board, block: pd.DataFrame, leaders: Leaders, width: int) -> Iterator[Table]:
-    """The block in as many tables, one under the other, as it takes to fit the window."""
-    names, values = page.arm_columns(block), [*board.columns, *board.averages]
-    left = sum(max(map(len, [_SHORT[name], *texts])) + 1 for name, texts in names.items())
-    shown = (page.parts(board, row, name) for row in block.to_dict("records") for name in values)
-    fit = max(1, (width - left) // max([COLUMN, *(len(mean + marks) + 1 for mean, _, marks in shown)]))
-    for start in range(0, len(values), fit):
-        yield _table(board, block, leaders, names, values[start : start + fit])
+def tables(grid: Grid, width: int) -> Iterator[Table]:
+    """The columns of numbers in tables that fit the width, then each text behind them in a table of its own."""
+    numbers = [i for i in range(len(grid.header)) if i not in grid.texts]
+    labels = [i for i in sorted(grid.texts) if i < min(numbers, default=0)]
+    used = left = sum(max(len(grid.header[i]), *(len(row[i].text) for row in grid.rows), 0) + 1 for i in labels)
+    chunks: list[list[int]] = []
+    for i in numbers:
+        values = [_value(row[i]) for row in grid.rows]
+        needed = 1 + max(len(line) for text in [_header(grid, i), *map(str, values)] for line in text.splitlines())
+        if not chunks or used + needed > width:
+            chunks.append([])
+            used = left
+        chunks[-1].append(i)
+        used += needed
+    yield from (_numbers(grid, labels, chunk) for chunk in chunks)
+    yield from (_texts(grid, labels, i) for i in sorted(grid.texts) if i not in labels)
 
 
-def _table(
-    board: Board, block: pd.DataFrame, leaders: Leaders, names: dict[str, list[str]], values: list[str]
-) -> Table:
+def _numbers(grid: Grid, labels: Sequence[int], columns: Sequence[int]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
-        table.add_column(_SHORT[name], no_wrap=True, justify="right" if name == "Parameters" else "left")
-    for name in values:
-        header = _SHORT.get(name) or page.short_header(board, name)
-        table.add_column(header, justify="right", no_wrap=True, min_width=COLUMN - 1)
-    for *texts, row in zip(*names.values(), block.to_dict("records"), strict=True):
-        table.add_row(*map(Text, texts), *(_cell(board, row, name, leaders) for name in values))
+    for i in labels:
+        table.add_column(Text(grid.header[i]), no_wrap=True)
+    for i in columns:
+        table.add_column(Text(_header(grid, i)), justify="right", no_wrap=True)
+    for row in grid.rows:
+        table.add_row(*(Text(row[i].text) for i in labels), *(_value(row[i]) for i in columns))
     return table
 
 
-def _averages(board: Board, frame: pd.DataFrame) -> Table:
-    names = averages.available(board)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("arm", no_wrap=True)
-    for name in names:
-        table.add_column(AVERAGES[name].short.replace(" ", "\n"), justify="right")
-    for row in frame.to_dict("records"):
-        table.add_row(row["arm"], *(number(row[name]) or MISSING for name in names))
+def _header(grid: Grid, column: int) -> str:
+    """The header in lines that are as narrow as its numbers, where its words allow it."""
+    width = max(COLUMN, *(len(row[column].text.split(" ± ")[0]) for row in grid.rows), 0)
+    return "\n".join(wrap(grid.header[column], width, break_long_words=False, break_on_hyphens=False))
+
+
+def _value(cell: Cell) -> Text:
+    """A number with its marks, and below it the deviation or the upper end of an interval."""
+    first, sign, deviation = cell.text.partition(" ± ")
+    first = first.replace(" to ", "\n")
+    return Text.assemble((first + cell.marks, "bold" if cell.bold else ""), (f"\n±{deviation}" if sign else "", "dim"))
+
+
+def _texts(grid: Grid, labels: Sequence[int], column: int) -> Table:
+    """The rows that have a text in the column; a row whose first label is empty belongs to the one above."""
+    title = grid.header[column]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    for i in [*labels, column]:
+        table.add_column("" if i == column else Text(grid.header[i]))
+    name = ""
+    for row in grid.rows:
+        name = row[0].text or name
+        if row[column].text:
+            table.add_row(Text(name), *(Text(row[i].text) for i in [*labels[1:], column]))
     return table
-
-
-def _cell(board: Board, row: dict[Any, Any], name: str, leaders: Leaders) -> Text:
-    """The mean, and under it the deviation."""
-    mean, deviation, marks = page.parts(board, row, name)
-    style = "bold" if row["arm"] in leaders[name] else ""
-    return Text.assemble((mean + marks, style), (f"\n±{deviation}" if deviation else "\n", "dim"))

@@ -15,12 +15,10 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
+from glue_bench.values import BLOCK, BlockKey
 
 Facts = Mapping[str, Any]
-BlockKey = tuple[str, str]
 
-BLOCK = ["origin", "shape"]
-"""The columns that name a block: its arms may be ranked together."""
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 UNRECORDED = "unrecorded shape"

@@ -18,6 +18,7 @@ passes for a small variance. So a second p-value, `p_pooled`, takes the seeds' v
 lets the difference be a normal plus a scaled t variable; a verdict needs both.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,7 +74,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class DifferenceEstimate:
     """A difference in points, its 95% interval, and the two p-values."""
 
     difference: float
@@ -83,14 +84,22 @@ class Estimate:
     p_pooled: float
 
 
-def estimate(measure: Measure, a: str, b: str) -> Estimate:
+def estimate(measure: Measure, a: str, b: str) -> DifferenceEstimate:
     """The difference of arm `a` from arm `b`."""
     difference = measure.mean(a) - measure.mean(b)
     variance, freedom = _welch(measure, a, b)
     error = float(np.sqrt(variance))
     half = error * float(student_t.ppf((1 + LEVEL) / 2, freedom))
     p = two_sided(difference, error, freedom)
-    return Estimate(difference, difference - half, difference + half, p, _pooled_p(measure, a, b, difference))
+    return DifferenceEstimate(difference, difference - half, difference + half, p, _pooled_p(measure, a, b, difference))
+
+
+def t_interval(mean: float, deviation: float, n: int, level: float = LEVEL) -> tuple[float, float]:
+    """Student's interval of a mean over n seeds with this sample deviation; (nan, nan) where it is undefined."""
+    if n < 2 or math.isnan(mean) or math.isnan(deviation):
+        return math.nan, math.nan
+    half = float(student_t.ppf((1 + level) / 2, n - 1)) * deviation / math.sqrt(n)
+    return mean - half, mean + half
 
 
 def two_sided(difference: float, error: float, freedom: float) -> float:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glue_bench.results.outcomes import Outcomes
 from glue_bench.stats.differences import Measure, Part
+from glue_bench.stats.outcomes import Outcomes
 
 AVERAGE = "average"
 """The mean over the experiment's columns of their main metrics, WNLI left out: `nine columns` of what is there."""

@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.records.store import Store
-from glue_bench.results.board import Board
-from glue_bench.results.encoders import BlockKey
-from glue_bench.results.outcomes import Outcomes, read_outcomes
 from glue_bench.stats.differences import estimate
 from glue_bench.stats.measures import AVERAGE, NOT_AVERAGED, Assessed, average_measure, column_measure
+from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.resampling import RESAMPLES, Pair, Swapped, bootstrap_covariance, swapped
+from glue_bench.values import BlockKey
 
 ALPHA = 0.05
 SWAPS_PER_TEST = 40
@@ -29,7 +27,7 @@ COLUMNS_OF_STATISTICS = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class AssessedBlock:
     """One block's arms: their columns, then the average; and the pairs after random swaps, by column."""
 
     key: BlockKey
@@ -37,7 +35,12 @@ class Block:
     swaps: Mapping[str, Mapping[Pair, Swapped]]
 
 
-def statistics_frame(board: Board, store: Store, resamples: int = RESAMPLES) -> pd.DataFrame:
+def assess(outcomes: Iterable[Outcomes], resamples: int = RESAMPLES) -> list[AssessedBlock]:
+    """Resample each column once; outcomes come block by block. One column's predictions are held at a time."""
+    return [_block(key, mine, resamples) for key, mine in groupby(outcomes, key=lambda o: o.block)]
+
+
+def compare(blocks: Sequence[AssessedBlock]) -> pd.DataFrame:
     """Every pair of arms of one block, on every column and on `average`: COLUMNS_OF_STATISTICS.
 
     `difference` is that of the means over seeds of the main metric, arm_a less arm_b, in points; `low` and `high`
@@ -45,16 +48,6 @@ def statistics_frame(board: Board, store: Store, resamples: int = RESAMPLES) -> 
     for all pairs and columns of the block. `verdict` is "a" or "b" for the arm told better (p_holm < 0.05),
     "tied", or "" where `why` says what is missing, and then interval and p-values are NaN.
     """
-    return compare(assess(read_outcomes(store, board), resamples))
-
-
-def assess(outcomes: Iterable[Outcomes], resamples: int = RESAMPLES) -> list[Block]:
-    """Resample each column once; outcomes come block by block. One column's predictions are held at a time."""
-    return [_block(key, mine, resamples) for key, mine in groupby(outcomes, key=lambda o: o.block)]
-
-
-def compare(blocks: Sequence[Block]) -> pd.DataFrame:
-    """The frame of `statistics_frame`, from blocks."""
     frames = [_corrected(pd.DataFrame(_rows(block), columns=COLUMNS_OF_STATISTICS)) for block in blocks]
     filled = [frame for frame in frames if len(frame)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=COLUMNS_OF_STATISTICS)
@@ -70,23 +63,19 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def _block(key: BlockKey, columns: Iterable[Outcomes], resamples: int) -> Block:
+def _block(key: BlockKey, columns: Iterable[Outcomes], resamples: int) -> AssessedBlock:
     seen: list[Outcomes] = []
     assessed: list[Assessed] = []
     swaps: dict[str, Mapping[Pair, Swapped]] = {}
     for outcomes in columns:
+        tests = len(list(combinations(outcomes.arms, 2))) * (len(COLUMNS) + 1)
         known = outcomes.rows > 0
         assessed.append(column_measure(outcomes, bootstrap_covariance(outcomes, resamples) if known else None))
-        swaps[outcomes.column] = swapped(outcomes, _swaps(outcomes, resamples)) if known else {}
+        swaps[outcomes.column] = swapped(outcomes, max(resamples, SWAPS_PER_TEST * tests)) if known else {}
         seen.append(outcomes.without_examples())
     average = average_measure(seen, assessed)
     swaps[AVERAGE] = _mean_swaps([swaps[outcomes.column] for outcomes in seen if outcomes.column != NOT_AVERAGED])
-    return Block(key=key, assessed=(*assessed, average), swaps=swaps)
-
-
-def _swaps(outcomes: Outcomes, resamples: int) -> int:
-    tests = len(list(combinations(outcomes.arms, 2))) * (len(COLUMNS) + 1)
-    return max(resamples, SWAPS_PER_TEST * tests)
+    return AssessedBlock(key=key, assessed=(*assessed, average), swaps=swaps)
 
 
 def _mean_swaps(columns: Sequence[Mapping[Pair, Swapped]]) -> dict[Pair, Swapped]:
@@ -101,7 +90,7 @@ def _mean_swaps(columns: Sequence[Mapping[Pair, Swapped]]) -> dict[Pair, Swapped
     }
 
 
-def _rows(block: Block) -> list[dict[str, Any]]:
+def _rows(block: AssessedBlock) -> list[dict[str, Any]]:
     origin, shape = block.key
     return [
         {"origin": origin, "shape": shape, **_row(assessed, block.swaps[assessed.column], pair)}

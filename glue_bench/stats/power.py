@@ -10,10 +10,10 @@ from scipy.stats import nct, norm
 from scipy.stats import t as student_t
 
 from glue_bench.errors import UserError
-from glue_bench.results.encoders import BLOCK
 from glue_bench.stats.differences import Measure, pooled_variance
 from glue_bench.stats.measures import Assessed
-from glue_bench.stats.pairs import ALPHA, Block
+from glue_bench.stats.pairs import ALPHA, AssessedBlock
+from glue_bench.values import BLOCK
 
 MOST = 10_000
 POWER_COLUMNS = [
@@ -21,7 +21,7 @@ POWER_COLUMNS = [
 ]  # fmt: skip
 
 
-def power_frame(blocks: Iterable[Block], difference: float, power: float = 0.8) -> pd.DataFrame:
+def power_frame(blocks: Iterable[AssessedBlock], difference: float, power: float = 0.8) -> pd.DataFrame:
     """Seeds that each of two arms needs for a difference to be seen, by block and column: POWER_COLUMNS.
 
     "Seen" is p < 0.05, two-sided, in one test without correction, with probability `power`. `seed_deviation` is of one

@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.results.outcomes import Outcomes
+from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.weighted import LINEAR, score_sums, sums_of
 
 RESAMPLES = 10_000

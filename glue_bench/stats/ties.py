@@ -5,8 +5,8 @@ from string import ascii_lowercase
 
 import pandas as pd
 
-from glue_bench.results.encoders import BLOCK, BlockKey
-from glue_bench.stats.pairs import Block
+from glue_bench.stats.pairs import AssessedBlock
+from glue_bench.values import BLOCK, BlockKey
 
 RANK_COLUMNS = ["origin", "column", "arm", "mean", "n", "rank", "group", "shape"]
 Pairs = Collection[frozenset[str]]
@@ -30,7 +30,7 @@ def ranks_of(arms: Sequence[str], apart: Pairs) -> dict[str, int]:
     return {arm: 1 + sum(frozenset({arm, better}) in apart for better in arms[:i]) for i, arm in enumerate(arms)}
 
 
-def ranks_frame(blocks: Iterable[Block], statistics: pd.DataFrame) -> pd.DataFrame:
+def ranks_frame(blocks: Iterable[AssessedBlock], statistics: pd.DataFrame) -> pd.DataFrame:
     """A row for each block, column and arm: RANK_COLUMNS, arms by their mean.
 
     `mean` in points over `n` seeds. Arms without an interval have no rank (NaN) and no group (""). Ranks and groups
@@ -69,7 +69,7 @@ def told_apart(statistics: pd.DataFrame, block: BlockKey, column: str) -> Pairs:
     return {frozenset(pair) for pair in zip(told["arm_a"], told["arm_b"], strict=True)}
 
 
-def _block_rows(block: Block, statistics: pd.DataFrame) -> Iterable[dict[str, object]]:
+def _block_rows(block: AssessedBlock, statistics: pd.DataFrame) -> Iterable[dict[str, object]]:
     for assessed in block.assessed:
         apart = told_apart(statistics, block.key, assessed.column)
         order = sorted(assessed.means, key=lambda arm: -assessed.means[arm])

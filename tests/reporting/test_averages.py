@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from glue_bench.benchmark.tasks import TRAINABLE
-from glue_bench.reporting.averages import available, averages_frame, winner_notes
-from glue_bench.reporting.export import render, write_tables
+from glue_bench.reporting.export import experiment_page, render, write_tables
+from glue_bench.reporting.notes import winner_notes
 from glue_bench.reporting.terminal import show
+from glue_bench.results.averages import available, averages_frame
 from glue_bench.results.board import make_board
 from glue_bench.results.protocol import AVERAGES
 
@@ -123,8 +124,8 @@ def test_winners_are_of_one_origin(bench):
 
 def test_a_terminal_shows_them_too(bench):
     console = Console(width=100, record=True, file=StringIO(), force_terminal=True)
-    show(fill(bench, cola=0.9), console)
-    text = console.export_text()
+    show(experiment_page(fill(bench, cola=0.9)), console)
+    text = " ".join(console.export_text().split())
     assert "Eight columns: " not in text
     assert "eight columns: as nine columns, but" in text
-    assert "The winner depends on the convention" in " ".join(text.split())
+    assert "The winner depends on the convention" in text

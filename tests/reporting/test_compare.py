@@ -10,13 +10,14 @@ from rich.console import Console
 
 from glue_bench.errors import UserError
 from glue_bench.reporting.formats import FORMATS
-from glue_bench.reporting.page import BANNER
+from glue_bench.reporting.notes import BANNER
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
-from glue_bench.reporting.papers.export import render, render_list
+from glue_bench.reporting.papers.export import compare_named, render, render_list
+from glue_bench.reporting.papers.page import paper_page
 from glue_bench.reporting.papers.published import Counterpart, Published
-from glue_bench.reporting.papers.terminal import show
-from glue_bench.stats.interval import t_interval
+from glue_bench.reporting.terminal import show
+from glue_bench.stats.differences import t_interval
 
 MADE_UP = """\
 model,steps,CoLA,RTE,avg_reported
@@ -242,7 +243,7 @@ def test_a_terminal_shows_every_value(bench):
     bench.finish("cola", 1, 0.512)
     bench.finish("rte", 1, 0.5)
     console = Console(width=60, record=True, file=StringIO(), force_terminal=True)
-    show("made-up", bench.plan(), console)
+    show(paper_page(compare_named("made-up", bench.plan())), console)
     text = console.export_text()
     assert all(figure in text for figure in ("51.20", "+1.20", "no variant of ours", "1 for 4 rates", "nowhere"))
     assert max(map(len, text.splitlines())) <= 60

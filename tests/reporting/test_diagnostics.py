@@ -10,8 +10,9 @@ from sklearn.metrics import matthews_corrcoef
 from glue_bench.benchmark.diagnostic import CATEGORIES, read_diagnostic
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.reporting.diagnostics import diagnostics_frame, diagnostics_page, score_diagnostic
+from glue_bench.reporting.diagnostics_page import diagnostics_page
 from glue_bench.reporting.formats import render_page
+from glue_bench.results.diagnostics import diagnostics_frame, score_diagnostic
 
 ROWS = 1104
 LABELS = np.arange(ROWS) % 3

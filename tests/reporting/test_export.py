@@ -7,7 +7,7 @@ import pytest
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import render, write_tables
 from glue_bench.reporting.formats import FORMATS
-from glue_bench.reporting.page import BANNER
+from glue_bench.reporting.notes import BANNER
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulated import REGIMES, simulate
 
-from glue_bench.reporting.assessment import statistics_of
+from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.statistics_page import p_text, power_page, statistics_page, title_of
 
 
@@ -48,7 +48,7 @@ def texts(grid):
 
 
 def test_the_page_has_ranks_the_average_and_pairs_told_apart(bench):
-    page = statistics_page(fill(bench), 300)
+    page = statistics_page(assess_experiment(fill(bench), resamples=300))
     ranks, average, single = page.sections
     assert [section.title for section in page.sections] == [
         "Pretrained: ranks", "Pretrained: pairs on the average", "Pretrained: pairs told apart on single tasks",
@@ -64,7 +64,7 @@ def test_the_page_has_ranks_the_average_and_pairs_told_apart(bench):
 
 
 def test_the_notes_say_how_it_is_done(bench):
-    notes = " ".join(statistics_page(fill(bench), 300).notes)
+    notes = " ".join(statistics_page(assess_experiment(fill(bench), resamples=300)).notes)
     for word in (
         "300 bootstrap",
         "Satterthwaite",
@@ -78,23 +78,23 @@ def test_the_notes_say_how_it_is_done(bench):
 
 
 def test_one_seed_is_said_and_never_printed_as_zero(bench):
-    page = statistics_page(fill(bench, seeds=1), 300)
+    page = statistics_page(assess_experiment(fill(bench, seeds=1), resamples=300))
     assert any("low, high, higher" in note and "one seed shows no spread" in note for note in page.notes)
     assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[1].grid))  # noqa: RUF001
     assert page.sections[2].text == "None."
 
 
 def test_missing_labels_are_one_line(bench):
-    page = statistics_page(fill(bench, labels=False), 300)
+    page = statistics_page(assess_experiment(fill(bench, labels=False), resamples=300))
     assert sum("no gold labels" in note for note in page.notes) == 1
 
 
 def test_demo_data_have_a_banner(bench):
-    assert "not a benchmark" in statistics_page(fill(bench, source="demo"), 100).banner
+    assert "not a benchmark" in statistics_page(assess_experiment(fill(bench, source="demo"), resamples=100)).banner
 
 
 def test_the_power_page_says_how_many_seeds(bench):
-    statistics = statistics_of(fill(bench, rates={"a": 0.8, "b": 0.8}), resamples=300)
+    statistics = assess_experiment(fill(bench, rates={"a": 0.8, "b": 0.8}), resamples=300)
     (section,) = power_page(statistics, 20.0, 0.8).sections
     assert [row[:2] for row in texts(section.grid)] == [[c, "2"] for c in ("CoLA", "MNLI-m", "MNLI-mm", "Average")]
     (small,) = power_page(statistics, 0.1, 0.8).sections

@@ -13,18 +13,18 @@ from simulated import REGIMES, simulate
 from stored import SHAPE
 
 from glue_bench.benchmark.tasks import TRAINABLE
-from glue_bench.reporting.assessment import statistics_of
-from glue_bench.reporting.averages import averages_frame, winner_notes
-from glue_bench.reporting.export import render
+from glue_bench.reporting.assessment import assess_experiment, highest
+from glue_bench.reporting.export import experiment_page, render
 from glue_bench.reporting.formats import FORMATS
-from glue_bench.reporting.leaders import highest
-from glue_bench.reporting.page import make_notes
+from glue_bench.reporting.notes import leaderboard_notes, winner_notes
 from glue_bench.reporting.papers.export import render as render_paper
-from glue_bench.reporting.statistics_page import page_of, power_page
+from glue_bench.reporting.statistics_page import power_page, statistics_page
 from glue_bench.reporting.terminal import show
+from glue_bench.results.averages import averages_frame
 from glue_bench.results.board import leaderboard, make_board
-from glue_bench.results.encoders import BLOCK, arm_facts, shape_text
+from glue_bench.results.encoders import arm_facts, shape_text
 from glue_bench.stats.power import power_frame
+from glue_bench.values import BLOCK
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
 SMALL_TEXT = "2 layers, hidden size 8, 2 heads, intermediate size 16, vocabulary 100"
@@ -33,7 +33,7 @@ LARGE_TEXT = "2 layers, hidden size 64, 2 heads, intermediate size 16, vocabular
 
 def terminal(path, width=100) -> str:
     console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
-    show(path, console)
+    show(experiment_page(path), console)
     return console.export_text()
 
 
@@ -75,7 +75,7 @@ BOTH = [{"small", "other-small"}, {"large", "other-large"}]
 
 def test_no_table_ranks_encoders_of_two_shapes_together(bench):
     store = two_sizes(bench).store
-    board, statistics = make_board(store), statistics_of(store, resamples=200)
+    board, statistics = make_board(store), assess_experiment(store, resamples=200)
     assert arms_of(board.table) == arms_of(statistics.pairs) == arms_of(statistics.ranks) == BOTH
     assert all(
         len(leaders & block) >= 1 for leaders in highest(board.table, ["sst2", "rte"]).values() for block in BOTH
@@ -85,14 +85,14 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
         ("pretrained", SMALL_TEXT): 3,
         ("pretrained", LARGE_TEXT): 3,
     }
-    for page in (page_of(statistics), power_page(statistics, 1.0, 0.8)):
+    for page in (statistics_page(statistics), power_page(statistics, 1.0, 0.8)):
         titles = [section.title for section in page.sections]
         assert all(f"Pretrained, {shape}" in " ".join(titles) for shape in (SMALL_TEXT, LARGE_TEXT))
         assert len(set(titles)) == len(titles)
 
 
 def test_corrections_for_many_tests_count_the_pairs_of_a_block_alone(bench):
-    pairs = statistics_of(two_sizes(bench).store, resamples=200).pairs
+    pairs = assess_experiment(two_sizes(bench).store, resamples=200).pairs
     one_pair = pairs.groupby(BLOCK).size()
     assert one_pair.tolist() == [3, 3]  # a pair on each of two columns and on the average
     worst = pairs[["p_bootstrap", "p_pooled", "p_permutation"]].max(axis=1)
@@ -243,7 +243,7 @@ def test_encoders_of_unrecorded_shape_are_told_by_what_add_would_have(bench):
         f"unrecorded shape of {size} parameters with add" for size in (1000, 2000)
     ]
     board = make_board(bench.store)
-    for notes in (make_notes(board), page_of(statistics_of(bench.store, resamples=10)).notes):
+    for notes in (leaderboard_notes(board), statistics_page(assess_experiment(bench.store, resamples=10)).notes):
         assert any(
             note.startswith("The shape of the encoder is not recorded for add, concat, large;") for note in notes
         )
@@ -324,7 +324,7 @@ def test_blocks_and_pretrainings_of_several_recipes_are_said(bench):
         record = json.loads(path.read_text())
         path.write_text(json.dumps(record | {"cell": record["cell"] | {"steps": 5}}))
     bench.plan()
-    said = [note for note in make_notes(make_board(bench.store)) if "recipe" in note]
+    said = [note for note in leaderboard_notes(make_board(bench.store)) if "recipe" in note]
     assert said == [
         "Pretrained: its runs start from weights that more than one recipe has pretrained (1: a; 2: b).",
         "The blocks' runs were trained by different recipes (Pretrained: 2; Adapted: 1).",
@@ -333,10 +333,10 @@ def test_blocks_and_pretrainings_of_several_recipes_are_said(bench):
 
 
 def mixed(bench) -> list[str]:
-    statistics = page_of(statistics_of(bench.store, resamples=10))
+    statistics = statistics_page(assess_experiment(bench.store, resamples=10))
     found, again = (
         [note for note in notes if "more than one" in note]
-        for notes in (make_notes(make_board(bench.store)), statistics.notes)
+        for notes in (leaderboard_notes(make_board(bench.store)), statistics.notes)
     )
     assert found == again
     return found

@@ -10,16 +10,17 @@ import pytest
 from read_pages import READERS, Read
 
 from glue_bench.benchmark.tasks import TRAINABLE
-from glue_bench.reporting.budget import budget_frame, budget_page
+from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.export import render, write_tables
 from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.page import leaderboard_page
+from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.export import compare_named, render_list
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.results.board import make_board, steps_frame
+from glue_bench.results.budgets import budget_frame
 from glue_bench.results.protocol import AVERAGES
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
 from glue_bench.records.store import Store
-from glue_bench.reporting.markdown import short
+from glue_bench.reporting.notes import is_demo
+from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.published import Published, Row
 from glue_bench.results.frame import Results
 
@@ -79,11 +80,6 @@ def tasks_of(published: Published, tasks: Iterable[str]) -> list[str]:
     """Those of `tasks` that the table has."""
     printed = {score[0] for score in published.columns.values() if score}
     return [task for task in tasks if task in printed]
-
-
-def is_demo(results: Results) -> bool:
-    """Whether any of the data is made up."""
-    return "demo" in results.data_source
 
 
 def _data(published: Published, results: Results) -> list[str]:

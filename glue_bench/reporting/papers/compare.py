@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.records.store import Store
-from glue_bench.reporting.markdown import short
+from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.arms import OurArm, differences, read_arms
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
 from glue_bench.results.frame import Results, read_results
 from glue_bench.results.protocol import Average, aggregate, at_rates, average, best_rates, part_values, run_means
-from glue_bench.stats.interval import t_interval
+from glue_bench.stats.differences import t_interval
 
 CELL_COLUMNS = (
     "model",

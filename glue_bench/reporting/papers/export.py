@@ -1,6 +1,5 @@
 """A published table beside ours in every format, the same numbers in all of them; and the list of the tables."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ from glue_bench.errors import unknown
 from glue_bench.records.store import open_store
 from glue_bench.reporting.document import Cell, Grid, Page, Section
 from glue_bench.reporting.formats import chosen_format, render_page
-from glue_bench.reporting.markdown import number
+from glue_bench.reporting.numbers import frame_csv, json_text, number
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import Comparison, compare
 from glue_bench.reporting.papers.page import make_notes, paper_page
-from glue_bench.reporting.plain import frame_csv
 
 LISTED = {"table": "Table", "title": "What it is", "split": "Set", "rows": "Rows", "source": "Source"}
 
@@ -53,7 +51,7 @@ def render_list(format: str = "markdown") -> str:
     if format == "csv":
         return frame_csv(tables)
     if format == "json":
-        return _json(tables.to_dict("records"))
+        return json_text(tables.to_dict("records"))
     rows = tuple(tuple(Cell(str(value)) for value in row) for row in tables.itertuples(index=False))
     grid = Grid(header=tuple(LISTED.values()), rows=rows, texts=frozenset({0, 1, 2, 4}))
     return render_page(Page(title="Published tables", sections=(Section(title="", grid=grid),)), format)
@@ -82,11 +80,7 @@ def to_json(comparison: Comparison) -> str:
         "notes": make_notes(comparison),
         "rows": [_json_row(model, block) for model, block in comparison.cells.groupby("model", sort=False)],
     }
-    return _json(document)
-
-
-def _json(document: Any) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(document)
 
 
 def _json_row(model: Any, block: pd.DataFrame) -> dict[str, Any]:

@@ -7,15 +7,28 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.document import Cell, Grid, Page, Section
-from glue_bench.reporting.markdown import MISSING, number, short
-from glue_bench.reporting.page import BANNER, METRIC_INITIALS, PARTIAL
-from glue_bench.reporting.papers.arms import is_demo, tasks_of
+from glue_bench.reporting.notes import (
+    BANNER,
+    PARTIAL,
+    is_demo,
+    mixed_notes,
+    problem_notes,
+    protocol_notes,
+)
+from glue_bench.reporting.numbers import MISSING, number, short
+from glue_bench.reporting.papers.arms import tasks_of
 from glue_bench.reporting.papers.compare import Comparison
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
-from glue_bench.reporting.rules import mixed_notes, problem_notes, protocol_notes
 from glue_bench.results.frame import Results
-from glue_bench.stats.interval import LEVEL
+from glue_bench.stats.differences import LEVEL
 
+METRIC_INITIALS = {
+    "matthews_correlation": "mcc",
+    "accuracy": "acc",
+    "f1": "F1",
+    "pearson": "r",
+    "spearmanr": "rho",
+}
 TEXT_COLUMNS = ("Model", "Row")
 UNLIKE = "Not like for like"
 RATE = "Our rates compete by the metrics of this table."

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import REGIMES, outcomes_of, simulate
 
-from glue_bench.reporting.assessment import statistics_of
+from glue_bench.reporting.assessment import NO_LABELS, assess_experiment, read_outcomes
 from glue_bench.results.board import make_board
-from glue_bench.results.encoders import BLOCK
-from glue_bench.results.outcomes import NO_LABELS, read_outcomes
 from glue_bench.stats.pairs import COLUMNS_OF_STATISTICS, NUMBERS, assess, compare, holm
 from glue_bench.stats.ties import RANK_COLUMNS, of_block, ranks_frame, tied_best
+from glue_bench.values import BLOCK
 
 FEW = 200
 BLOCK_OF_ALL = ("pretrained", "")
@@ -25,6 +24,10 @@ def found(outcomes):
     blocks = assess(outcomes, FEW)
     pairs = compare(blocks)
     return pairs, ranks_frame(blocks, pairs)
+
+
+def whys(store):
+    return assess_experiment(store, resamples=FEW).pairs["why"]
 
 
 def simulated(**settings):
@@ -165,7 +168,7 @@ def test_columns_of_mnli_share_their_runs():
 
 def test_an_experiment_on_disk(bench):
     store = fill(bench, columns=("sst2", "rte"))
-    pairs = statistics_of(store, resamples=FEW).pairs
+    pairs = assess_experiment(store, resamples=FEW).pairs
     expected, _ = found(simulated(columns=["sst2", "rte"], seeds=2))
     assert set(pairs["verdict"]) <= {"a", "b", "tied"}
     low = pairs[
@@ -177,7 +180,7 @@ def test_an_experiment_on_disk(bench):
 
 
 def test_missing_labels_are_said_with_what_to_do(bench):
-    pairs = statistics_of(fill(bench, labels=False), resamples=FEW).pairs
+    pairs = assess_experiment(fill(bench, labels=False), resamples=FEW).pairs
     assert pairs["difference"].notna().all()
     assert pairs["why"].str.startswith(NO_LABELS).all()
     assert set(pairs["verdict"]) == {""}
@@ -187,7 +190,7 @@ def test_runs_on_different_data_are_not_paired(bench):
     store = fill(bench)
     path = next((store.folder / "records").glob("*.json"))
     path.write_text(path.read_text().replace('"digest": "d"', '"digest": "e"'))
-    assert statistics_of(store, resamples=FEW).pairs["why"].str.startswith("its runs were made on different data").all()
+    assert whys(store).str.startswith("its runs were made on different data").all()
 
 
 def test_missing_and_diverged_predictions_are_said(bench):
@@ -195,9 +198,9 @@ def test_missing_and_diverged_predictions_are_said(bench):
     path = next((store.folder / "predictions").glob("*.safetensors"))
     logits = store.read_predictions(path.stem)["validation"]
     bench.predict(path.stem, {"validation": np.full_like(logits, np.nan)})
-    assert statistics_of(store, resamples=FEW).pairs["why"].str.startswith("a run has diverged").all()
+    assert whys(store).str.startswith("a run has diverged").all()
     path.unlink()
-    assert statistics_of(store, resamples=FEW).pairs["why"].str.startswith("the predictions of a run are missing").all()
+    assert whys(store).str.startswith("the predictions of a run are missing").all()
 
 
 def test_only_runs_at_the_chosen_rate_count(bench):
@@ -212,4 +215,4 @@ def test_only_runs_at_the_chosen_rate_count(bench):
 
 def test_the_same_numbers_again(bench):
     store = fill(bench, columns=("sst2", "cola"))
-    assert statistics_of(store, resamples=FEW).pairs.equals(statistics_of(store, resamples=FEW).pairs)
+    assert assess_experiment(store, resamples=FEW).pairs.equals(assess_experiment(store, resamples=FEW).pairs)

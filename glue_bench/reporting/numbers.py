@@ -1,13 +1,25 @@
-"""DataFrames as CSV and JSON: fixed decimals, and nothing for what is missing."""
+"""Numbers as text, and DataFrames as CSV and JSON: fixed decimals everywhere, and nothing for what is missing."""
 
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from glue_bench.reporting.markdown import number
+MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+
+
+def number(value: float, decimals: int = 2) -> str:
+    """Fixed decimals, no negative zero; empty for a missing value."""
+    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
+
+
+def short(count: float) -> str:
+    """A large number to three digits: 4.39M, 131B."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:g}"
 
 
 def frame_csv(frame: pd.DataFrame, decimals: int = 2) -> str:
@@ -21,7 +33,7 @@ def plain_rows(frame: pd.DataFrame, decimals: int = 2) -> list[dict[str, Any]]:
     return [{str(name): _plain(value, decimals) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def json_text(document: Mapping[str, Any]) -> str:
+def json_text(document: Any) -> str:
     """A document as JSON."""
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

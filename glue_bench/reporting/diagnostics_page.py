@@ -1,0 +1,74 @@
+"""The scores on the diagnostic set as a page: a table of the categories, then one table per category."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
+from glue_bench.results.diagnostics import Scored
+
+ONE_LABEL = "°"
+NOTES = (
+    "R3, the Matthews correlation for three classes, x100: mean ± sample standard deviation over seeds at the rate "
+    "reported for MNLI, after the last epoch. One seed has no deviation.",
+    "A pair may show several phenomena, and counts in each of them.",
+)
+
+
+def render_diagnostics(scored: Scored, format: str) -> str:
+    """The page of `diagnostics_page` in one of FORMATS; as CSV or JSON the frame alone."""
+    if format == "csv":
+        return frame_csv(scored.frame)
+    if format == "json":
+        return json_text({"notes": [*NOTES, *_notes(scored)], "rows": plain_rows(scored.frame)})
+    return render_page(diagnostics_page(scored), format)
+
+
+def diagnostics_page(scored: Scored) -> Page:
+    """A section for the categories, and one a category for its phenomena; a column an arm."""
+    frame = scored.frame
+    whole = frame[frame["phenomenon"] == ""]
+    sections = [Section(title="Categories", grid=_grid(whole, "category"))]
+    for category in (name for name in whole["category"].unique() if name):
+        mine = frame[(frame["category"] == category) & (frame["phenomenon"] != "")]
+        sections.append(Section(title=category, grid=_grid(mine, "phenomenon")))
+    return Page(
+        title=f"Diagnostic set: {scored.board.results.experiment}",
+        sections=tuple(sections),
+        banner="Made-up data: scores mean nothing." if "demo" in scored.board.results.data_source else "",
+        notes=(*NOTES, *_notes(scored)),
+    )
+
+
+def _grid(frame: pd.DataFrame, name: str) -> Grid:
+    arms = tuple(frame["arm"].unique())
+    rows = []
+    for place, group in frame.groupby(name, sort=False):
+        by_arm = {row["arm"]: row for row in group.to_dict("records")}
+        marks = ONE_LABEL if (group["labels"] == 1).any() else ""
+        examples = Cell(str(group["examples"].iloc[0]))
+        rows.append((Cell(str(place) or "All"), examples, *(_cell(by_arm[arm], marks) for arm in arms)))
+    return Grid(header=(name.capitalize(), "Pairs", *arms), rows=tuple(rows))
+
+
+def _cell(row: dict, marks: str) -> Cell:
+    deviation = number(row["std"])
+    return Cell((number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else ""), marks=marks)
+
+
+def _notes(scored: Scored) -> Iterator[str]:
+    seeds = scored.frame.groupby("arm", sort=False)["n"].first()
+    yield "Seeds: " + ", ".join(f"{arm} {count}" for arm, count in seeds.items()) + "."
+    if (scored.frame["labels"] == 1).any():
+        yield f"{ONE_LABEL} All pairs have one label, so that R3 is undefined and counts as 0."
+    if scored.without:
+        yield f"{len(scored.without)} finished runs of MNLI predicted no AX and are left out."
+    if "mnli" in scored.board.results.partial_tasks:
+        yield "Models were trained on a part of MNLI: figures do not compare with published ones."
+    if not scored.verified:
+        yield (
+            "Labels and predictions agree in their number only: the sentences are not, letter for letter, those that "
+            "were predicted, and no diagnostic.tsv beside the labels vouches for their order."
+        )

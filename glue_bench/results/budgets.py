@@ -1,0 +1,67 @@
+"""What each arm cost, and what it learnt for that: one row per arm, and the loss curves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.records.store import Store
+from glue_bench.results.frame import ORIGINS
+
+MEGABYTE = 1_000_000
+FIGURES = (
+    "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token", "tokens", "tokens_per_second",
+    "peak_memory_mb", "train_loss", "validation_loss",
+)  # fmt: skip
+LOSSES = ("arm", "step", "tokens", "train_loss", "validation_loss", "seconds")
+
+
+def budget_frame(store: Store) -> pd.DataFrame:
+    """One row per arm: arm, variant, origin, FIGURES, `steps`, `stream`, `recipe`; missing where it was not pretrained.
+
+    `stream` is a hash over everything the arm was shown, in order: equal streams saw the same tokens and masks.
+
+    Raises:
+        UserError: a record of pretraining cannot be read.
+    """
+    plan = store.read_plan() or {}
+    records = {record["pretraining_id"]: record for record in store.read_pretrainings()}
+    rows = [_row(name, facts, records.get(facts.get("pretraining"))) for name, facts in plan.get("arms", {}).items()]
+    frame = pd.DataFrame(
+        rows, columns=["arm", "variant", "origin", *FIGURES, "steps", "stream", "recipe", "length", "device"]
+    )
+    return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
+
+
+def losses_frame(store: Store) -> pd.DataFrame:
+    """The loss curves of all pretrained arms of the plan: LOSSES."""
+    wanted = {facts.get("pretraining") for facts in (store.read_plan() or {}).get("arms", {}).values()}
+    records = [record for record in store.read_pretrainings() if record["pretraining_id"] in wanted]
+    rows = [{"arm": record["arm"], **point} for record in records for point in record["losses"]]
+    return pd.DataFrame(rows, columns=list(LOSSES))
+
+
+def _row(name: str, facts: Mapping[str, Any], record: Mapping[str, Any] | None) -> dict[str, Any]:
+    row = {"arm": name, **{key: facts.get(key) for key in ("variant", "origin", "length", *FIGURES)}}
+    if record is None:
+        return row
+    peak = record.get("peak_memory_bytes")
+    environment = record.get("environment", {})
+    measured = {key: record[key] for key in ("steps", "tokens", "stream", "tokens_per_second")}
+    measured["recipe"] = record.get("recipe", 1)
+    return (
+        row
+        | measured
+        | {
+            "peak_memory_mb": None if peak is None else round(peak / MEGABYTE),
+            "train_loss": record["train_loss"],
+            "validation_loss": record["validation_loss"],
+            "device": _device(environment),
+        }
+    )
+
+
+def _device(environment: Mapping[str, Any]) -> str | None:
+    device = environment.get("device")
+    threads = environment.get("threads")
+    return f"{environment.get('processor')}, {threads} thread{'s' * (threads != 1)}" if device == "cpu" else device
