@@ -21,6 +21,7 @@ from glue_bench.config import Experiment, parse_experiment
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import write_tables
 from glue_bench.sweep import executors, run
+from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.plan import PlannedCell, plan_cells
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.inputs import Inputs
@@ -90,7 +91,7 @@ def measure(cells: int, workers: int | None, results: Path) -> dict[str, float]:
 
     first_started: list[float] = []
     run.make_executor = make_executor(workers, first_started)
-    summary = run.sweep(wanted, results, console=Console(file=io.StringIO()))
+    summary = run.sweep(wanted, RunOptions(results=results), console=Console(file=io.StringIO()))
     running = time.perf_counter() - first_started[0]
     assert (summary.finished, summary.failed) == (count, {}), summary
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cells import Settings
 from glue_bench.sweep import executors
+from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.run import sweep
 from glue_bench.training import finetune as finetuning
 from workers import Round
@@ -24,7 +25,7 @@ def make_sweep(settings: Settings, results: str, started: float) -> Round:
             patch.object(finetuning, "training_of", clock.training_of),
             patch.object(executors, "finetune", clock.finetune),
         ):
-            summary = sweep(experiment, results, console=Console(file=StringIO()))
+            summary = sweep(experiment, RunOptions(results=results), console=Console(file=StringIO()))
         if summary.failed:
             raise RuntimeError(f"cells failed: {summary.failed}")
         return {"cells": clock.cells}

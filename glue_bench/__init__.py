@@ -11,15 +11,17 @@ from wrapt import when_imported
 
 if TYPE_CHECKING:
     from glue_bench.api import run
+    from glue_bench.benchmark.glue_metric import GlueMetric
     from glue_bench.benchmark.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
     from glue_bench.results.board import leaderboard
     from glue_bench.testing.plugins import load_plugins
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "VARIANTS", "__version__", "leaderboard", "load_plugins", "run"]
+__all__ = ["TASKS", "VARIANTS", "GlueMetric", "__version__", "leaderboard", "load_plugins", "run"]
 
 _HOMES = {
+    "GlueMetric": "glue_bench.benchmark.glue_metric",
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "leaderboard": "glue_bench.results.board",

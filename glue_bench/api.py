@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glue_bench.config import Experiment, load_experiment, parse_experiment, with_sources
+from glue_bench.sweep.options import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,49 +14,41 @@ if TYPE_CHECKING:
     from glue_bench.audit.explain import Explanation
     from glue_bench.sweep.run import Summary
 
-DEFAULT_RESULTS = "runs"
-
 
 def run(
     experiment: str | Path | Mapping[str, Any] | Experiment,
     *,
     data: str | None = None,
     corpus: Sequence[str] = (),
-    results: str | Path = DEFAULT_RESULTS,
-    only: Iterable[str] = (),
-    dry_run: bool = False,
     plugins: Iterable[str | Path] = (),
     console: "Console | None" = None,
-    workers: int | None = None,
-    address: str | None = None,
-    device: str = "auto",
-    precision: str = "auto",
-    json_log: str | Path | None = None,
-    track: Iterable[str] = (),
-    again: str | None = None,
+    **options: Any,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
-    place of the experiment's own, as `corpus` does of its text to pretrain on. `only` is a list of KEY=VALUE
-    conditions on cells; arms without a chosen cell are not pretrained. `plugins` are Python files with variants,
-    beside those that the experiment names. `workers` processes of this machine share the cells, or those of the Ray
-    cluster at `address` ("auto" or HOST:PORT); without either they run here, one after another. `device` is auto, cpu,
-    cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
-    the file `json_log`, one JSON object a line; losses and scores go to the trackers `track`: tensorboard, wandb,
-    mlflow. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
-    With `dry_run` all is checked that a run checks, a cluster's room and every start included, and nothing is run or
-    written.
+    place of the experiment's own, as `corpus` does of its text to pretrain on. `plugins` are Python files with
+    variants, beside those that the experiment names. `options` are those of `glue_bench.sweep.options.RunOptions`:
+    results, only, dry_run, workers, address, device, precision, json_log, track, again.
 
     Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
 
     Raises:
         UserError: bad input, before any cell is run.
     """
-    from glue_bench.files import results_written_to
-    from glue_bench.remote import refuse_url
+    return run_with(RunOptions(**options), experiment, data, corpus, plugins, console)
 
-    refuse_url(results)  # before imports that take seconds
+
+def run_with(
+    options: RunOptions,
+    experiment: str | Path | Mapping[str, Any] | Experiment,
+    data: str | None = None,
+    corpus: Sequence[str] = (),
+    plugins: Iterable[str | Path] = (),
+    console: "Console | None" = None,
+) -> "Summary":
+    """`run` with its options as one value."""
+    from glue_bench.files import results_written_to
     from glue_bench.reporting.export import write_tables
     from glue_bench.sweep.run import sweep
     from glue_bench.training.process import process_kept
@@ -63,11 +56,10 @@ def run(
     from glue_bench.watch.observers import check_observers, make_observers
 
     parsed = _experiment(experiment, data, corpus, plugins)
-    with process_kept(), computing(device, precision):
-        check_observers(json_log, track)
-        observe = partial(make_observers, json_log=json_log, track=track)
-        summary = sweep(parsed, results, only, dry_run, console, workers, address, again, device, precision, observe)
-        if summary.is_main and not dry_run:
+    with process_kept(), computing(options.device, options.precision):
+        check_observers(options)
+        summary = sweep(parsed, options, console, partial(make_observers, options=options))
+        if summary.is_main and not options.dry_run:
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
     return summary
@@ -79,7 +71,7 @@ def explain(
     *,
     data: str | None = None,
     corpus: Sequence[str] = (),
-    results: str | Path = DEFAULT_RESULTS,
+    results: str | Path = RunOptions.results,
     plugins: Iterable[str | Path] = (),
 ) -> "Explanation":
     """Why a cell of the experiment would run, or why not, by what is stored in `results/<experiment>`.

@@ -84,7 +84,7 @@ def test_ctrl_c_before_any_cell(glue_bench, config, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("glue_bench.sweep.run.plan_cells", interrupt)
+    monkeypatch.setattr("glue_bench.sweep.work.plan_cells", interrupt)
     said = glue_bench("run", config, "--results", tmp_path)
     assert said.status == 130
     assert "Traceback" not in said.err

@@ -2,7 +2,9 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from forked import Forked
@@ -82,6 +84,15 @@ def test_the_snippet_runs(tmp_path, monkeypatch, whole):
     assert all(f"'{name}'" in said for name in ("add", "concat", "untied", "none", "cola", "ax"))
     assert (tmp_path / "runs/demo/leaderboard.md").exists()
     assert "Loading weights" not in said
+
+
+def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_METRICS_CACHE", str(tmp_path))
+    names = {"glue_bench": glue_bench}
+    exec(block("python", "GlueMetric"), names)
+    logits = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    given = SimpleNamespace(predictions=logits, label_ids=np.array([1, 0, 1]))
+    assert names["compute_metrics"](given) == {"matthews_correlation": 1.0}
 
 
 def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001

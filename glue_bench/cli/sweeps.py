@@ -8,6 +8,7 @@ import typer
 from glue_bench.cli.app import FAILED, INTERRUPTED, Plugins, app
 from glue_bench.cli.printing import new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
+from glue_bench.sweep.options import RunOptions
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
@@ -39,7 +40,7 @@ Precision = Annotated[
 ]
 JsonLog = Annotated[
     Path | None,
-    typer.Option("--json-log", metavar="FILE", help="Append what happens to a file, one JSON object a line."),
+    typer.Option("--json-log", metavar="FILE", help="Append what happens to a file, one JSON object per line."),
 ]
 Track = Annotated[
     list[str] | None,
@@ -56,13 +57,13 @@ def run(
     config: Config,
     data: Data = None,
     corpus: Corpus = None,
-    results: Results = Path("runs"),
+    results: Results = Path(RunOptions.results),
     only: Only = None,
     dry_run: DryRun = False,
     workers: Workers = None,
     address: Address = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    device: Device = RunOptions.device,
+    precision: Precision = RunOptions.precision,
     json_log: JsonLog = None,
     track: Track = None,
     again: Again = None,
@@ -70,20 +71,10 @@ def run(
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
     say("checking the experiment, its data and its checkpoints ...")
-    from rich.console import Console
-
-    from glue_bench.api import run as run_experiment
-
-    console = Console(stderr=True)
-    summary = run_experiment(
-        config,
-        data=data,
-        corpus=corpus or (),
+    options = RunOptions(
         results=results,
         only=only or (),
         dry_run=dry_run,
-        plugins=plugin or (),
-        console=console,
         workers=workers,
         address=address,
         device=device,
@@ -92,6 +83,11 @@ def run(
         track=track or (),
         again=again,
     )
+    from rich.console import Console
+
+    from glue_bench.api import run_with
+
+    summary = run_with(options, config, data, corpus or (), plugin or (), Console(stderr=True))
     if not summary.is_main:
         return
     if dry_run:
@@ -123,7 +119,7 @@ def _print_budget(folder: Path) -> None:
     budgets = budget_frame(Store(folder)).dropna(subset="tokens")
     if budgets.empty:
         return
-    table = new_table("pretrained arm", "parameters", "tokens seen", "tokens/s", "held-out loss")
+    table = new_table("pretrained arm", "parameters", "tokens seen", "tokens/s", "validation loss")
     for row in budgets.to_dict("records"):
         values = (row[name] for name in ("parameters", "tokens", "tokens_per_second", "validation_loss"))
         table.add_row(row["arm"], *map(shown, values))

@@ -1,6 +1,7 @@
 """Encoders of MNLI cells, kept for the cells that start from them, and no longer."""
 
 import shutil
+from collections.abc import Sequence
 
 from glue_bench.records.store import Store
 from glue_bench.sweep.plan import PlannedCell
@@ -11,7 +12,7 @@ from glue_bench.training.starts import encoder_folder
 class Done:
     """Whether nothing of a cell is left to do: it has a record, and its encoder while others wait for it."""
 
-    def __init__(self, cells: list[PlannedCell], inputs: Inputs, store: Store) -> None:
+    def __init__(self, cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:
         self.inputs, self.store = inputs, store
         self._starting_from: dict[str, list[str]] = {}
         for planned in cells:
@@ -25,7 +26,7 @@ class Done:
         return not waiting or encoder_folder(planned.cell, self.inputs).is_dir()
 
 
-def drop_encoders(cells: list[PlannedCell], inputs: Inputs, store: Store) -> None:
+def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:
     """Encoders of MNLI cells take the most room of all that a sweep leaves; none is kept that no cell waits for."""
     needed = {planned.mnli for planned in cells if not store.has_record(planned.id)}
     for planned in cells:

@@ -1,12 +1,14 @@
 """What happens in a sweep, told to whoever watches: a table, lines, a log for machines, trackers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 
+from glue_bench.errors import UserError
 from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.finetune import Outcome
@@ -33,9 +35,10 @@ class SweepStarted:
 
 @dataclass(frozen=True)
 class PretrainingStarted:
-    """An arm is pretrained, from its beginning or from where it was left."""
+    """An arm is pretrained for so many steps in all, from its beginning or from where it was left."""
 
     arm: str
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -132,3 +135,15 @@ class Observers:
                 said = " ".join(f"{type(error).__name__}: {error}".split())
                 line = f"{observer} failed and is left out from here on; the sweep goes on ({said})"
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def told(begun: SweepStarted, observer: Observer) -> Iterator[None]:
+    """The observer hears of the beginning and, whatever happens, of the end."""
+    observer.hear(begun)
+    try:
+        yield
+    except BaseException as error:
+        observer.hear(SweepEnded(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"))
+        raise
+    observer.hear(SweepEnded())

@@ -5,27 +5,14 @@ as good a start as they were, so that new cells start from them. An MNLI cell is
 other cell waits for its encoder: run again, it would leave another one than its record tells of.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from glue_bench import recipe as recipes
-from glue_bench.errors import unknown
 from glue_bench.recipe import older_recipes
 from glue_bench.records.store import Store
 from glue_bench.sweep.plan import PlannedCell, as_planned, with_sources
 from glue_bench.sweep.pretraining import is_pretrained
 from glue_bench.training.inputs import Inputs
-
-AGAIN = ("recipe",)
-
-
-def check_again(again: str | None) -> None:
-    """Refuse another reason to run stored cells anew than those that there are.
-
-    Raises:
-        UserError: with the near match.
-    """
-    if again is not None and again not in AGAIN:
-        raise unknown("value", again, AGAIN, "--again")
 
 
 def as_stored(
@@ -44,24 +31,6 @@ def as_stored(
     ]
     awaited = {planned.mnli for planned in settled if not store.has_record(planned.id)}
     return with_sources([mine if mine.id in awaited else each for mine, each in zip(new, settled, strict=True)])
-
-
-def older_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
-    """What a person should know about cells and pretrainings of older recipes among these cells."""
-    older = [planned for planned in cells if planned.cell.recipe < recipes.RECIPE]
-    if older:
-        yield (
-            f"{len(older):,} of {len(cells):,} cells were run by an older recipe ({_listed(older)}; now "
-            f"{recipes.RECIPE}), and count as done; --again recipe runs them anew"
-        )
-    mixed = [p for p in cells if p.cell.steps is not None and p.cell.pretraining_recipe < p.cell.recipe]
-    if mixed:
-        arms = ", ".join(dict.fromkeys(planned.cell.arm.name for planned in mixed))
-        yield f"pretrained by an older recipe, and fine-tuned by this one: {arms}; --again recipe pretrains anew"
-
-
-def _listed(cells: Iterable[PlannedCell]) -> str:
-    return ", ".join(map(str, sorted({planned.cell.recipe for planned in cells})))
 
 
 def _pretrained_by(

@@ -4,27 +4,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.store import Store
+from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.identities import pretraining_id
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.runtime import AUTO
+from glue_bench.training.runtime import AUTO, accelerator, describe
 
 Record = Mapping[str, Any]
 ANEW = "another folder (--results) runs all of them anew"
 _BY = {"device": "on", "precision": "in"}
 
 
-def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, asked: Mapping[str, str]) -> Iterator[str]:
-    """Lines about what is no mistake, but perhaps not what was meant.
-
-    `asked` are the device and the precision that were asked for, in the words of the command line.
-    """
+def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options: RunOptions) -> Iterator[str]:
+    """Lines about where this process computes, and about what is no mistake but perhaps not what was meant."""
+    yield place(inputs.experiment, options)
+    yield from _older_recipes(cells)
+    segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
+    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
+    if without:
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
     yield from _unused_plugins(inputs.experiment)
-    asked = {what: value for what, value in asked.items() if value != AUTO}
+    asked = {name: value for name in _BY if (value := getattr(options, name)) != AUTO}
     if asked:
         yield from _computed_otherwise(cells, inputs, store, asked)
     for planned in cells:
@@ -32,12 +37,25 @@ def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, asked: M
             yield f"records/{planned.id}.json is damaged; its cell is run again"
 
 
-def segment_lines(experiment: Experiment, inputs: Inputs) -> Iterator[str]:
-    """A line about the arms whose encoder does not tell the segments apart that their tokenizer does."""
-    segments = {arm.name: inputs.segments(arm) for arm in experiment.arms}
-    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
-    if without:
-        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+def place(experiment: Experiment, options: RunOptions) -> str:
+    """Where this process computes; workers to whom no GPU is promised are shown none."""
+    on_cpus = options.side_by_side and not experiment.resources.gpus and accelerator().device.type != "cpu"
+    return f"computing on {describe()}" + ("; cells on CPUs, because resources.gpus is 0" if on_cpus else "")
+
+
+def _older_recipes(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """Lines about cells and pretrainings of older recipes among these cells."""
+    older = [planned for planned in cells if planned.cell.recipe < recipes.RECIPE]
+    if older:
+        listed = ", ".join(map(str, sorted({planned.cell.recipe for planned in older})))
+        yield (
+            f"{len(older):,} of {len(cells):,} cells were run by an older recipe ({listed}; now "
+            f"{recipes.RECIPE}), and count as done; --again recipe runs them anew"
+        )
+    mixed = [p for p in cells if p.cell.steps is not None and p.cell.pretraining_recipe < p.cell.recipe]
+    if mixed:
+        arms = ", ".join(dict.fromkeys(planned.cell.arm.name for planned in mixed))
+        yield f"pretrained by an older recipe, and fine-tuned by this one: {arms}; --again recipe pretrains anew"
 
 
 def _unused_plugins(experiment: Experiment) -> Iterator[str]:

@@ -1,44 +1,44 @@
 """Who watches a sweep: a table or lines for a person, a log for machines, trackers."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 
 from glue_bench.sweep.events import Observer, Observers
+from glue_bench.sweep.options import RunOptions
 from glue_bench.watch.json_log import JsonLog, check_log
-from glue_bench.watch.progress import make_progress
+from glue_bench.watch.pretraining import PretrainingProgress
+from glue_bench.watch.progress import LiveTable, PlainLines
 from glue_bench.watch.tally import Tally
 
 
-def check_observers(json_log: str | Path | None, track: Iterable[str]) -> None:
+def check_observers(options: RunOptions) -> None:
     """What is wrong with them shows before anything is read or computed.
 
     Raises:
         UserError: a log that cannot be written, or a tracker that is not known or not installed.
     """
-    if json_log is not None:
-        check_log(Path(json_log))
-    names = list(track)
-    if names:
+    if options.json_log is not None:
+        check_log(Path(options.json_log))
+    if options.track:
         from glue_bench.watch.trackers import check_trackers
 
-        check_trackers(names)
+        check_trackers(options.track)
 
 
-def make_observers(console: Console, json_log: str | Path | None, track: Iterable[str]) -> Observers:
-    """All of them as one.
+def make_observers(console: Console, options: RunOptions) -> Observers:
+    """All of them as one: for a person a live table in a terminal, plain lines elsewhere.
 
     Raises:
         UserError: the log cannot be written.
     """
     tally = Tally()
-    made: list[Observer] = [tally, make_progress(console, tally)]
-    if json_log is not None:
-        made.append(JsonLog(json_log, tally, console))
-    names = list(dict.fromkeys(track))
-    if names:
+    lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
+    made: list[Observer] = [tally, PretrainingProgress(console), lines]
+    if options.json_log is not None:
+        made.append(JsonLog(options.json_log, tally, console))
+    if options.track:
         from glue_bench.watch.trackers import Tracker
 
-        made += [Tracker(name) for name in names]
+        made += [Tracker(name) for name in dict.fromkeys(options.track)]
     return Observers(made, console)

@@ -14,7 +14,6 @@ from glue_bench.sweep.events import (
     CellEnded,
     CellsStarted,
     Event,
-    Observer,
     SweepEnded,
     SweepStarted,
 )
@@ -95,11 +94,6 @@ class LiveTable:
 
     def _view(self) -> Group:
         return view(self.tally.snapshot(), self.console, latest=list(self.latest))
-
-
-def make_progress(console: Console, tally: Tally) -> Observer:
-    """Live in a terminal, plain elsewhere."""
-    return LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
 
 
 def describe_start(begun: SweepStarted) -> str:

@@ -90,7 +90,8 @@ def test_progress_names_arms_steps_and_losses(sweep):
     sweep()
     _, first, *lines = sweep.said.splitlines()
     assert "2 cells to run; 2 arms to pretrain first" in first
-    line = r"pretraining add: step (\d+) of 10, [\d,]+ tokens, loss \d\.\d{3}, held-out \d\.\d{3}, [\d,]+ tokens/s"
+    losses = r"loss \d\.\d{3}, validation loss \d\.\d{3}"
+    line = rf"pretraining add: step (\d+) of 10, [\d,]+ tokens, {losses}, [\d,]+ tokens/s"
     assert [re.fullmatch(line, text)[1] for text in lines[:2]] == ["5", "10"]
     assert " [1/2] add after 10 steps on cola, rate 0.001, seed 1: " in lines[4]
     assert len(lines) == 6

@@ -88,7 +88,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 def numbers(points: list[list]) -> list[list[float]]:
-    """A loss curve with 0 where no held-out loss was measured."""
+    """A loss curve with 0 where no validation loss was measured."""
     return [[value or 0.0 for value in point] for point in points]
 
 

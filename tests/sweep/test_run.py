@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import glue_bench
 from glue_bench.api import run
-from glue_bench.benchmark.metrics import score_logits
+from glue_bench.benchmark.metrics import decide, score_logits
+from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import REQUIRED_KEYS, Store
@@ -67,15 +69,20 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
         assert set(store.read_predictions(record["cell_id"])) == {"validation", "test"}
 
 
-def test_gold_labels_lie_beside_the_predictions_and_score_them(sweep):
-    store = Store(sweep(tasks=["cola", "stsb", "mnli"]).folder)
-    for record in store.read_records():
+def test_gold_labels_lie_beside_the_predictions_and_both_metrics_give_every_score(sweep, tmp_path):
+    store = Store(sweep(arms=["add"], tasks=list(TRAINABLE)).folder)
+    records = store.read_records()
+    assert {record["cell"]["task"] for record in records} == set(TRAINABLE)
+    for record in records:
         task = record["cell"]["task"]
+        metric = glue_bench.GlueMetric(task, cache_dir=str(tmp_path))
         labels = store.read_labels(task, record["data"]["digest"])
         assert set(labels) == set(record["scores"])  # no test split: its labels are not public
         logits = store.read_predictions(record["cell_id"])
         for split, scores in record["scores"].items():
             assert score_logits(task, logits[split], labels[split]) == pytest.approx(scores, abs=1e-6)
+            found = metric.compute(predictions=decide(task, logits[split]), references=labels[split])
+            assert found == pytest.approx(scores, abs=1e-6)
 
 
 def test_rerunning_a_finished_sweep_adds_missing_labels(sweep):
@@ -297,15 +304,14 @@ def test_workers_without_a_gpu_are_said_to_compute_on_cpus(tiny, monkeypatch):
     """A GPU that only the first process uses is no news to be kept back."""
     from types import SimpleNamespace
 
-    from glue_bench.sweep import run as sweeping
+    from glue_bench.sweep import remarks
+    from glue_bench.sweep.options import RunOptions
 
-    monkeypatch.setattr(sweeping, "accelerator", lambda: SimpleNamespace(device=SimpleNamespace(type="cuda")))
-    monkeypatch.setattr(sweeping, "describe", lambda: "a GPU in bf16")
+    monkeypatch.setattr(remarks, "accelerator", lambda: SimpleNamespace(device=SimpleNamespace(type="cuda")))
+    monkeypatch.setattr(remarks, "describe", lambda: "a GPU in bf16")
     said = []
-    for side_by_side, gpus in ((False, 0.0), (True, 0.5), (True, 0.0)):
-        console = Console(file=io.StringIO(), width=200)
+    for workers, gpus in ((None, 0.0), (2, 0.5), (2, 0.0)):
         experiment = parse_experiment(tiny(resources={"cpus": 1, "gpus": gpus}))
-        sweeping._say_where(experiment, console, side_by_side=side_by_side)
-        said.append(console.file.getvalue().strip())
+        said.append(remarks.place(experiment, RunOptions(workers=workers)))
     assert said[:2] == ["computing on a GPU in bf16"] * 2
     assert said[2] == "computing on a GPU in bf16; cells on CPUs, because resources.gpus is 0"

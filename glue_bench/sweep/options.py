@@ -1,0 +1,50 @@
+"""How an experiment is run. Nothing here changes what a cell is, or its id."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from glue_bench.errors import unknown
+from glue_bench.remote import refuse_url
+
+AGAIN = ("recipe",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What the command line, the library and a sweep know of how to run an experiment.
+
+    Results go to `results/<experiment>`. `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell
+    are not pretrained. With `dry_run` all is checked that a run checks, and nothing is run or written. `workers`
+    processes of this machine share the cells, or those of the Ray cluster at `address` ("auto" or HOST:PORT); without
+    either they run in this process, one after another. `device` is auto, cpu, cuda or mps, `precision` auto (bf16
+    where the device is faster in it), float32 or bf16. What happens is appended to the file `json_log`, one JSON
+    object per line; losses and scores go to the trackers `track`: tensorboard, wandb, mlflow. Cells that an older
+    recipe has run count as done; with `again="recipe"` they are run anew.
+
+    Raises:
+        UserError: results behind a URL, or another value of `again`.
+    """
+
+    results: str | Path = "runs"
+    only: Iterable[str] = ()
+    dry_run: bool = False
+    workers: int | None = None
+    address: str | None = None
+    device: str = "auto"
+    precision: str = "auto"
+    json_log: str | Path | None = None
+    track: Iterable[str] = ()
+    again: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "only", tuple(self.only))  # an iterator could be read only once
+        object.__setattr__(self, "track", tuple(self.track))
+        refuse_url(self.results)
+        if self.again is not None and self.again not in AGAIN:
+            raise unknown("value", self.again, AGAIN, "--again")
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether cells run in processes of their own."""
+        return bool(self.workers or self.address)

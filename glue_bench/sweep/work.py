@@ -1,0 +1,73 @@
+"""What an experiment asks for, and what of it is left to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from glue_bench.benchmark.schema import known_labels
+from glue_bench.config import Arm
+from glue_bench.files import results_written_to
+from glue_bench.records.store import Store
+from glue_bench.sweep.older import as_stored
+from glue_bench.sweep.options import RunOptions
+from glue_bench.sweep.order import Costs, longest_first
+from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
+from glue_bench.sweep.preflight import check_processes
+from glue_bench.sweep.pretraining import arms_to_pretrain
+from glue_bench.sweep.records import plan_document
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.runtime import decided_by_main
+
+
+@dataclass(frozen=True)
+class Work:
+    """The cells of a sweep, as the main process sees the store.
+
+    `cells` are all that the experiment asks for, `chosen` those of them that `only` selects. The `waiting` ones are to
+    be run, in this order; an MNLI cell that has a record is among them if its encoder is needed again. `to_pretrain`
+    are the arms whose checkpoints these cells lack, `costs` the operations that each waiting cell is expected to take.
+    """
+
+    cells: Sequence[PlannedCell]
+    chosen: Sequence[PlannedCell]
+    unfinished: Sequence[PlannedCell]
+    waiting: Sequence[PlannedCell]
+    to_pretrain: Sequence[Arm]
+    costs: dict[str, float] = field(default_factory=dict)
+
+
+def plan_work(inputs: Inputs, store: Store, options: RunOptions) -> Work:
+    """Check the experiment and compare its cells with what is stored.
+
+    Raises:
+        UserError: as `plan_cells`, `check_processes` and `select`.
+    """
+    asked = plan_cells(inputs.experiment, inputs)
+    check_processes(inputs.experiment, [planned.id for planned in asked])
+    renewed = select(asked, options.only) if options.again else ()
+    cells = decided_by_main(lambda: as_stored(asked, inputs, store, renewed))
+    chosen = select(cells, options.only)
+    unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
+    waiting = decided_by_main(lambda: in_order(unfinished, cells, inputs))
+    return Work(cells, chosen, unfinished, waiting, arms_to_pretrain(waiting, inputs, store))
+
+
+def write_plan(work: Work, inputs: Inputs, store: Store, options: RunOptions) -> Work:
+    """Store the plan, and the gold labels without which no statistic can be recomputed from the folder alone.
+
+    Returns the work with what its cells cost; those that run side by side are in the order that lets all workers end
+    together.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    store.prepare()
+    plan = plan_document(inputs.experiment, inputs, list(work.cells))
+    with results_written_to(store.folder):
+        store.write_plan(plan)
+        for task in inputs.experiment.tasks:
+            data = inputs.data(task)
+            if labels := known_labels(data):
+                store.write_labels(task, data.digest, labels)
+    cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
+    waiting = longest_first(work.waiting, cost) if options.side_by_side else work.waiting
+    return replace(work, waiting=waiting, costs={planned.id: cost(planned.cell) for planned in waiting})
