@@ -94,35 +94,30 @@ def this_process() -> str:
 def attempt(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
     """Run a cell, with what can be done about two kinds of failure.
 
-    Where memory is short, batches go through in halves, in quarters, at last row by row. A loss that is no number in
-    a lower precision gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
+    Where memory is short, batches go through in halves, in quarters, at last row by row. A loss of NaN in a lower
+    precision gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
 
     Raises:
         DiskError: the disk is full or cannot be written, which the next cell would meet, too.
     """
-    rows, full_precision = None, False
+    cell, rows, full_precision = planned.cell, 0, False
     while True:
         try:
+            keep_in = encoder_folder(cell, inputs) if planned.is_source else None
+            at_once = {"rows_at_once": rows} if rows else {}
             with in_float32() if full_precision else nullcontext():
-                outcome = _finetune(planned, inputs, rows)
+                outcome = finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, **at_once)
             notes = {"environment": environment()} | ({"precision": "float32"} if full_precision else {})
             return replace(outcome, record=outcome.record | notes)
         except Exception as error:
             _check_disk(error)
             if is_out_of_memory(error) and rows != 1:
-                rows = (rows or planned.cell.hyperparameters.batch_size) // 2 or 1
+                rows = (rows or cell.hyperparameters.batch_size) // 2 or 1
             elif isinstance(error, NonFiniteLossError) and not (full_precision or is_float32()):
                 full_precision = True
             else:
                 return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), environment())
         release_memory()  # the failed attempt's is free only now that its traceback is gone
-
-
-def _finetune(planned: PlannedCell, inputs: Inputs, rows: int | None) -> Outcome:
-    cell = planned.cell
-    keep_in = encoder_folder(cell, inputs) if planned.is_source else None
-    start, tokens = cell_start(cell, inputs), inputs.tokens(cell)
-    return finetune(cell, start, tokens, keep_in, **({"rows_at_once": rows} if rows else {}))
 
 
 def _check_disk(error: Exception) -> None:
