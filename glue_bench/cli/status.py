@@ -91,7 +91,12 @@ def _is_open(snapshot: "Snapshot") -> bool:
 def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     from glue_bench.watch.view import describe_pace
 
-    _print_counts(snapshot, looking.store.pretrained_arms())
+    pretrained = looking.store.pretrained_arms()
+    table = new_table("arm", *(["pretraining"] if pretrained else []), "done", "running", "failed", "missing")
+    for arm, counts in snapshot.arms.items():
+        begun = [("done" if pretrained[arm] else "missing")] if arm in pretrained else []
+        table.add_row(arm, *begun, *map(str, (counts.done, counts.running, counts.failed, counts.queued)))
+    print_table(table)
     for line in snapshot.running:
         typer.echo(f"running: {line}")
     for failure in looking.store.read_failures():
@@ -100,11 +105,3 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     if pace:
         typer.echo(f"at the last hour's pace: {pace}")
     typer.echo(f"{snapshot.total.done} of {snapshot.total.total} cells done in {folder}")
-
-
-def _print_counts(snapshot: "Snapshot", pretrained: dict[str, bool]) -> None:
-    table = new_table("arm", *(["pretraining"] if pretrained else []), "done", "running", "failed", "missing")
-    for arm, counts in snapshot.arms.items():
-        begun = [("done" if pretrained[arm] else "missing")] if arm in pretrained else []
-        table.add_row(arm, *begun, *map(str, (counts.done, counts.running, counts.failed, counts.queued)))
-    print_table(table)

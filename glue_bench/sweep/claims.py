@@ -57,7 +57,9 @@ class Claims:
         with contextlib.suppress(OSError, UserError):  # a folder that cannot be written has been told of by now
             for name in list(self._held):
                 self.release(name)
-            self._drop_stale()
+            for path in self.folder.iterdir():  # what killed sweeps have left behind
+                if self._take_over(path.name):
+                    self.release(path.name)
             self.folder.rmdir()
         _ALIVE.discard(self.own.token)
 
@@ -76,7 +78,7 @@ class Claims:
     def holds(self, name: str) -> bool:
         """Whether it is still ours: another one may have taken it over while this process was suspended."""
         try:
-            return _read(self.folder / name) == self.own
+            return _parse((self.folder / name).read_bytes()) == self.own
         except OSError:
             return False
 
@@ -125,12 +127,6 @@ class Claims:
             return False
         return now - since > self.stale_seconds
 
-    def _drop_stale(self) -> None:
-        """What killed sweeps have left behind."""
-        for path in self.folder.iterdir():
-            if self._take_over(path.name):
-                self.release(path.name)
-
     def _beat(self) -> None:
         while not self._end.wait(self.beat_seconds):
             for name in list(self._held):
@@ -171,7 +167,7 @@ def read_claims(folder: Path) -> list[Claim]:
 
 def _look(path: Path) -> Claim | None:
     try:
-        owner, beat = _read(path), path.stat().st_mtime
+        owner, beat = _parse(path.read_bytes()), path.stat().st_mtime
     except OSError:  # released in between
         return None
     if owner is None:
@@ -204,10 +200,6 @@ def _started(pid: int) -> int | None:
         return None
     state, *fields = line.rpartition(")")[2].split()  # the name before it may hold anything
     return None if state in "ZX" else int(fields[18])  # proc(5): field 22
-
-
-def _read(path: Path) -> _Owner | None:
-    return _parse(path.read_bytes())
 
 
 def _parse(content: bytes) -> _Owner | None:

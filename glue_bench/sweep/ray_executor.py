@@ -175,8 +175,10 @@ class RayExecutor:
             if schedule.stop.asked and not self._runs_cells():
                 return
             self._hire(schedule)
-            if not self._runs_cells():  # workers that wait for a machine, too, are under way
-                self._say_if_homeless(schedule)
+            # Workers that wait for a machine are under way, too.
+            if not self._runs_cells() and not self._room and not self._homeless:
+                self._homeless = True
+                schedule.say("no machine of the cluster has room for a cell any more; waiting for one")
             waited = list(self._under_way)
             if not waited:
                 time.sleep(POLL_SECONDS)
@@ -211,18 +213,16 @@ class RayExecutor:
             worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
             self._under_way[worker.ready.remote()] = _Task(worker, None)
 
-    def _say_if_homeless(self, schedule: Schedule) -> None:
-        """Once, when the last machine with room for a cell is gone."""
-        if not self._room and not self._homeless:
-            self._homeless = True
-            schedule.say("no machine of the cluster has room for a cell any more; waiting for one")
-
     def _result(self, reference: Any, task: _Task) -> Outcome | Failure | None:
         """What came of a cell; None where it will be run again, or where a worker has just become ready."""
         try:
             result = ray.get(reference)
         except RayTaskError as error:
-            _check_told(error, starting=task.planned is None)
+            # A user's mistake ends the sweep, and so does anything that keeps a worker from getting ready.
+            if isinstance(error.cause, UserError):
+                raise UserError(str(error.cause)) from error
+            if task.planned is None:
+                raise UserError(f"a worker cannot start: {type(error.cause).__name__}: {error.cause}") from error
             result = Failure(f"{type(error.cause).__name__}: {error.cause}", str(error), environment())
         except RayError as error:
             ray.kill(task.worker)  # of a worker that only cannot be reached
@@ -263,7 +263,9 @@ def _connected(experiment: Experiment, workers: int | None, address: str | None)
 
 
 def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:
-    _silence()
+    # What becomes of workers is said by the sweep; Ray would say it on standard output, between the tables.
+    ray_worker._worker_logs_enabled = False
+    logging.getLogger("ray").setLevel(logging.ERROR)
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     quiet: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
@@ -286,12 +288,6 @@ def _check_answers(address: str) -> None:
     host, _, port = address.rpartition(":")
     if port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
-
-
-def _silence() -> None:
-    """What becomes of workers is said by the sweep; Ray would say it on standard output, between the tables."""
-    ray_worker._worker_logs_enabled = False
-    logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def _machines() -> list[Machine]:
@@ -327,14 +323,6 @@ def _remote(experiment: Experiment) -> Any:
     return ray.remote(Worker).options(
         num_cpus=needs.cpus, num_gpus=needs.gpus, max_restarts=0, runtime_env={"env_vars": variables}
     )
-
-
-def _check_told(error: RayTaskError, *, starting: bool) -> None:
-    """What ends the sweep: a mistake of the user's, and anything that keeps a worker from getting ready."""
-    if isinstance(error.cause, UserError):
-        raise UserError(str(error.cause)) from error
-    if starting:
-        raise UserError(f"a worker cannot start: {type(error.cause).__name__}: {error.cause}") from error
 
 
 def _cause(error: RayError) -> str:

@@ -27,8 +27,9 @@ class Estimate:
             return
         self.ended += 1
         task = self.tasks[cell_id]
-        self._by_task[task] = _added(self._by_task.get(task, (0.0, 0.0)), seconds, cost)
-        self._all = _added(self._all, seconds, cost)
+        of_task = self._by_task.get(task, (0.0, 0.0))
+        self._by_task[task] = of_task[0] + seconds, of_task[1] + cost
+        self._all = self._all[0] + seconds, self._all[1] + cost
 
     def seconds_left(self, queued: Iterable[str], running: Mapping[str, float | None], at_once: int) -> float | None:
         """Until all have ended, `at_once` of them side by side; None without ground for it.
@@ -38,7 +39,10 @@ class Estimate:
         waiting = list(queued)
         if self.ended < min(GROUND, len(self.costs)) or not self.ended:
             return None
-        under_way = [self._rest(cell_id, since) for cell_id, since in running.items()]
+        under_way = [
+            seconds / 2 if since is None else max(seconds - since, 0.0)
+            for seconds, since in ((self._seconds(cell_id), since) for cell_id, since in running.items())
+        ]
         work = sum(map(self._seconds, waiting)) + sum(under_way)
         slots = max(1, min(at_once, len(waiting) + len(under_way)))
         return max(work / slots, *under_way, 0.0)
@@ -46,11 +50,3 @@ class Estimate:
     def _seconds(self, cell_id: str) -> float:
         seconds, cost = self._by_task.get(self.tasks[cell_id], self._all)
         return self.costs.get(cell_id, 0.0) * seconds / cost
-
-    def _rest(self, cell_id: str, since: float | None) -> float:
-        whole = self._seconds(cell_id)
-        return whole / 2 if since is None else max(whole - since, 0.0)
-
-
-def _added(sums: tuple[float, float], seconds: float, cost: float) -> tuple[float, float]:
-    return sums[0] + seconds, sums[1] + cost

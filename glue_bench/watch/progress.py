@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -68,7 +68,12 @@ class LiveTable:
     def __init__(self, console: Console, tally: Tally) -> None:
         self.console, self.tally = console, tally
         self.latest: deque[Text] = deque(maxlen=RECENT)
-        self.live = Live(console=console, get_renderable=self._view, refresh_per_second=1, transient=True)
+        self.live = Live(
+            console=console,
+            get_renderable=lambda: view(tally.snapshot(), console, list(self.latest)),
+            refresh_per_second=1,
+            transient=True,
+        )
 
     def __str__(self) -> str:
         return "the live table"
@@ -91,9 +96,6 @@ class LiveTable:
             self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         else:
             self.latest.append(Text(line))
-
-    def _view(self) -> Group:
-        return view(self.tally.snapshot(), self.console, latest=list(self.latest))
 
 
 def describe_start(begun: SweepStarted) -> str:

@@ -107,8 +107,9 @@ class Tracker:
                 self._pretraining = self._run(arm, "pretraining", "pretraining", {"arm": arm})
             case PretrainingPoint(_, point) if self._pretraining:
                 self._pretraining.log(_losses(point), step=point["step"])
-            case PretrainingEnded() | SweepEnded():
-                self._finish_pretraining()
+            case PretrainingEnded() | SweepEnded() if self._pretraining:
+                self._pretraining.finish()
+                self._pretraining = None
             case CellEnded(planned, result) if not isinstance(result, Failure):
                 self._cell(planned, result)
 
@@ -124,11 +125,6 @@ class Tracker:
 
     def _run(self, arm: str, name: str, kind: str, settings: dict[str, Any]) -> GeneralTracker:
         return self._open(Run(self._experiment, self._folder, arm, name, kind, settings))
-
-    def _finish_pretraining(self) -> None:
-        if self._pretraining:
-            self._pretraining.finish()
-        self._pretraining = None
 
 
 def _losses(point: dict[str, Any]) -> dict[str, float]:
