@@ -24,7 +24,7 @@ def status(
         bool, typer.Option("--watch", help="Look again and again, until nothing is missing or Ctrl-C.")
     ] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="So far apart are the looks of --watch.")
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two looks of --watch.")
     ] = 5.0,
 ) -> None:
     """Say which cells are done, running, failed or missing, at what pace, and for how long still."""

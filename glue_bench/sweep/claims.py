@@ -1,4 +1,4 @@
-"""One file a claim, so that sweeps that share a results folder never work on the same thing.
+"""One file per claim, so that sweeps that share a results folder never work on the same thing.
 
 `<folder>/<name>` says who works on it. A claim ends with its owner's release, or is taken over once it is stale: its
 owner, a process of this machine, is gone; or, where that cannot be asked, its heartbeat has stopped.
@@ -54,7 +54,7 @@ class Claims:
     ) -> None:
         self._end.set()
         self._heart.join()
-        with contextlib.suppress(OSError, UserError):  # a folder that cannot be written has been told of by now
+        with contextlib.suppress(OSError, UserError):  # the user has heard by now that the folder cannot be written
             for name in list(self._held):
                 self.release(name)
             for path in self.folder.iterdir():  # what killed sweeps have left behind

@@ -59,7 +59,7 @@ class PretrainingEnded:
 
 @dataclass(frozen=True)
 class CellsStarted:
-    """Pretraining is over; from here on cells run."""
+    """Pretraining has ended, and cells run from now on."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ Attempt = Callable[[PlannedCell, Inputs], Outcome | Failure]
 RETRIES = 2
 """How often a cell is run again after the worker that ran it was lost."""
 LOST_AT_START = 20
-"""So many workers lost one after another before any was ready: something is wrong with all of them."""
+"""The number of workers lost one after another, none of them ready, that shows that something is wrong with all."""
 POLL_SECONDS = 1.0
 CAPACITY_SECONDS = 5.0
 ANSWER_SECONDS = 10.0

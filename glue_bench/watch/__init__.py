@@ -1,1 +1,1 @@
-"""Who looks on while a sweep runs: a live table, lines, a log for machines, trackers."""
+"""Those who watch while a sweep runs: a live table, lines, a log for machines, trackers."""

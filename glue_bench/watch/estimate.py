@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 GROUND = 3
-"""So many cells have to have ended before anything is said of the rest."""
+"""The number of cells that must have ended before anything is said of the rest."""
 
 
 class Estimate:

@@ -1,4 +1,4 @@
-"""A sweep's events for machines: one JSON object a line."""
+"""A sweep's events for machines: one JSON object per line."""
 
 import json
 import os

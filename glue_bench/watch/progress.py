@@ -25,11 +25,11 @@ from glue_bench.watch.view import describe_pace, label, view
 
 RECENT = 8
 PACE_SECONDS = 60.0
-"""So far apart, at least, are lines that say how long it will take."""
+"""The least time between lines that say how long the sweep will take."""
 
 
 class PlainLines:
-    """One line a finished cell, with the local time, for logs and pipes. Asks a tally that has heard before it."""
+    """One line per finished cell, with the local time, for logs and pipes. Asks a tally that has heard before it."""
 
     def __init__(self, console: Console, tally: Tally, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.tally, self.clock = console, tally, clock

@@ -16,7 +16,7 @@ from glue_bench.watch.view import Counts, Snapshot, label
 WINDOW_SECONDS = 3600.0
 """Throughput is that of the last hour."""
 AT_LEAST = 200
-"""So many of the newest records are read, however old, to estimate what is left."""
+"""The number of newest records that are read, however old, to estimate what is left."""
 
 
 @dataclass(frozen=True)
