@@ -75,11 +75,7 @@ def sweep(
     executor = make_executor(inputs, options)
     work = plan_work(inputs, store, options)
     summary = _before(work, store)
-    if summary.is_main:
-        for line in remarks(work.chosen, inputs, store, options):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    decided_by_main(lambda: check_disks(store))
-    decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.to_pretrain, inputs))
+    _preflight(work, inputs, store, options, console)
     if options.dry_run:
         if summary.is_main and work.waiting:
             executor.check()
@@ -129,6 +125,15 @@ def _before(work: Work, store: Store) -> Summary:
         pretraining=tuple(arm.name for arm in work.to_pretrain),
         is_main=accelerator().is_main_process,
     )
+
+
+def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, console: Console) -> None:
+    """In the main process, say what a person should know, and check disks and starts; all end where a check fails."""
+    if accelerator().is_main_process:
+        for line in remarks(work.chosen, inputs, store, options):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    decided_by_main(lambda: check_disks(store))
+    decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.to_pretrain, inputs))
 
 
 def _beginning(work: Work, summary: Summary, experiment: str, options: RunOptions) -> SweepStarted:
