@@ -272,11 +272,11 @@ def _wrong_start(given: Any, expected: tuple[int, int, int], variant: Variant) -
     if tuple(given.hidden.shape) != expected:
         return f"EncoderInput.hidden has shape {tuple(given.hidden.shape)}, not {expected}"
     (batch, length, _), blocks = expected, variant.dims.num_blocks
-    own = isinstance(given.bias, Sequence)
-    if own and len(given.bias) != blocks:
-        return f"EncoderInput.bias has {len(given.bias)} tensors for {blocks} blocks; give one tensor, or one per block"
+    biases = given.biases()
+    if isinstance(given.bias, Sequence) and len(biases) != blocks:
+        return f"EncoderInput.bias has {len(biases)} tensors for {blocks} blocks; give one tensor, or one per block"
     wanted = (f"1 or {batch}", HEADS, length, length)
-    for bias in given.bias if own else [given.bias]:
+    for bias in biases:
         if bias is not None and not _is_bias(bias, batch, length):
             return f"EncoderInput.bias has shape {tuple(bias.shape)}, not {wanted}"
     heads = (batch, HEADS, length, variant.dims.head_size)
