@@ -131,7 +131,7 @@ def save_and_load(subject: Subject) -> str | None:
         found = (type(again), again.config.variant, again.config.origin)
         if found != (kind, subject.name, "adapted"):
             return f"{kind.__name__} of '{subject.name}', adapted, is loaded as {found}"
-        wrong = _differs(model, again) or _differs(_encoder_of(model), inside)
+        wrong = _differs(model, again) or _differs(model if kind is EncoderModel else model.base, inside)
         if wrong:
             return f"{kind.__name__}: {wrong}"
     return None
@@ -300,10 +300,6 @@ def _is_bias(scores: Tensor, batch: int, length: int) -> bool:
 def _grafted(additive: EncoderModel, subject: Subject) -> Start:
     checkpoint = Checkpoint("additive", encoder_config("add", **subject.sizes), additive.state_dict(), {})
     return graft(checkpoint, subject.name, subject.options)
-
-
-def _encoder_of(model: Any) -> EncoderModel:
-    return model if isinstance(model, EncoderModel) else model.base
 
 
 def _differs(model: nn.Module, again: nn.Module) -> str | None:
