@@ -168,10 +168,12 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
     weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
     for name, tensor in weights.items():
         if ".attention.qkv." in name:
-            weights[name] = _scale_queries(tensor, model.variant.score_terms**0.5)
+            query, key_value = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
+            weights[name] = torch.cat([query * model.variant.score_terms**0.5, key_value])
     added = ("variant.", "segment_scores.")
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
-    exact = grafted.exact and _keeps_segments(model, checkpoint)
+    keeps_segments = model.variant.segments is not None or "variant.segments.weight" not in checkpoint.weights
+    exact = grafted.exact and keeps_segments
     return Start(config, weights, "grafted", exact, grafted.variance_kept, _fitting_head(checkpoint, config))
 
 
@@ -182,15 +184,6 @@ def _fitting_head(checkpoint: Checkpoint, config: EncoderConfig) -> dict[str, Te
     found = {name: checkpoint.head[name] for name in names if name in checkpoint.head}
     fits = len(found) == len(names) and all(found[name].shape == expected[name].shape for name in names)
     return found if fits else {}
-
-
-def _keeps_segments(model: EncoderModel, checkpoint: Checkpoint) -> bool:
-    return model.variant.segments is not None or "variant.segments.weight" not in checkpoint.weights
-
-
-def _scale_queries(qkv: Tensor, factor: float) -> Tensor:
-    query, rest = qkv.split([len(qkv) // 3, 2 * len(qkv) // 3])
-    return torch.cat([query * factor, rest])
 
 
 def _additive(checkpoint: Checkpoint) -> Additive:
@@ -216,7 +209,11 @@ def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
 
 
 def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: str) -> None:
-    _check_activation(config.hidden_act, name)
+    act = config.hidden_act
+    if act not in ACT2FN:
+        raise UserError(f"checkpoint '{name}': hidden_act '{act}' is not known to transformers")
+    if ACT2FN[act].state_dict():
+        raise UserError(f"checkpoint '{name}': hidden_act '{act}' has weights of its own, which are not read")
     expected = on_meta(EncoderModel, config).state_dict()
     missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
     if missing:
@@ -225,10 +222,3 @@ def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: 
     if wrong:
         shapes = f"{tuple(weights[wrong[0]].shape)}, its config.json says {tuple(expected[wrong[0]].shape)}"
         raise UserError(f"checkpoint '{name}': {wrong[0]} has shape {shapes}")
-
-
-def _check_activation(act: str, name: str) -> None:
-    if act not in ACT2FN:
-        raise UserError(f"checkpoint '{name}': hidden_act '{act}' is not known to transformers")
-    if ACT2FN[act].state_dict():
-        raise UserError(f"checkpoint '{name}': hidden_act '{act}' has weights of its own, which are not read")

@@ -152,15 +152,10 @@ def rename(names: Iterable[str], rules: Rules, prefix: str = "") -> dict[str, st
     for name in names:
         # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
         bare = name.removeprefix(prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
-        ours = _first_match(bare.replace("LayerNorm.beta", "LayerNorm.bias"), rules)
-        if ours is not None:
-            found[ours] = name
+        bare = bare.replace("LayerNorm.beta", "LayerNorm.bias")
+        for pattern, replacement in rules:
+            match = re.fullmatch(pattern, bare)
+            if match:
+                found[match.expand(replacement)] = name
+                break
     return found
-
-
-def _first_match(name: str, rules: Rules) -> str | None:
-    for pattern, replacement in rules:
-        match = re.fullmatch(pattern, name)
-        if match:
-            return match.expand(replacement)
-    return None

@@ -112,15 +112,13 @@ def _weight_files(folder: Path) -> list[Path]:
     for name in WEIGHT_FILES:
         path = folder / name
         if path.exists():
-            return _shards(path) if path.suffix == ".json" else [path]
+            if path.suffix != ".json":
+                return [path]
+            shards = read_json(path).get("weight_map")
+            if not isinstance(shards, dict):
+                raise UserError(f"'{path}' has no weight_map; the file may be damaged")
+            return [folder / str(shard) for shard in sorted(set(shards.values()))]
     raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
-
-
-def _shards(index: Path) -> list[Path]:
-    shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict):
-        raise UserError(f"'{index}' has no weight_map; the file may be damaged")
-    return [index.parent / str(shard) for shard in sorted(set(shards.values()))]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -56,7 +56,9 @@ def check_against_transformers(
             tokens = _tokens(config, padded)
             with _failing_in_one_line(name):
                 expected = _computed_there(theirs, tokens, config)
-            _compare(_computed_here(ours, tokens, bool(head)), expected, tokens.mask, name)
+            states = ours.base.hidden_states(tokens.ids, tokens.mask, tokens.segments)
+            found = _named(states, ours.predict(states[-1]) if head else None)
+            _compare(found, expected, tokens.mask, name)
     if not is_url(note):
         with contextlib.suppress(OSError):
             note.parent.mkdir(parents=True, exist_ok=True)
@@ -148,11 +150,6 @@ def _tokens(config: EncoderConfig, padded: bool) -> _Tokens:
     mask = torch.ones_like(ids)
     mask[-1, (length + 1) // 2 :] = 0
     return _Tokens(ids.masked_fill(mask == 0, config.pad_token_id or 0), segments, mask)
-
-
-def _computed_here(model: EncoderForMaskedLM, tokens: _Tokens, has_head: bool) -> dict[str, Tensor]:
-    states = model.base.hidden_states(tokens.ids, tokens.mask, tokens.segments)
-    return _named(states, model.predict(states[-1]) if has_head else None)
 
 
 def _computed_there(model: Any, tokens: _Tokens, config: EncoderConfig) -> dict[str, Tensor]:

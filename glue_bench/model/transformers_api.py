@@ -160,7 +160,7 @@ class EncoderModel(EncoderPreTrainedModel):
         Attention on a CPU is ours where torch's would be slow: where there is dropout, or a bias that learns.
         """
         own = isinstance(given.bias, Sequence)
-        biases: list[Tensor | None] = list(given.bias) if own else [given.bias]
+        biases = given.biases()
         if self.segment_scores is not None:
             added = self.segment_scores(segments)
             biases = [added if bias is None else bias + added for bias in biases]

@@ -131,7 +131,7 @@ def save_and_load(subject: Subject) -> str | None:
         found = (type(again), again.config.variant, again.config.origin)
         if found != (kind, subject.name, "adapted"):
             return f"{kind.__name__} of '{subject.name}', adapted, is loaded as {found}"
-        wrong = _differs(model, again) or _differs(_encoder_of(model), inside)
+        wrong = _differs(model, again) or _differs(model if kind is EncoderModel else model.base, inside)
         if wrong:
             return f"{kind.__name__}: {wrong}"
     return None
@@ -272,11 +272,11 @@ def _wrong_start(given: Any, expected: tuple[int, int, int], variant: Variant) -
     if tuple(given.hidden.shape) != expected:
         return f"EncoderInput.hidden has shape {tuple(given.hidden.shape)}, not {expected}"
     (batch, length, _), blocks = expected, variant.dims.num_blocks
-    own = isinstance(given.bias, Sequence)
-    if own and len(given.bias) != blocks:
-        return f"EncoderInput.bias has {len(given.bias)} tensors for {blocks} blocks; give one tensor, or one per block"
+    biases = given.biases()
+    if isinstance(given.bias, Sequence) and len(biases) != blocks:
+        return f"EncoderInput.bias has {len(biases)} tensors for {blocks} blocks; give one tensor, or one per block"
     wanted = (f"1 or {batch}", HEADS, length, length)
-    for bias in given.bias if own else [given.bias]:
+    for bias in biases:
         if bias is not None and not _is_bias(bias, batch, length):
             return f"EncoderInput.bias has shape {tuple(bias.shape)}, not {wanted}"
     heads = (batch, HEADS, length, variant.dims.head_size)
@@ -300,10 +300,6 @@ def _is_bias(scores: Tensor, batch: int, length: int) -> bool:
 def _grafted(additive: EncoderModel, subject: Subject) -> Start:
     checkpoint = Checkpoint("additive", encoder_config("add", **subject.sizes), additive.state_dict(), {})
     return graft(checkpoint, subject.name, subject.options)
-
-
-def _encoder_of(model: Any) -> EncoderModel:
-    return model if isinstance(model, EncoderModel) else model.base
 
 
 def _differs(model: nn.Module, again: nn.Module) -> str | None:

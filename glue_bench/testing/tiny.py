@@ -82,9 +82,15 @@ def shuffled(token_ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def states(model: EncoderModel, token_ids: Tensor, *inputs: Tensor | int | None) -> list[Tensor]:
+def states(
+    model: EncoderModel,
+    token_ids: Tensor,
+    mask: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    start: int = 0,
+) -> list[Tensor]:
     """Hidden states without a graph."""
-    return model.hidden_states(token_ids, *inputs)
+    return model.hidden_states(token_ids, mask, segment_ids, start)
 
 
 def errors(ours: list[Tensor], theirs: list[Tensor] | tuple[Tensor, ...], mask: Tensor | None = None) -> list[float]:

@@ -47,6 +47,10 @@ class EncoderInput:
     rotate: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     scores: Callable[[int, Tensor, Tensor], Tensor] | None = None
 
+    def biases(self) -> list[Tensor | None]:
+        """The bias that all blocks share, alone; or that of each block."""
+        return [self.bias] if self.bias is None or isinstance(self.bias, Tensor) else list(self.bias)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Additive:

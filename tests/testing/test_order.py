@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import encoder_config, random_model
 from torch import Tensor, nn
 
 from glue_bench.errors import UserError
@@ -15,6 +14,7 @@ from glue_bench.model.variants.add import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import RelativeBias
 from glue_bench.testing.order import check_order
+from glue_bench.testing.tiny import encoder_config, random_model
 
 
 @pytest.fixture
