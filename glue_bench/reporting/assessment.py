@@ -74,10 +74,11 @@ def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[
     """
     leaders: dict[str, frozenset[str]] = dict.fromkeys(columns, frozenset())
     for _, block in blocks_of(table):
-        for name in leaders if len(block) > 1 else ():
+        for name in leaders:
             means = block.set_index("arm")[name].dropna()
-            best = means.map(number) == number(means.max()) if len(means) > 1 else []
-            leaders[name] |= frozenset(means.index[best])
+            if len(means) > 1:
+                best = means.map(number) == number(means.max())
+                leaders[name] |= frozenset(means.index[best])
     return leaders
 
 

@@ -4,33 +4,36 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.numbers import MISSING, number
 
 COLUMNS = {
     "parameters": "Parameters",
     "non_embedding_parameters": "Without tables",
     "added_over_add": "Over add",
-    "flops_per_token": "FLOPs a token",
+    "flops_per_token": "FLOPs per token",
     "tokens": "Tokens seen",
     "tokens_per_second": "Tokens/s",
     "peak_memory_mb": "Peak memory (MB)",
     "train_loss": "Training loss",
-    "validation_loss": "Held-out loss",
+    "validation_loss": "Validation loss",
 }
 NOTES = (
     "Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; "
     "over add: against `add` at the same sizes.",
-    "FLOPs a token: matrix products of a forward and a backward pass of the encoder at {length} tokens, without head.",
+    "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
     "Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.",
-    "Losses: mean cross-entropy (nats) over masked tokens; held-out: the same text and masks for every arm.",
+    "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
 )
 
 
 def budget_page(budgets: pd.DataFrame, experiment: str) -> Page:
     """The table, and what its columns mean."""
     rows = [
-        (*(Cell(row[key]) for key in ("arm", "variant", "origin")), *(Cell(shown(row[name])) for name in COLUMNS))
+        (
+            *(GridCell(row[key]) for key in ("arm", "variant", "origin")),
+            *(GridCell(shown(row[name])) for name in COLUMNS),
+        )
         for row in budgets.to_dict("records")
     ]
     header = ("Arm", "Variant", "Origin", *COLUMNS.values())
@@ -40,7 +43,7 @@ def budget_page(budgets: pd.DataFrame, experiment: str) -> Page:
     notes = [note.format(length=lengths, device=devices) for note in NOTES]
     return Page(
         title=f"Budgets: {experiment}",
-        sections=(Section(title="", grid=grid),),
+        sections=(PageSection(title="", grid=grid),),
         notes=(*notes, *_streams(budgets), *_recipes(budgets)),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.diagnostics import Scored
@@ -27,13 +27,13 @@ def render_diagnostics(scored: Scored, format: str) -> str:
 
 
 def diagnostics_page(scored: Scored) -> Page:
-    """A section for the categories, and one a category for its phenomena; a column an arm."""
+    """A section for the categories, then one per category for its phenomena; one column per arm."""
     frame = scored.frame
     whole = frame[frame["phenomenon"] == ""]
-    sections = [Section(title="Categories", grid=_grid(whole, "category"))]
+    sections = [PageSection(title="Categories", grid=_grid(whole, "category"))]
     for category in (name for name in whole["category"].unique() if name):
         mine = frame[(frame["category"] == category) & (frame["phenomenon"] != "")]
-        sections.append(Section(title=category, grid=_grid(mine, "phenomenon")))
+        sections.append(PageSection(title=category, grid=_grid(mine, "phenomenon")))
     return Page(
         title=f"Diagnostic set: {scored.board.results.experiment}",
         sections=tuple(sections),
@@ -48,14 +48,14 @@ def _grid(frame: pd.DataFrame, name: str) -> Grid:
     for place, group in frame.groupby(name, sort=False):
         by_arm = {row["arm"]: row for row in group.to_dict("records")}
         marks = ONE_LABEL if (group["labels"] == 1).any() else ""
-        examples = Cell(str(group["examples"].iloc[0]))
-        rows.append((Cell(str(place) or "All"), examples, *(_cell(by_arm[arm], marks) for arm in arms)))
+        examples = GridCell(str(group["examples"].iloc[0]))
+        rows.append((GridCell(str(place) or "All"), examples, *(_cell(by_arm[arm], marks) for arm in arms)))
     return Grid(header=(name.capitalize(), "Pairs", *arms), rows=tuple(rows))
 
 
-def _cell(row: dict, marks: str) -> Cell:
+def _cell(row: dict, marks: str) -> GridCell:
     deviation = number(row["std"])
-    return Cell((number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else ""), marks=marks)
+    return GridCell((number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else ""), marks=marks)
 
 
 def _notes(scored: Scored) -> Iterator[str]:

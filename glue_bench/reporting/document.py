@@ -11,7 +11,7 @@ _MARKED = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|`(?P<code>[^`]+)`")
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One cell as it is shown. `bold` marks the best and those that cannot be told from it; `marks` are never bold."""
 
     text: str
@@ -24,12 +24,12 @@ class Grid:
     """A table: `header` names the columns of `rows`; columns whose index is in `texts` are set to the left."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[GridCell, ...], ...]
     texts: frozenset[int] = frozenset({0})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class PageSection:
     """A titled part of a page: a sentence or two, then a table. Either may be missing."""
 
     title: str
@@ -46,7 +46,7 @@ class Page:
     """
 
     title: str
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
     banner: str = ""
     notes: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ import re
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from glue_bench.reporting.document import Cell, Grid, Page, long_columns, one_line, spans
+from glue_bench.reporting.document import Grid, GridCell, Page, long_columns, one_line, spans
 
 LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
 SPANS = {"plain": "{}", "bold": "<strong>{}</strong>", "code": "<code>{}</code>"}
@@ -43,6 +43,6 @@ def column_styles(grid: Grid) -> list[Markup]:
     return [Markup(f' class="{name}"' if name else "") for name in names]
 
 
-def naming_column(row: tuple[Cell, ...]) -> int:
+def naming_column(row: tuple[GridCell, ...]) -> int:
     """The first text names the row: further lines of a model leave its column empty."""
     return next((i for i, cell in enumerate(row) if cell.text), 0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from glue_bench.reporting.document import LONG, Grid, Page, Section, long_columns, one_line, spans
+from glue_bench.reporting.document import LONG, Grid, Page, PageSection, long_columns, one_line, spans
 
 COMMANDS = {
     "\\": r"\textbackslash{}",
@@ -81,13 +81,13 @@ def sentence(text: str) -> str:
     return "".join(SPANS[kind] % escape(run) for kind, run in spans(text))
 
 
-def label(page: Page, section: Section) -> str:
+def label(page: Page, section: PageSection) -> str:
     r"""What `\ref` finds a section's table by: its titles in lower case, so that it stays while numbers change."""
     words = re.findall(r"[a-z0-9]+", f"{page.title} {section.title}".lower())
     return "tab:" + ("-".join(words) or "table")
 
 
-def caption(page: Page, section: Section) -> str:
+def caption(page: Page, section: PageSection) -> str:
     """All that a floating table would lose: the page's title and banner, the section's title and text."""
     titles = [f"{escape(title)}." for title in (page.title, section.title) if title]
     banner = [SPANS["bold"] % escape(page.banner)] if page.banner else []

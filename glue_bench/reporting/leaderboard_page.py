@@ -6,7 +6,7 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import HIGHEST, Leaders, highest
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
     BANNER,
     COLLAPSED,
@@ -47,7 +47,7 @@ METRIC_TITLES = {
 def leaderboard_page(
     board: Board, steps: pd.DataFrame | None = None, *, leaders: Leaders | None = None, bold_means: str = HIGHEST
 ) -> Page:
-    """The leaderboard: a section a block, the averages side by side, GLUE against `steps`, and the notes.
+    """The leaderboard: one section per block, the averages side by side, GLUE against `steps`, and the notes.
 
     `steps` is a `steps_frame`. `leaders` gives the arms in bold by column of `board.table` or name of AVERAGES, and
     `bold_means` says why they are; a column without leaders there has the highest of each block in bold.
@@ -55,14 +55,14 @@ def leaderboard_page(
     conventions = averages_frame(board)
     marked = highest(board.table, [*board.columns, *board.averages]) | dict(leaders or {})
     sections = [
-        Section(title=title(name), text=_block_means(block), grid=_block_grid(board, block, marked))
+        PageSection(title=title(name), text=_block_means(block), grid=_block_grid(board, block, marked))
         for name, block in named_blocks(board.table)
     ]
     if len(conventions):
         sections.append(_averages_section(board, conventions, leaders))
     if steps is not None and len(steps):
         grid = _steps_grid(board, steps)
-        sections.append(Section(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
+        sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
     return Page(
         title=f"Leaderboard: {board.results.experiment}",
         banner=BANNER if is_demo(board.results) else "",
@@ -86,40 +86,44 @@ def _block_grid(board: Board, block: pd.DataFrame, leaders: Leaders) -> Grid:
     names["Parameters"] = [MISSING if pd.isna(count) else short(count) for count in block["parameters"]]
     values = [*board.columns, *board.averages]
     rows = [
-        (*map(Cell, texts), *(_cell(board, row, name, bold=row["arm"] in leaders[name]) for name in values))
+        (*map(GridCell, texts), *(_cell(board, row, name, bold=row["arm"] in leaders[name]) for name in values))
         for *texts, row in zip(*names.values(), block.to_dict("records"), strict=True)
     ]
     header = (*names, *(_header(board, name) for name in values))
     return Grid(header=header, rows=tuple(rows), texts=frozenset(range(len(names) - 1)))
 
 
-def _averages_section(board: Board, frame: pd.DataFrame, leaders: Leaders | None) -> Section:
+def _averages_section(board: Board, frame: pd.DataFrame, leaders: Leaders | None) -> PageSection:
     names = available(board)
     marked = highest(frame, names) | dict(leaders or {})
     rows = [
         (
-            Cell(row["arm"]),
-            Cell(block),
-            *(Cell(number(row[name]) or MISSING, bold=row["arm"] in marked[name]) for name in names),
+            GridCell(row["arm"]),
+            GridCell(block),
+            *(GridCell(number(row[name]) or MISSING, bold=row["arm"] in marked[name]) for name in names),
         )
         for block, mine in named_blocks(frame)
         for row in mine.to_dict("records")
     ]
     header = ("Arm", "Origin", *(AVERAGES[name].short for name in names))
     grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1}))
-    return Section(title="Averages side by side", text=MEANING, grid=grid)
+    return PageSection(title="Averages side by side", text=MEANING, grid=grid)
 
 
 def _steps_grid(board: Board, steps: pd.DataFrame) -> Grid:
     values = [*board.columns, *board.averages]
     rows = [
-        (Cell(row["arm"]), Cell(f"{row['steps']:,}"), *(Cell(number(row[name]) or MISSING) for name in values))
+        (
+            GridCell(row["arm"]),
+            GridCell(f"{row['steps']:,}"),
+            *(GridCell(number(row[name]) or MISSING) for name in values),
+        )
         for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records")
     ]
     return Grid(header=("Arm", "Steps", *(_header(board, name) for name in values)), rows=tuple(rows))
 
 
-def _cell(board: Board, row: dict[Any, Any], name: str, *, bold: bool) -> Cell:
+def _cell(board: Board, row: dict[Any, Any], name: str, *, bold: bool) -> GridCell:
     """Mean and sample deviation; of a column also the number of seeds where it is not the same for all."""
     mean, deviation = number(row[name]) or MISSING, number(row[f"{name}_std"])
     text, marks = f"{mean} ± {deviation}" if deviation else mean, ""
@@ -127,7 +131,7 @@ def _cell(board: Board, row: dict[Any, Any], name: str, *, bold: bool) -> Cell:
         n, planned = row[f"{name}_n"], board.planned[row["arm"]][name]
         marks = f" ({n} of {planned})" if n < planned else "" if uniform_plan(board) else f" ({n})"
         marks += f" {COLLAPSED}" if board.collapsed[row["arm"]][name] else ""
-    return Cell(text, bold=bold, marks=marks)
+    return GridCell(text, bold=bold, marks=marks)
 
 
 def _header(board: Board, name: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence, Set
 
-from glue_bench.reporting.document import Cell, Grid, Page, Section, one_line, spans
+from glue_bench.reporting.document import Grid, GridCell, Page, one_line, spans
 
 # An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity; number signs
 # are taken off the end of a heading.
@@ -15,7 +15,10 @@ def render(page: Page) -> str:
     parts = [f"# {escape(page.title)}"]
     if page.banner:
         parts.append(f"**{escape(page.banner)}**")
-    parts += [part for section in page.sections for part in _section(section)]
+    for section in page.sections:
+        parts += [f"## {escape(section.title)}"] if section.title else []
+        parts += [sentence(section.text)] if section.text else []
+        parts += [_grid(section.grid)] if section.grid else []
     if page.notes:
         parts += ["## Notes", "\n".join(f"- {sentence(note)}" for note in page.notes)]
     return "\n\n".join(parts) + "\n"
@@ -45,17 +48,11 @@ def aligned(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _section(section: Section) -> list[str]:
-    title = [f"## {escape(section.title)}"] if section.title else []
-    text = [sentence(section.text)] if section.text else []
-    return [*title, *text, *([_grid(section.grid)] if section.grid else [])]
-
-
 def _grid(grid: Grid) -> str:
     header = [escape(name) for name in grid.header]
     return aligned([header, *([_cell(cell) for cell in row] for row in grid.rows)], grid.texts)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: GridCell) -> str:
     text = escape(cell.text)
     return (f"**{text}**" if cell.bold and text else text) + escape(cell.marks)

@@ -1,6 +1,6 @@
 """What a reader has to know before comparing numbers, in sentences: the notes under every table."""
 
-from collections.abc import Iterator
+from itertools import product
 
 import pandas as pd
 
@@ -16,6 +16,11 @@ from glue_bench.results.protocol import AVERAGES, LEADING
 
 BANNER = "Made from the embedded demo data: not a benchmark."
 PARTIAL, COLLAPSED, FROM_MNLI = "†", "‡", "§"
+MIXED = {
+    "precision": "its runs were trained in more than one precision",
+    "recipe": "its runs were trained by more than one recipe",
+    "pretraining_recipe": "its runs start from weights that more than one recipe has pretrained",
+}
 
 
 def leaderboard_notes(board: Board, bold_means: str = HIGHEST) -> list[str]:
@@ -145,7 +150,12 @@ def mixed_notes(results: Results) -> list[str]:
     """A sentence about each block whose runs differ in precision or recipe, and about blocks of several recipes."""
     finished = results.cells[results.cells["finished"]]
     blocks = list(named_blocks(finished))
-    notes = [note for name, block in blocks for note in _mixed(name, block)]
+    notes = []
+    for (name, block), (fact, said) in product(blocks, MIXED.items()):
+        arms = {str(value): ", ".join(mine["arm"].unique()) for value, mine in block.groupby(fact)}
+        if len(arms) > 1:
+            shown = "; ".join(f"{value or 'unrecorded'}: {who}" for value, who in arms.items())
+            notes.append(f"{title(name)}: {said} ({shown}).")
     for fact, said in (("recipe", "trained"), ("pretraining_recipe", "pretrained")):
         named = {name: block[fact].dropna().unique() for name, block in blocks}
         # A block that mixes recipes has said so itself.
@@ -153,21 +163,6 @@ def mixed_notes(results: Results) -> list[str]:
             shown = "; ".join(f"{title(name)}: {recipes[0]}" for name, recipes in named.items() if len(recipes))
             notes.append(f"The blocks' runs were {said} by different recipes ({shown}).")
     return notes
-
-
-_MIXED = {
-    "precision": "its runs were trained in more than one precision",
-    "recipe": "its runs were trained by more than one recipe",
-    "pretraining_recipe": "its runs start from weights that more than one recipe has pretrained",
-}
-
-
-def _mixed(name: str, block: pd.DataFrame) -> Iterator[str]:
-    for fact, said in _MIXED.items():
-        arms = {str(value): ", ".join(mine["arm"].unique()) for value, mine in block.groupby(fact)}
-        if len(arms) > 1:
-            shown = "; ".join(f"{value or 'unrecorded'}: {who}" for value, who in arms.items())
-            yield f"{title(name)}: {said} ({shown})."
 
 
 def problem_notes(results: Results) -> list[str]:

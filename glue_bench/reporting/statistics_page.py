@@ -1,15 +1,14 @@
 """The statistics of an experiment as a page: ranks, which pairs are told apart, and how that was decided."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import Assessment, assess_experiment
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.notes import BANNER, block_notes, column_title, is_demo, problem_notes, protocol_notes
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
@@ -101,7 +100,7 @@ def statistics_page(statistics: Assessment) -> Page:
 def power_page(statistics: Assessment, difference: float, power: float) -> Page:
     """How many seeds would show a difference, block by block. Raises as `power_frame`."""
     frame = power_frame(statistics.blocks, difference, power)
-    sections = [Section(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
+    sections = [PageSection(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
     note = (
         f"Seeds that each of two arms needs so that a true difference of {difference:g} points has p < {ALPHA:g} "
         f"(two-sided, one test, not corrected) with probability {power:g}. From this experiment's own spread: of one "
@@ -116,16 +115,16 @@ def title_of(column: str) -> str:
     return "Average" if column == AVERAGE else column_title(column)
 
 
-def _sections(statistics: Assessment, block: AssessedBlock, heading: str) -> Iterable[Section]:
-    yield Section(title=f"{heading}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
+def _sections(statistics: Assessment, block: AssessedBlock, heading: str) -> Iterable[PageSection]:
+    yield PageSection(title=f"{heading}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
     pairs = of_block(statistics.pairs, block.key)
     if pairs.empty:
         return
     average = pairs[pairs["column"] == AVERAGE]
-    yield Section(title=f"{heading}: pairs on the average", grid=_pair_grid(average))
+    yield PageSection(title=f"{heading}: pairs on the average", grid=_pair_grid(average))
     told = pairs[(pairs["column"] != AVERAGE) & pairs["verdict"].isin(["a", "b"])]
     text = "" if len(told) else "None."
-    yield Section(
+    yield PageSection(
         title=f"{heading}: pairs told apart on single tasks", text=text, grid=_pair_grid(told) if len(told) else None
     )
 
@@ -134,19 +133,18 @@ def _rank_grid(statistics: Assessment, block: AssessedBlock) -> Grid:
     columns = [assessed.column for assessed in block.assessed]
     mine = of_block(statistics.ranks, block.key).to_dict("records")
     best = {column: tied_best(statistics.ranks, statistics.pairs, block.key, column) for column in columns}
-    cells = {(row["arm"], row["column"]): _rank_cell(row, bold=row["arm"] in best[row["column"]]) for row in mine}
-    rows = [(Cell(arm), *(cells[arm, column] for column in columns)) for arm in block.assessed[0].arms]
+    cells = {}
+    for row in mine:
+        mean = number(row["mean"]) or MISSING
+        text = mean if pd.isna(row["rank"]) else f"{mean} ({row['rank']:.0f} {row['group']})"
+        cells[row["arm"], row["column"]] = GridCell(text, bold=row["arm"] in best[row["column"]])
+    rows = [(GridCell(arm), *(cells[arm, column] for column in columns)) for arm in block.assessed[0].arms]
     return Grid(header=("Arm", *map(title_of, columns)), rows=tuple(rows))
-
-
-def _rank_cell(row: Mapping[Any, Any], *, bold: bool) -> Cell:
-    mean = number(row["mean"]) or MISSING
-    return Cell(mean if pd.isna(row["rank"]) else f"{mean} ({row['rank']:.0f} {row['group']})", bold=bold)
 
 
 def _pair_grid(pairs: pd.DataFrame) -> Grid:
     header = ("Column", "Arms", "Difference", "95% interval", "Seeds", "p", "p (Holm)", "Verdict")
-    rows = tuple(tuple(map(Cell, _pair_texts(row))) for _, row in pairs.iterrows())
+    rows = tuple(tuple(map(GridCell, _pair_texts(row))) for _, row in pairs.iterrows())
     return Grid(header=header, rows=rows, texts=frozenset({0, 1, 7}))
 
 
@@ -177,11 +175,11 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
     header = ("Column", "Seeds", "Deviation over seeds", "Deviation over dev sets", "Note")
     rows = tuple(
         (
-            Cell(title_of(row["column"])),
-            Cell(MISSING if pd.isna(row["seeds"]) else f"{row['seeds']:,}"),
-            Cell(number(row["seed_deviation"]) or MISSING),
-            Cell(number(row["example_deviation"]) or MISSING),
-            Cell(row["why"]),
+            GridCell(title_of(row["column"])),
+            GridCell(MISSING if pd.isna(row["seeds"]) else f"{row['seeds']:,}"),
+            GridCell(number(row["seed_deviation"]) or MISSING),
+            GridCell(number(row["example_deviation"]) or MISSING),
+            GridCell(row["why"]),
         )
         for _, row in frame.iterrows()
     )

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.reporting.document import Cell, Grid, Page
+from glue_bench.reporting.document import Grid, GridCell, Page
 
 COLUMN = 8
 """Columns of numbers are at least so wide: headers are broken into lines of this length where words allow it."""
@@ -63,7 +63,7 @@ def _header(grid: Grid, column: int) -> str:
     return "\n".join(wrap(grid.header[column], width, break_long_words=False, break_on_hyphens=False))
 
 
-def _value(cell: Cell) -> Text:
+def _value(cell: GridCell) -> Text:
     """A number with its marks, and below it the deviation or the upper end of an interval."""
     first, sign, deviation = cell.text.partition(" ± ")
     first = first.replace(" to ", "\n")

@@ -36,7 +36,7 @@ class Scored:
 
 
 def diagnostics_frame(store: Store, diagnostic: Diagnostic) -> pd.DataFrame:
-    """R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, a row an arm and phenomenon.
+    """R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon.
 
     `category` and `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, `examples`
     pairs, `labels` the different labels among them: with one of them R3 is 0, whatever is predicted.

@@ -1,7 +1,8 @@
 """How many seeds it takes to see a difference, from how far an experiment's own scores spread."""
 
 import math
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import combinations
 
 import numpy as np
@@ -51,18 +52,18 @@ def power_frame(blocks: Iterable[AssessedBlock], difference: float, power: float
 
 
 def seeds_needed(difference: float, power: float, seed_variance: float, example_variance: float) -> int | None:
-    """The least number of seeds an arm, 2 or more, with at least this power; None where 10,000 are too few."""
+    """The least number of seeds per arm, 2 or more, with at least this power; None where 10,000 are too few."""
 
     def enough(n: int) -> bool:
         return power_of(difference, n, seed_variance, example_variance) >= power
 
     if not enough(MOST):
         return None
-    return 2 + _first(lambda n: enough(n + 2), MOST - 2)
+    return 2 + bisect_left(range(2, MOST), True, key=enough)
 
 
 def power_of(difference: float, seeds: int, seed_variance: float, example_variance: float) -> float:
-    """Probability that a true difference has p < 0.05 (two-sided) with so many seeds an arm.
+    """Probability that a true difference has p < 0.05 (two-sided) with so many seeds per arm.
 
     The statistic is noncentral t with Satterthwaite's degrees of freedom: V = example_variance + 2 seed_variance / n,
     of which only the second term is estimated from few numbers.
@@ -83,12 +84,9 @@ def power_of(difference: float, seeds: int, seed_variance: float, example_varian
 
 def example_variance(measure: Measure) -> float:
     """Variance of a difference over dev sets alone, what no number of seeds takes away: the mean over pairs of arms."""
-    return float(np.mean([_of_pair(measure, a, b) for a, b in combinations(measure.arms, 2)]))
-
-
-def _of_pair(measure: Measure, a: str, b: str) -> float:
-    shared = sum(measure.interaction(arm) / measure.seeds(arm) for arm in (a, b))
-    return max(0.0, measure.example_variance(a, b) - shared)
+    shared = {arm: measure.interaction(arm) / measure.seeds(arm) for arm in measure.arms}
+    pairs = combinations(measure.arms, 2)
+    return float(np.mean([max(0.0, measure.example_variance(a, b) - (shared[a] + shared[b])) for a, b in pairs]))
 
 
 def _row(assessed: Assessed, difference: float, power: float) -> dict[str, object]:
@@ -97,21 +95,6 @@ def _row(assessed: Assessed, difference: float, power: float) -> dict[str, objec
         return {"seeds": None, "why": why}
     by_seed, by_examples = pooled_variance(assessed.measure)[0], example_variance(assessed.measure)
     seeds = seeds_needed(difference, power, by_seed, by_examples)
-    spread = {"seed_deviation": math.sqrt(by_seed), "example_deviation": math.sqrt(by_examples)}
-    return {"seeds": seeds, **spread, "why": "" if seeds else _too_small(math.sqrt(by_examples))}
-
-
-def _too_small(spread: float) -> str:
-    return f"no number of seeds: the dev set alone spreads a difference by {spread:.2f}"
-
-
-def _first(true_from: Callable[[int], bool], high: int) -> int:
-    """The least number from 0 to `high` for which it holds, where it holds from some number on."""
-    low = 0
-    while low < high:
-        middle = (low + high) // 2
-        if true_from(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    spread = math.sqrt(by_examples)
+    why = "" if seeds else f"no number of seeds: the dev set alone spreads a difference by {spread:.2f}"
+    return {"seeds": seeds, "seed_deviation": math.sqrt(by_seed), "example_deviation": spread, "why": why}

@@ -19,8 +19,15 @@ def groups_of(arms: Sequence[str], apart: Pairs) -> dict[str, str]:
     """
     groups = [frozenset(arms)] if arms else []
     for pair in sorted(apart, key=sorted):
-        split = [part for group in groups for part in _without(group, pair)]
-        groups = [one for i, one in enumerate(split) if not _absorbed(one, i, split)]
+        split: list[frozenset[str]] = []
+        for group in groups:
+            split += [group - {arm} for arm in sorted(pair)] if pair <= group else [group]
+        # What another group holds is absorbed; of equal groups the first stays.
+        groups = [
+            group
+            for i, group in enumerate(split)
+            if not any(group < other or (group == other and j < i) for j, other in enumerate(split))
+        ]
     groups.sort(key=lambda group: sorted(map(arms.index, group)))
     return {arm: "".join(_letter(i) for i, group in enumerate(groups) if arm in group) for arm in arms}
 
@@ -31,7 +38,7 @@ def ranks_of(arms: Sequence[str], apart: Pairs) -> dict[str, int]:
 
 
 def ranks_frame(blocks: Iterable[AssessedBlock], statistics: pd.DataFrame) -> pd.DataFrame:
-    """A row for each block, column and arm: RANK_COLUMNS, arms by their mean.
+    """One row per block, column and arm: RANK_COLUMNS, arms by their mean.
 
     `mean` in points over `n` seeds. Arms without an interval have no rank (NaN) and no group (""). Ranks and groups
     come from the verdicts of `statistics`, what `compare` makes of the blocks.
@@ -85,15 +92,6 @@ def _block_rows(block: AssessedBlock, statistics: pd.DataFrame) -> Iterable[dict
                 "rank": ranks.get(arm),
                 "group": letters.get(arm, ""),
             }
-
-
-def _without(group: frozenset[str], pair: frozenset[str]) -> list[frozenset[str]]:
-    return [group - {arm} for arm in sorted(pair)] if pair <= group else [group]
-
-
-def _absorbed(group: frozenset[str], place: int, groups: Sequence[frozenset[str]]) -> bool:
-    """Whether another group holds all of it; of equal ones the first stays."""
-    return any(group < other or (group == other and i < place) for i, other in enumerate(groups))
 
 
 def _letter(number: int) -> str:

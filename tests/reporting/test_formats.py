@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from read_pages import READERS, latex_text, parse_html, read_latex
 
 from glue_bench.errors import UserError
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import PAGES, chosen_format, render_page
 
 NASTY = (
@@ -41,14 +41,14 @@ shown = st.one_of(
 )
 
 
-def page(*rows: tuple[Cell, ...], header=("Arm", "CoLA"), title="A title", **more) -> Page:
-    return Page(title=title, sections=(Section(title="Pretrained", grid=Grid(header=header, rows=rows)),), **more)
+def page(*rows: tuple[GridCell, ...], header=("Arm", "CoLA"), title="A title", **more) -> Page:
+    return Page(title=title, sections=(PageSection(title="Pretrained", grid=Grid(header=header, rows=rows)),), **more)
 
 
 @each
 @given(arm=shown, header=shown, value=shown, bold=st.booleans())
 def test_the_texts_of_cells_come_back(format, arm, header, value, bold):
-    made = page((Cell(arm), Cell(value, bold=bold, marks=" ‡")), header=("Arm", header))
+    made = page((GridCell(arm), GridCell(value, bold=bold, marks=" ‡")), header=("Arm", header))
     (table,) = READERS[format](render_page(made, format))
     assert table.header == ["Arm", header]
     assert table.rows == [[(arm, False), (f"{value} ‡", bold)]]
@@ -57,7 +57,7 @@ def test_the_texts_of_cells_come_back(format, arm, header, value, bold):
 @each
 @pytest.mark.parametrize("text", NASTY)
 def test_nasty_texts_come_back(format, text):
-    made = page((Cell(text), Cell(text, bold=True, marks=" †")), header=(text, text))
+    made = page((GridCell(text), GridCell(text, bold=True, marks=" †")), header=(text, text))
     (table,) = READERS[format](render_page(made, format))
     assert (table.header, table.rows) == ([text, text], [[(text, False), (f"{text} †", True)]])
 
@@ -65,7 +65,7 @@ def test_nasty_texts_come_back(format, text):
 @each
 @given(title=shown)
 def test_titles_are_plain_text(format, title):
-    section = Section(title=title, grid=Grid(header=("a", "b"), rows=((Cell("x"), Cell("1")),)))
+    section = PageSection(title=title, grid=Grid(header=("a", "b"), rows=((GridCell("x"), GridCell("1")),)))
     (table,) = READERS[format](render_page(Page(title=title, sections=(section,)), format))
     assert table.title == {"latex": f"{title}. {title}."}.get(format, title)
 
@@ -80,13 +80,13 @@ def test_a_sentence_has_bold_and_code_and_nothing_else():
 
 
 def test_markdown_sets_marks_outside_the_bold_and_escapes_pipes():
-    text = render_page(page((Cell("x|y"), Cell("1.00 ± 2.00", bold=True, marks=" (2 of 3) ‡"))))
+    text = render_page(page((GridCell("x|y"), GridCell("1.00 ± 2.00", bold=True, marks=" (2 of 3) ‡"))))
     assert text.splitlines()[-1] == r"| x\|y | **1.00 ± 2.00** (2 of 3) ‡ |"
 
 
 @each
 def test_a_page_without_rows_or_notes_or_grids(format):
-    made = Page(title="t", sections=(Section(title="s", text="why"), page().sections[0]), banner="Beware & **run**")
+    made = Page(title="t", sections=(PageSection(title="s", text="why"), page().sections[0]), banner="Beware & **run**")
     text = render_page(made, format)
     (table,) = READERS[format](text)
     assert (table.header, table.rows) == (["Arm", "CoLA"], [])
@@ -95,26 +95,28 @@ def test_a_page_without_rows_or_notes_or_grids(format):
 
 
 def test_latex_repeats_what_a_floating_table_loses():
-    made = page((Cell("a"), Cell("1")), title="Leaderboard: tiny", banner="Demo.")
+    made = page((GridCell("a"), GridCell("1")), title="Leaderboard: tiny", banner="Demo.")
     text = render_page(made, "latex")
     assert r"\caption{Leaderboard: tiny. Pretrained. \textbf{Demo.}}" in text
     assert r"\label{tab:leaderboard-tiny-pretrained}" in text
 
 
 def test_latex_makes_wide_tables_smaller_and_breaks_long_texts():
-    narrow = page((Cell("a"), Cell("1")))
-    wide = page(tuple(Cell("10.00 ± 1.00") for _ in range(9)), header=tuple(f"Task {n} (acc)" for n in range(9)))
-    grid = Grid(header=("a", "b"), rows=((Cell("x" * 50), Cell("1")),))
+    narrow = page((GridCell("a"), GridCell("1")))
+    wide = page(tuple(GridCell("10.00 ± 1.00") for _ in range(9)), header=tuple(f"Task {n} (acc)" for n in range(9)))
+    grid = Grid(header=("a", "b"), rows=((GridCell("x" * 50), GridCell("1")),))
     assert "\\small\n" in render_page(narrow, "latex")
     assert r"\begin{table}" in render_page(narrow, "latex")
     assert "\\scriptsize\n" in render_page(wide, "latex")
     assert r"\begin{table*}" in render_page(wide, "latex")
     assert r"\shortstack[r]{Task 8 \\ (acc)}" in render_page(wide, "latex")
-    assert r"{p{0.3\linewidth}r}" in render_page(Page(title="t", sections=(Section(title="s", grid=grid),)), "latex")
+    assert r"{p{0.3\linewidth}r}" in render_page(
+        Page(title="t", sections=(PageSection(title="s", grid=grid),)), "latex"
+    )
 
 
 def test_latex_sets_a_minus_before_numbers_and_no_other_hyphen():
-    text = render_page(page((Cell("-2-d"), Cell("-5.83 to -1.00"))), "latex")
+    text = render_page(page((GridCell("-2-d"), GridCell("-5.83 to -1.00"))), "latex")
     assert r"-2-d & \ensuremath{-}5.83 to \ensuremath{-}1.00 \\" in text
 
 
@@ -125,15 +127,18 @@ def test_the_latex_reader_sees_what_is_not_escaped(broken):
 
 
 def test_the_latex_reader_sees_a_missing_cell():
-    text = render_page(page((Cell("a"), Cell("1"))), "latex")
+    text = render_page(page((GridCell("a"), GridCell("1"))), "latex")
     with pytest.raises(AssertionError):
         read_latex(text.replace("a & 1", "a"))
 
 
 def test_html_stands_alone_and_says_what_its_cells_are():
-    grid = Grid(header=("Model", "Row", "CoLA", "Why"), rows=((Cell(""), Cell("ours"), Cell("1.00"), Cell("")),))
-    made = page((Cell("a"), Cell("1")), title="<script>", notes=("**x**",))
-    made = Page(title=made.title, sections=(Section(title="", grid=Grid(**{**vars(grid), "texts": {0, 1, 3}})),))
+    grid = Grid(
+        header=("Model", "Row", "CoLA", "Why"),
+        rows=((GridCell(""), GridCell("ours"), GridCell("1.00"), GridCell("")),),
+    )
+    made = page((GridCell("a"), GridCell("1")), title="<script>", notes=("**x**",))
+    made = Page(title=made.title, sections=(PageSection(title="", grid=Grid(**{**vars(grid), "texts": {0, 1, 3}})),))
     text = render_page(made, "html")
     read = parse_html(text)
     assert {tag for tag, name, _ in read.attributes if name in ("src", "href")} == set()

@@ -12,7 +12,7 @@ from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.arms import OurArm, differences, read_arms
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
 from glue_bench.results.frame import Results, read_results
-from glue_bench.results.protocol import Average, aggregate, at_rates, average, best_rates, part_values, run_means
+from glue_bench.results.protocol import aggregate, at_rates, average, best_rates, part_values, run_means
 from glue_bench.stats.differences import t_interval
 
 CELL_COLUMNS = (
@@ -59,9 +59,13 @@ def compare(published: Published, store: Store | None = None) -> Comparison:
         return Comparison(published=published, cells=_frame(alone))
     last = read_results(store, protocol=published.ours)
     arms = read_arms(store, last)
-    beside = {row.label: [arm for arm in arms if _row_of(arm, row, published) is row] for row in published.rows}
-    after = {share: _after(share, published, store, last) for share in {_share(row) for row in published.rows}}
-    ours = {share: (results, our_values(published, results)) for share, results in after.items() if results}
+    beside = {row.label: [arm for arm in arms if _nearest(arm, row, published) is row] for row in published.rows}
+    ours = {}
+    for share in {row.share for row in published.rows}:
+        steps = None if share == 1.0 else round(share * max(last.all_steps, default=0))
+        if steps is None or steps in last.all_steps:
+            results = last if steps is None else read_results(store, steps, published.ours)
+            ours[share] = results, our_values(published, results)
     placed = {arm.name for matched in beside.values() for arm in matched}
     return Comparison(
         published=published,
@@ -80,54 +84,29 @@ def our_values(published: Published, results: Results) -> Values:
     wanted = pd.DataFrame([part[0] for part in columns.parts.values()], columns=["task", "split", "metric"])
     scores = results.scores.merge(wanted.drop_duplicates())
     scores = at_rates(scores, best_rates(run_means(scores), published.statistic))
-    return _columns(scores, columns, published.statistic) | (
-        _averages(scores, published.average, published.statistic) if published.has_average else {}
-    )
+    parts, names = part_values(scores, columns), (published.statistic, "mean")
+    middles, means = (aggregate(parts, ["arm", "part"], name) for name in names)
+    values = {(arm, column): _value(middles, means, (arm, column)) for arm, column in means.index}
+    if published.has_average:
+        middles, means = (average(scores, published.average, name) for name in names)
+        values |= {(arm, AVERAGE): _value(middles, means, arm) for arm in means.index}
+    return values
 
 
-def _columns(scores: pd.DataFrame, columns: Average, statistic: str) -> dict[tuple[str, str], dict[str, float]]:
-    parts = part_values(scores, columns)
-    middles, means = (aggregate(parts, ["arm", "part"], name) for name in (statistic, "mean"))
-    return {(arm, column): _value(middles[statistic], means, (arm, column)) for arm, column in means.index}
-
-
-def _averages(scores: pd.DataFrame, convention: Average, statistic: str) -> dict[tuple[str, str], dict[str, float]]:
-    middles, means = (average(scores, convention, name) for name in (statistic, "mean"))
-    return {(arm, AVERAGE): _value(middles[statistic], means, arm) for arm in means.index}
-
-
-def _value(middles: pd.Series, means: pd.DataFrame, key: Any) -> dict[str, float]:
+def _value(middles: pd.DataFrame, means: pd.DataFrame, key: Any) -> dict[str, float]:
     mean, deviation, n = means.loc[key, ["mean", "std", "n"]]
     low, high = t_interval(mean, deviation, int(n))
-    return {"ours": float(middles.loc[key]), "low": low, "high": high, "seeds": int(n)}
+    return {"ours": float(middles.loc[key].iloc[0]), "low": low, "high": high, "seeds": int(n)}
 
 
-def _after(share: float, published: Published, store: Store, last: Results) -> Results | None:
-    """The results after that share of the pretraining steps, None if no such checkpoint was fine-tuned."""
-    if share == 1.0:
-        return last
-    steps = round(share * last.all_steps[-1]) if last.all_steps else 0
-    return read_results(store, steps, published.ours) if steps in last.all_steps else None
-
-
-def _row_of(arm: OurArm, row: Row, published: Published) -> Row | None:
+def _nearest(arm: OurArm, row: Row, published: Published) -> Row | None:
     """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
-    rows = [other for other in published.rows if _fits(arm, other) and _share(other) == _share(row)]
-    return min(rows, key=lambda other: _distance(arm, other), default=None)
-
-
-def _fits(arm: OurArm, row: Row) -> bool:
-    return row.counterpart is not None and row.counterpart.takes(arm.variant, arm.options)
-
-
-def _share(row: Row) -> float:
-    return row.counterpart.share if row.counterpart else 1.0
-
-
-def _distance(arm: OurArm, row: Row) -> float:
-    if row.counterpart is None or not arm.parameters:
-        return 0.0
-    return abs(math.log(arm.parameters / row.counterpart.parameters))
+    fitting = [
+        (abs(math.log(arm.parameters / other.counterpart.parameters)) if arm.parameters else 0.0, other)
+        for other in published.rows
+        if other.counterpart and other.counterpart.takes(arm.variant, arm.options) and other.share == row.share
+    ]
+    return min(fitting, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
@@ -145,10 +124,9 @@ def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
 def _cells(
     published: Published, row: Row, arms: list[OurArm], ours: Mapping[float, tuple[Results, Values]]
 ) -> Iterable[dict[str, Any]]:
-    share = _share(row)
-    if not arms or share not in ours:
+    if not arms or row.share not in ours:
         return _without_arm(row, _why_missing(published, row, bool(arms)))
-    return [cell for arm in arms for cell in _with_arm(published, row, arm, *ours[share])]
+    return [cell for arm in arms for cell in _with_arm(published, row, arm, *ours[row.share])]
 
 
 def _with_arm(
@@ -165,7 +143,7 @@ def _with_arm(
             **facts,
             **value,
             "difference": value["ours"] - theirs,
-            "inside": _inside(theirs, value["low"], value["high"]),
+            "inside": "" if math.isnan(value["low"]) else "yes" if value["low"] <= theirs <= value["high"] else "no",
         }
 
 
@@ -173,12 +151,6 @@ def _without_arm(row: Row, why: str) -> Iterator[dict[str, Any]]:
     nobody = {"arm": "", "variant": "", "origin": "", "steps": None, "inside": "", "difference": math.nan}
     for column, value in row.printed.items():
         yield {"model": row.label, "column": column, "published": value, "unlike": why, **nobody, **NO_VALUE}
-
-
-def _inside(published: float, low: float, high: float) -> str:
-    if math.isnan(low):
-        return ""
-    return "yes" if low <= published <= high else "no"
 
 
 def _frame(cells: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

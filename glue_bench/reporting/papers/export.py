@@ -7,7 +7,7 @@ import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.records.store import open_store
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.numbers import frame_csv, json_text, number
 from glue_bench.reporting.papers import TABLES
@@ -52,19 +52,19 @@ def render_list(format: str = "markdown") -> str:
         return frame_csv(tables)
     if format == "json":
         return json_text(tables.to_dict("records"))
-    rows = tuple(tuple(Cell(str(value)) for value in row) for row in tables.itertuples(index=False))
+    rows = tuple(tuple(GridCell(str(value)) for value in row) for row in tables.itertuples(index=False))
     grid = Grid(header=tuple(LISTED.values()), rows=rows, texts=frozenset({0, 1, 2, 4}))
-    return render_page(Page(title="Published tables", sections=(Section(title="", grid=grid),)), format)
+    return render_page(Page(title="Published tables", sections=(PageSection(title="", grid=grid),)), format)
 
 
 def listed() -> pd.DataFrame:
-    """A row a published table: LISTED."""
+    """One row per published table: LISTED."""
     rows = [(name, table.title, table.split, len(table.rows), table.source) for name, table in TABLES.items()]
     return pd.DataFrame(rows, columns=list(LISTED))
 
 
 def to_csv(comparison: Comparison) -> str:
-    """A line a printed value and arm: the comparison's cells, what is published as it is printed."""
+    """One line per printed value and arm: the comparison's cells, what is published as it is printed."""
     return frame_csv(comparison.cells)
 
 

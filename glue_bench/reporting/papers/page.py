@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
-from glue_bench.reporting.document import Cell, Grid, Page, Section
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
     BANNER,
     PARTIAL,
@@ -18,7 +18,7 @@ from glue_bench.reporting.notes import (
 from glue_bench.reporting.numbers import MISSING, number, short
 from glue_bench.reporting.papers.arms import tasks_of
 from glue_bench.reporting.papers.compare import Comparison
-from glue_bench.reporting.papers.published import AVERAGE, Published, Row
+from glue_bench.reporting.papers.published import AVERAGE, Published
 from glue_bench.results.frame import Results
 from glue_bench.stats.differences import LEVEL
 
@@ -42,7 +42,7 @@ def paper_page(comparison: Comparison) -> Page:
     return Page(
         title=comparison.published.title,
         banner=BANNER if demo else "",
-        sections=(Section(title="", grid=paper_grid(comparison)),),
+        sections=(PageSection(title="", grid=paper_grid(comparison)),),
         notes=tuple(make_notes(comparison)),
     )
 
@@ -52,12 +52,15 @@ def paper_grid(comparison: Comparison) -> Grid:
     published = comparison.published
     best = best_printed(published)
     header = [*TEXT_COLUMNS, *(_header(comparison, column) for column in published.rows[0].printed)]
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[GridCell, ...]] = []
     for row in published.rows:
-        rows.append(_printed_row(row, best))
+        steps = "" if row.steps is None else f", {short(row.steps)} steps"
+        values = (GridCell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
+        rows.append((GridCell(row.label), GridCell(f"paper{steps}"), *values, GridCell("")))
         if comparison.results:
             block = comparison.cells[comparison.cells["model"] == row.label]
-            rows += (_plain_row(line) for _, cells in block.groupby("arm", sort=False) for line in _our_lines(cells))
+            lines = (line for _, cells in block.groupby("arm", sort=False) for line in _our_lines(cells))
+            rows += ((GridCell(""), *map(GridCell, line)) for line in lines)
     texts = frozenset(range(len(TEXT_COLUMNS)))
     if comparison.results:
         return Grid(header=(*header, UNLIKE), rows=tuple(rows), texts=texts | {len(header)})
@@ -69,16 +72,6 @@ def best_printed(published: Published) -> dict[str, float]:
     if len(published.rows) < 2:
         return {}
     return {column: max(float(row.printed[column]) for row in published.rows) for column in published.rows[0].printed}
-
-
-def _printed_row(row: Row, best: dict[str, float]) -> tuple[Cell, ...]:
-    steps = "" if row.steps is None else f", {short(row.steps)} steps"
-    values = (Cell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
-    return (Cell(row.label), Cell(f"paper{steps}"), *values, Cell(""))
-
-
-def _plain_row(line: list[str]) -> tuple[Cell, ...]:
-    return (Cell(""), *map(Cell, line))
 
 
 def make_notes(comparison: Comparison) -> list[str]:
@@ -116,10 +109,11 @@ def _our_lines(cells: pd.DataFrame) -> Iterator[list[str]]:
         return
     yield [_who(first, cells["seeds"]), *(number(value) or MISSING for value in cells["ours"]), first["unlike"]]
     if cells["low"].notna().any():
-        intervals = zip(cells["low"], cells["high"], strict=True)
-        yield [f"{LEVEL:.0%} interval", *(_interval(low, high) for low, high in intervals), ""]
+        ends = zip(cells["low"].map(number), cells["high"].map(number), strict=True)
+        yield [f"{LEVEL:.0%} interval", *(f"{low} to {high}" if low else MISSING for low, high in ends), ""]
     if cells["difference"].notna().any():
-        yield ["difference", *(_signed(value) for value in cells["difference"]), ""]
+        signed = (MISSING if math.isnan(value) else f"{value:+z.2f}" for value in cells["difference"])
+        yield ["difference", *signed, ""]
     if cells["inside"].any():
         yield ["theirs inside", *(inside or MISSING for inside in cells["inside"]), ""]
 
@@ -133,14 +127,6 @@ def _who(cell: pd.Series, seeds: pd.Series) -> str:
         many = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         steps.append(f"{many} seed{'' if many == '1' else 's'}")
     return ", ".join([f"ours: {name}", *steps])
-
-
-def _interval(low: float, high: float) -> str:
-    return MISSING if math.isnan(low) else f"{number(low)} to {number(high)}"
-
-
-def _signed(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:+z.2f}"
 
 
 def _header(comparison: Comparison, column: str) -> str:

@@ -83,6 +83,11 @@ class Row:
     steps: int | None
     counterpart: Counterpart | None
 
+    @property
+    def share(self) -> float:
+        """The part of all pretraining steps after which it was fine-tuned."""
+        return self.counterpart.share if self.counterpart else 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
