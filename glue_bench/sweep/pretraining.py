@@ -14,7 +14,7 @@ from glue_bench import recipe as recipes
 from glue_bench.config import Arm, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
-from glue_bench.recipe import recipe_key
+from glue_bench.records.record import Environment, PretrainingRecord
 from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.environment import environment
@@ -159,7 +159,7 @@ def _pretrain(
         outcome = pretrain(inputs.initial(arm), task, folder, tell)
     if runtime.is_main_process:
         outcome |= _less_at_once(task, inputs)
-        store.write_pretraining(pretraining_id(arm, inputs), _record(arm, inputs, outcome))
+        store.write_pretraining(_record(arm, inputs, outcome))
         folder.drop_state()
     runtime.wait_for_everyone()
 
@@ -170,17 +170,17 @@ def _less_at_once(task: PretrainingTask, inputs: Inputs) -> dict[str, Any]:
     return {} if size == inputs.pretraining.micro_batch_tokens else {"micro_batch_tokens": size}
 
 
-def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "pretraining_id": pretraining_id(arm, inputs),
-        **recipe_key(recipes.RECIPE),
-        "arm": arm.name,
-        "origin": inputs.origin(arm),
-        "identity": pretraining_identity(arm, inputs),
+def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> PretrainingRecord:
+    return PretrainingRecord(
+        schema_version=SCHEMA_VERSION,
+        pretraining_id=pretraining_id(arm, inputs),
+        recipe=recipes.RECIPE,
+        arm=arm.name,
+        origin=inputs.origin(arm),
+        identity=pretraining_identity(arm, inputs),
         **outcome,
-        "environment": environment(),
-    }
+        environment=Environment(**environment()),
+    )
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from glue_bench.sweep.order import Costs, longest_first
 from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
 from glue_bench.sweep.preflight import check_disks, check_processes, check_starts
 from glue_bench.sweep.pretraining import arms_to_pretrain, pretrain_arms
-from glue_bench.sweep.records import failure_document, plan_document, record_document
+from glue_bench.sweep.records import failure_of, plan_document, record_of
 from glue_bench.sweep.remarks import remarks, segment_lines
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
@@ -316,7 +316,7 @@ class _Run:
         self.watching.hear(CellEnded(planned, result))
 
     def _ended_elsewhere(self, planned: PlannedCell) -> None:
-        error = None if self.store.has_record(planned.id) else self.store.read_failure(planned.id)["error"]
+        error = None if self.store.has_record(planned.id) else self.store.read_failure(planned.id).error
         if error is None:
             self.elsewhere += 1
         else:
@@ -326,9 +326,9 @@ class _Run:
     def _store(self, planned: PlannedCell, result: Outcome | Failure) -> None:
         with results_written_to(self.store.folder):
             if isinstance(result, Failure):
-                self.store.write_failure(planned.id, failure_document(planned, result))
+                self.store.write_failure(failure_of(planned, result))
             elif not self.store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
-                self.store.write_record(record_document(planned, result, self.inputs), result.predictions)
+                self.store.write_record(record_of(planned, result, self.inputs), result.predictions)
 
 
 def _write_labels(inputs: Inputs, store: Store) -> None:
