@@ -140,9 +140,9 @@ class Watch:
         self.corrupt |= set(problems)
         for record in records:
             try:
-                self.store.read_predictions(record["cell_id"])
+                self.store.read_predictions(record.cell_id)
             except Exception as error:
-                self.corrupt.add(f"{record['cell_id']}: {error}")
+                self.corrupt.add(f"{record.cell_id}: {error}")
 
     def wait_for(self, more: int, process: subprocess.Popen) -> bool:
         """Until there are so many more records; false if the process ended before."""

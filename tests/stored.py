@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from glue_bench.benchmark.tasks import TASKS
+from glue_bench.records.record import Record
 from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.reporting.papers import TABLES
 from glue_bench.results.frame import CELL_COLUMNS
@@ -26,6 +27,24 @@ def scores_of(task: str, value: Any) -> Scores:
     named = value if isinstance(value, dict) else dict.fromkeys(TASKS[task].metrics, value)
     splits = TASKS[task].columns
     return {split: named.get(split, named) for split in splits}
+
+
+def documents(store: Store, kind: str = "records") -> list[dict[str, Any]]:
+    """The JSON objects of a store's records (or `pretraining`, or `failures`), all of which can be read, by id."""
+    reads = {"records": store.read_records, "pretraining": store.read_pretrainings, "failures": store.read_failures}
+    reads[kind]()
+    return [json.loads(path.read_bytes()) for path in sorted((store.folder / kind).glob("*.json"))]
+
+
+def record_of(**changes: Any) -> Record:
+    """A record that says nothing of interest but `changes`."""
+    bare = {
+        **{"schema_version": SCHEMA_VERSION, "cell_id": "a", "origin": "pretrained", "scores": {}, "history": []},
+        **{"cell": {"arm": "a", "variant": "add", "task": "rte", "learning_rate": 2e-5, "seed": 1}},
+        **{"collapsed": [], "seconds": {"total": 1}, "tokens": {}, "parameters": 1, "environment": {}},
+        **{"data": {"source": "tsv", "digest": "d", "partial": False}},
+    }
+    return Record.model_validate(bare | changes)
 
 
 class Bench:

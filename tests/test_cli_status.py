@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from glue_bench.records.record import FailureRecord
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
 
@@ -71,7 +72,7 @@ def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(folder, wat
     time.sleep(0.3)
     end(folder, "c1")
     assert process.stdout.readline().endswith(" 2 of 3 done, 0 running, 0 failed, 1 missing\n")
-    Store(folder).write_failure("c2", {"cell_id": "c2", "error": "out of luck"})
+    Store(folder).write_failure(FailureRecord(cell_id="c2", error="out of luck"))
     rest, _ = process.communicate(timeout=60)
     assert rest.splitlines()[0].endswith(" 2 of 3 done, 0 running, 1 failed, 0 missing")
     assert "failed: c2: out of luck" in rest

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from stored import record_of
 
 from glue_bench.benchmark import demo
 from glue_bench.benchmark.sources import DemoSource
@@ -199,7 +200,7 @@ def official_store(tmp_path) -> Path:
 
     from glue_bench.benchmark.sources import open_source
     from glue_bench.benchmark.tasks import AX_SPLIT, TASKS, TRAINABLE
-    from glue_bench.records.store import REQUIRED_KEYS, SCHEMA_VERSION, Store
+    from glue_bench.records.store import Store
 
     source, store, generator = open_source(str(GLUE)), Store(tmp_path / "real"), np.random.default_rng(0)
     store.prepare()
@@ -211,14 +212,7 @@ def official_store(tmp_path) -> Path:
     for task in TRAINABLE:
         scores = {split: dict.fromkeys(TASKS[task].metrics, 0.5) for split in TASKS[task].validation_splits}
         key = {"arm": "add", "variant": "add", "task": task, "learning_rate": 2e-5, "seed": 1}
-        record = {required: {} for required in REQUIRED_KEYS} | {
-            "schema_version": SCHEMA_VERSION,
-            "cell_id": task,
-            "cell": key,
-            "origin": "pretrained",
-            "scores": scores,
-            "data": {"source": "tsv", "digest": "d", "partial": False},
-        }
+        record = record_of(cell_id=task, cell=key, scores=scores)
         shapes = {split: (rows, TASKS[task].num_labels) for split, rows in sizes[task].items()}
         store.write_record(
             record,

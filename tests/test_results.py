@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from stored import documents
 
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.records.store import Store
@@ -34,7 +35,7 @@ def test_the_papers_table_is_that_of_the_records(folder):
 @each
 def test_gold_labels_lie_beside_the_predictions(folder):
     store = Store(folder)
-    for record in store.read_records():
+    for record in documents(store):
         task = record["cell"]["task"]
         labels, logits = store.read_labels(task, record["data"]["digest"]), store.read_predictions(record["cell_id"])
         for split, scores in record["scores"].items():
@@ -45,7 +46,7 @@ def test_gold_labels_lie_beside_the_predictions(folder):
 def test_every_planned_cell_has_its_record_and_predictions(folder):
     store = Store(folder)
     assert {state for _, state in store.states()} == {"done"}
-    for record in store.read_records():
+    for record in documents(store):
         assert store.read_predictions(record["cell_id"])
         assert record["environment"]["git_commit"]
         assert "+changes" not in record["environment"]["git_commit"]
@@ -60,5 +61,5 @@ def test_the_data_are_what_the_records_say(folder):
     from glue_bench.benchmark.sources import open_source
 
     source = open_source(str(glue))
-    for record in Store(folder).read_records():
+    for record in documents(Store(folder)):
         assert record["data"]["digest"] == source.load(record["cell"]["task"]).digest

@@ -69,14 +69,14 @@ def describe(store: Store) -> dict[str, Any]:
     plan, (records, _) = store.read_plan() or {}, store.scan_records()
     made: dict[str, int] = {}
     for record in records:
-        text = json.dumps(record["environment"], sort_keys=True)
+        text = json.dumps(record.environment.document(), sort_keys=True)
         made[text] = made.get(text, 0) + 1
     return {
         "experiment": plan.get("experiment"),
         "planned": len(plan.get("cells", ())),
         "records": len(records),
         "failures": len(store.read_failures()),
-        "data": {record["cell"]["task"]: record["data"] for record in records},
+        "data": {record.cell.task: record.data.document() for record in records},
         "environments": [{"records": count, **json.loads(text)} for text, count in sorted(made.items())],
     }
 

@@ -12,6 +12,7 @@ from glue_bench.audit.identity import Known, ending, id_of, known, planned_ident
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT, cell_id
 from glue_bench.errors import UserError
+from glue_bench.records.record import Record
 from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.reporting.export import TABLES, tables
 from glue_bench.reporting.papers import TABLES as PAPERS
@@ -23,7 +24,6 @@ ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
 DAMAGE = (UserError, LookupError, TypeError, ValueError, AttributeError)
 """What reading content raises that no run has written."""
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _edited(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def check_records(store: Store) -> Check:
     """Records are as the run wrote them, by their own digests."""
     records, problems = store.scan_records()
-    bare = sum("digest" not in record for record in records)
+    bare = sum(record.digest is None for record in records)
     older = f", {bare} of them by an earlier version, without a digest" if bare else ""
     return Check("records", f"{len(records)} as they were written{older}", tuple(problems))
 
@@ -85,9 +85,9 @@ def check_ids(cells: Known) -> Check:
     faults, unknown = [], 0
     for name, record in cells.records.items():
         try:
-            identity = cells.record_identity(name) or {}
+            identity, key = cells.record_identity(name) or {}, record.cell.document()
             whole = "tokenizer" in identity
-            right = id_of(record["cell"], identity) == name if whole else name.startswith(cell_id(record["cell"], ""))
+            right = id_of(key, identity) == name if whole else name.startswith(cell_id(key, ""))
         except DAMAGE:
             right, whole = False, True
         unknown += not whole
@@ -100,15 +100,15 @@ def check_ids(cells: Known) -> Check:
 def check_pretraining(store: Store) -> Check:
     """Pretrainings are readable, and their ids are hashes of what they say."""
     try:
-        documents = store.read_pretrainings()
+        records = store.read_pretrainings()
     except UserError as error:
         return Check("pretraining", "unreadable", (_inside(store, error),))
     faults = [
-        f"pretraining/{document['pretraining_id']}.json: its id is not that of what it says; {AGAIN}"
-        for document in documents
-        if identity_digest(document.get("identity", {})) != ending(str(document["pretraining_id"]))
+        f"pretraining/{record.pretraining_id}.json: its id is not that of what it says; {AGAIN}"
+        for record in records
+        if identity_digest(record.identity) != ending(record.pretraining_id)
     ]
-    return Check("pretraining", f"{len(documents)} follow from what they say", tuple(faults))
+    return Check("pretraining", f"{len(records)} follow from what they say", tuple(faults))
 
 
 def check_predictions(store: Store, records: Sequence[Record]) -> Check:
@@ -132,14 +132,14 @@ def _recompute(store: Store, record: Record) -> bool:
     Raises:
         UserError: the predictions are not those of the record.
     """
-    name, task = record["cell_id"], record["cell"]["task"]
+    name, task = record.cell_id, record.cell.task
     file = f"predictions/{name}.safetensors"
     if not store.has_predictions(name):
         raise UserError(f"{file}: missing; restore it, or delete its record and run again")
     stored = (store.folder / file).read_bytes()
-    if record.get("predictions_sha256") not in (None, hashlib.sha256(stored).hexdigest()):
+    if record.predictions_sha256 not in (None, hashlib.sha256(stored).hexdigest()):
         raise UserError(f"{file}: changed since the run wrote it; delete it and its record and run again")
-    logits, labels = store.read_predictions(name), store.read_labels(task, record["data"]["digest"])
+    logits, labels = store.read_predictions(name), store.read_labels(task, record.data.digest)
     if not labels:
         return False
     try:
@@ -151,15 +151,15 @@ def _recompute(store: Store, record: Record) -> bool:
 
 def _check_scores(record: Record, logits: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> None:
     """Raises ValueError or LookupError where the record is not what the logits (rows, labels) give."""
-    task, last = record["cell"]["task"], record["history"][-1]["scores"]
-    if record["scores"] != {split: scores for split, scores in last.items() if split != HELD_OUT}:
-        raise ValueError(f"the scores of records/{record['cell_id']}.json are not those of its last epoch")
-    for split, scores in record["scores"].items():
+    task, last = record.cell.task, record.history[-1].scores
+    if record.scores != {split: scores for split, scores in last.items() if split != HELD_OUT}:
+        raise ValueError(f"the scores of records/{record.cell_id}.json are not those of its last epoch")
+    for split, scores in record.scores.items():
         again = score_logits(task, logits[split], labels[split])
         for metric, value in again.items():
             if not _is_close(scores.get(metric), value):
                 raise ValueError(f"{split} gives {metric} {value:.6f}, the record says {scores.get(metric)}")
-        if is_collapsed(task, logits[split]) != (split in record["collapsed"]):
+        if is_collapsed(task, logits[split]) != (split in record.collapsed):
             raise ValueError(f"the record is wrong on whether {split} is collapsed")
 
 
@@ -173,8 +173,8 @@ def check_failures(store: Store) -> Check:
         failures = store.read_failures()
     except UserError as error:
         return Check("failures", "unreadable", (_inside(store, error),))
-    faults = [failure["error"].replace(f"{store.folder}/", "") for failure in failures if "damaged" in failure]
-    bare = [failure for failure in failures if not {"cell_id", "error"} <= failure.keys()]
+    faults = [failure.error.replace(f"{store.folder}/", "") for failure in failures if failure.damaged]
+    bare = [failure for failure in failures if not (failure.cell_id and failure.error)]
     faults += [f"failures/: one does not say why; {AGAIN}" for _ in bare]
     return Check("failures", str(len(failures)), tuple(faults))
 

@@ -9,6 +9,7 @@ from glue_bench import recipe as recipes
 from glue_bench.audit.differences import Difference, differences, unknown_facts
 from glue_bench.audit.identity import Identity, Known, ending, known
 from glue_bench.errors import UserError
+from glue_bench.records.record import Environment, Record
 from glue_bench.records.store import Store
 
 PLACE = ("task", "arm", "seed", "learning_rate", "steps")
@@ -37,9 +38,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
 
 
-def explain(
-    store: Store, plan: Mapping[str, Any] | None, name: str, now: Mapping[str, Any] | None = None
-) -> Explanation:
+def explain(store: Store, plan: Mapping[str, Any] | None, name: str, now: Environment | None = None) -> Explanation:
     """Explain the cell whose id is, begins with or contains `name`; `now` is what environments are compared with.
 
     Raises:
@@ -50,14 +49,14 @@ def explain(
     if cell_id not in cells.planned and plan:
         return _no_longer_asked_for(cell_id, cells)
     if store.has_record(cell_id):
-        return _done(cell_id, cells, store, now or {})
+        return _done(cell_id, cells, store, now or Environment())
     if "tasks" not in cells.plan:
         raise UserError(
             f"cell '{cell_id}' has no record, and plan.json was written before plans said what ids are made of; "
             "give the experiment file in place of the folder"
         )
     failed = store.has_failure(cell_id)
-    remark = f"{store.read_failure(cell_id)['error']} (the next run tries it again)" if failed else _WHY_MISSING
+    remark = f"{store.read_failure(cell_id).error} (the next run tries it again)" if failed else _WHY_MISSING
     return Explanation(
         cell_id=cell_id,
         state="failed" if failed else "missing",
@@ -80,7 +79,7 @@ def find(name: str, cells: Known, store: Store) -> str:
     Raises:
         UserError: none or several.
     """
-    stored = [*cells.records, *(failure["cell_id"] for failure in store.read_failures() if "cell_id" in failure)]
+    stored = [*cells.records, *(failure.cell_id for failure in store.read_failures() if failure.cell_id)]
     for ids in (list(cells.planned), sorted({*stored} - cells.planned.keys())):
         for fits in (str.__eq__, str.startswith, str.__contains__):
             found = [cell_id for cell_id in ids if fits(cell_id, name)]
@@ -109,7 +108,7 @@ def _listed(ids: Sequence[str]) -> str:
     return ", ".join(ids[:LISTED]) + (f" and {len(ids) - LISTED} more" if len(ids) > LISTED else "")
 
 
-def _done(cell_id: str, cells: Known, store: Store, now: Mapping[str, Any]) -> Explanation:
+def _done(cell_id: str, cells: Known, store: Store, now: Environment) -> Explanation:
     record = cells.records.get(cell_id)
     if record is None:
         line = next((line for line in store.scan_records()[1] if cell_id in line), f"records/{cell_id}.json is gone")
@@ -121,12 +120,11 @@ def _done(cell_id: str, cells: Known, store: Store, now: Mapping[str, Any]) -> E
     return Explanation(cell_id=cell_id, state="done", remarks=tuple(remarks), candidates=candidates)
 
 
-def _recipe(record: Mapping[str, Any]) -> list[str]:
+def _recipe(record: Record) -> list[str]:
     """That an older recipe has run it, which is the one difference that does not run a cell again."""
-    recipe = record.get("recipe", 1)
-    if recipe == recipes.RECIPE:
+    if record.recipe == recipes.RECIPE:
         return []
-    return [f"run by recipe {recipe} (now {recipes.RECIPE}), which counts as done; --again recipe runs it anew"]
+    return [f"run by recipe {record.recipe} (now {recipes.RECIPE}), which counts as done; --again recipe runs it anew"]
 
 
 def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:
@@ -170,7 +168,7 @@ def _candidate(cell_id: str, mine: Identity, cells: Known, forwards: bool) -> Ca
 
 
 def _place(cell_id: str, cells: Known) -> Cell:
-    return cells.planned[cell_id] if cell_id in cells.planned else cells.records[cell_id]["cell"]
+    return cells.planned[cell_id] if cell_id in cells.planned else cells.records[cell_id].cell.document()
 
 
 def _distance(first: str, second: str, cells: Known) -> int:
@@ -183,31 +181,31 @@ def _is_twin(first: str, second: str, cells: Known) -> bool:
     return _distance(first, second, cells) == 0
 
 
-def made_by(record: Mapping[str, Any]) -> str:
+def made_by(record: Record) -> str:
     """Which version made a record, and on what."""
-    made = record["environment"]
-    commit = f" at commit {_commit(made)}" if made.get("git_commit") else ""
-    device = made.get("device", "an unknown device")
-    return f"made by glue-bench {made.get('glue_bench', '?')}{commit}, on {made.get('processor', '?')} ({device})"
+    made = record.environment
+    commit = f" at commit {_commit(made)}" if made.git_commit else ""
+    device = made.device or "an unknown device"
+    return f"made by glue-bench {made.glue_bench or '?'}{commit}, on {made.processor or '?'} ({device})"
 
 
-def _other_environment(record: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _other_environment(record: Record, now: Environment) -> list[str]:
     """What is not part of an identity, and not as it was: no reason to run again."""
-    was, is_now = _versions(record["environment"]), _versions(now)
+    was, is_now = _versions(record.environment), _versions(now)
     changed = [f"{name} {was[name]} -> {is_now[name]}" for name in was if name in is_now and was[name] != is_now[name]]
     return [f"the same identity in another environment, which does not count: {', '.join(changed)}"] if changed else []
 
 
-def _versions(environment: Mapping[str, Any]) -> dict[str, str]:
-    if not environment:
+def _versions(environment: Environment) -> dict[str, str | None]:
+    if environment == Environment():
         return {}
-    named = {"glue-bench": environment.get("glue_bench"), "python": environment.get("python")}
-    return {"commit": _commit(environment), **named, **environment.get("packages", {})}
+    named = {"glue-bench": environment.glue_bench, "python": environment.python}
+    return {"commit": _commit(environment), **named, **environment.packages}
 
 
-def _commit(environment: Mapping[str, Any]) -> str:
+def _commit(environment: Environment) -> str:
     """The commit in twelve digits, with what is said of changes to it."""
-    digits, plus, changes = (environment.get("git_commit") or "none").partition("+")
+    digits, plus, changes = (environment.git_commit or "none").partition("+")
     return digits[:12] + plus + changes
 
 

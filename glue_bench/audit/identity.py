@@ -8,6 +8,7 @@ from typing import Any
 
 from glue_bench.config import cell_id
 from glue_bench.recipe import recipe_key
+from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.values import identity_digest
 
@@ -20,7 +21,7 @@ class Known:
     """What an experiment's folder and its plan know: records by id, planned cells by id, pretrainings by their hash."""
 
     plan: Mapping[str, Any]
-    records: Mapping[str, Mapping[str, Any]]
+    records: Mapping[str, Record]
     pretrainings: Mapping[str, Identity]
 
     def in_terms_of_now(self, identity: Identity) -> Identity:
@@ -64,10 +65,10 @@ def known(store: Store, plan: Mapping[str, Any] | None) -> Known:
         UserError: a record of pretraining cannot be read.
     """
     plan = plan or {}
-    stored = {ending(doc["pretraining_id"]): doc.get("identity", {}) for doc in store.read_pretrainings()}
+    stored = {ending(record.pretraining_id): record.identity for record in store.read_pretrainings()}
     facts = [arm for arm in plan.get("arms", {}).values() if "pretraining_identity" in arm]
     asked = {ending(arm["pretraining"]): arm["pretraining_identity"] for arm in facts}
-    records = {record["cell_id"]: record for record in store.scan_records()[0]}
+    records = {record.cell_id: record for record in store.scan_records()[0]}
     return Known(plan=plan, records=records, pretrainings=stored | asked)
 
 
@@ -89,21 +90,21 @@ def planned_identity(plan: Mapping[str, Any], cell: Mapping[str, Any]) -> Identi
     }
 
 
-def record_identity(record: Mapping[str, Any], pretrainings: Mapping[str, Identity]) -> Identity:
+def record_identity(record: Record, pretrainings: Mapping[str, Identity]) -> Identity:
     """The identity of a finished cell; without `tokenizer` where neither its record nor its pretraining tells it."""
-    start = record["checkpoint"]["digest"]
+    start = record.checkpoint.digest
     pretrained = PRETRAINED.fullmatch(start)
     pretraining = pretrainings.get(pretrained[1], {}) if pretrained else {}
-    tokenizer = record.get("tokenizer") or pretraining.get("tokenizer")
+    tokenizer = record.tokenizer or pretraining.get("tokenizer")
     return {
-        **_cell(record["cell"]),
-        **recipe_key(record.get("recipe", 1)),
-        "options": record["options"],
+        **_cell(record.cell.document()),
+        **recipe_key(record.recipe),
+        "options": record.options,
         "start": start,
         **({"tokenizer": tokenizer} if tokenizer else {}),
-        "data": record["data"]["digest"],
-        "hyperparameters": record["hyperparameters"],
-        **_optional(record.get("from_mnli"), record.get("plugin")),
+        "data": record.data.digest,
+        "hyperparameters": record.hyperparameters,
+        **_optional(record.from_mnli, record.plugin),
     }
 
 

@@ -100,7 +100,7 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     for line in snapshot.running:
         typer.echo(f"running: {line}")
     for failure in looking.store.read_failures():
-        typer.echo(f"failed: {failure['cell_id']}: {failure['error']}")
+        typer.echo(f"failed: {failure.cell_id}: {failure.error}")
     pace = describe_pace(snapshot)
     if pace:
         typer.echo(f"at the last hour's pace: {pace}")

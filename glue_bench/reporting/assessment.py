@@ -84,7 +84,7 @@ def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
     """The outcomes of every column, block by block, in the board's order; predictions are read as they are needed."""
-    digests = {record["cell_id"]: record["data"]["digest"] for record in store.scan_records()[0]}
+    digests = {record.cell_id: record.data.digest for record in store.scan_records()[0]}
     scores = main_scores(at_rates(board.results.scores, board.rates))
     for key, block in blocks_of(board.table):
         arms = tuple(block["arm"])

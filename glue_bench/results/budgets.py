@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from glue_bench.records.record import Environment, PretrainingRecord
 from glue_bench.records.store import Store
 from glue_bench.results.frame import ORIGINS
 
@@ -25,7 +26,7 @@ def budget_frame(store: Store) -> pd.DataFrame:
         UserError: a record of pretraining cannot be read.
     """
     plan = store.read_plan() or {}
-    records = {record["pretraining_id"]: record for record in store.read_pretrainings()}
+    records = {record.pretraining_id: record for record in store.read_pretrainings()}
     rows = [_row(name, facts, records.get(facts.get("pretraining"))) for name, facts in plan.get("arms", {}).items()]
     frame = pd.DataFrame(
         rows, columns=["arm", "variant", "origin", *FIGURES, "steps", "stream", "recipe", "length", "device"]
@@ -36,32 +37,27 @@ def budget_frame(store: Store) -> pd.DataFrame:
 def losses_frame(store: Store) -> pd.DataFrame:
     """The loss curves of all pretrained arms of the plan: LOSSES."""
     wanted = {facts.get("pretraining") for facts in (store.read_plan() or {}).get("arms", {}).values()}
-    records = [record for record in store.read_pretrainings() if record["pretraining_id"] in wanted]
-    rows = [{"arm": record["arm"], **point} for record in records for point in record["losses"]]
+    records = [record for record in store.read_pretrainings() if record.pretraining_id in wanted]
+    rows = [{"arm": record.arm, **point.document()} for record in records for point in record.losses]
     return pd.DataFrame(rows, columns=list(LOSSES))
 
 
-def _row(name: str, facts: Mapping[str, Any], record: Mapping[str, Any] | None) -> dict[str, Any]:
+def _row(name: str, facts: Mapping[str, Any], record: PretrainingRecord | None) -> dict[str, Any]:
     row = {"arm": name, **{key: facts.get(key) for key in ("variant", "origin", "length", *FIGURES)}}
     if record is None:
         return row
-    peak = record.get("peak_memory_bytes")
-    environment = record.get("environment", {})
-    measured = {key: record[key] for key in ("steps", "tokens", "stream", "tokens_per_second")}
-    measured["recipe"] = record.get("recipe", 1)
-    return (
-        row
-        | measured
-        | {
-            "peak_memory_mb": None if peak is None else round(peak / MEGABYTE),
-            "train_loss": record["train_loss"],
-            "validation_loss": record["validation_loss"],
-            "device": _device(environment),
-        }
-    )
+    peak = record.peak_memory_bytes
+    return {
+        **row,
+        **{key: getattr(record, key) for key in ("steps", "tokens", "stream", "tokens_per_second", "recipe")},
+        "peak_memory_mb": None if peak is None else round(peak / MEGABYTE),
+        "train_loss": record.train_loss,
+        "validation_loss": record.validation_loss,
+        "device": _device(record.environment),
+    }
 
 
-def _device(environment: Mapping[str, Any]) -> str | None:
-    device = environment.get("device")
-    threads = environment.get("threads")
-    return f"{environment.get('processor')}, {threads} thread{'s' * (threads != 1)}" if device == "cpu" else device
+def _device(environment: Environment) -> str | None:
+    if environment.device != "cpu":
+        return environment.device
+    return f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"

@@ -79,8 +79,8 @@ def _classes(cell_id: str, logits: np.ndarray) -> np.ndarray:
 
 def _digest(store: Store, cell_ids: dict[str, np.ndarray]) -> str | None:
     """The digest of the AX that all of the runs predicted."""
-    records = [record for record in store.scan_records()[0] if record["cell_id"] in cell_ids]
-    digests = {record["cell_id"]: record.get("diagnostic", {}).get("digest") for record in records}
+    records = [record for record in store.scan_records()[0] if record.cell_id in cell_ids]
+    digests = {record.cell_id: record.diagnostic.digest if record.diagnostic else None for record in records}
     if len(set(digests.values())) > 1:
         first, other = list({digest: cell_id for cell_id, digest in digests.items()}.values())[:2]
         raise UserError(f"'{first}' and '{other}' predicted different AX data; run the older one again")

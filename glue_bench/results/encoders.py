@@ -15,6 +15,7 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
+from glue_bench.records.record import Checkpoint, Record, Shape
 from glue_bench.values import BLOCK, BlockKey
 
 Facts = Mapping[str, Any]
@@ -26,7 +27,7 @@ FRESH = "fresh weights of this shape"
 PRETRAINED = "pretraining "
 
 
-def arm_facts(plan: Facts, arm: str, record: Facts, steps: int | None) -> dict[str, Any]:
+def arm_facts(plan: Facts, arm: str, record: Record | None, steps: int | None) -> dict[str, Any]:
     """FACTS and `start_digest` of an arm, from the plan or else from a record of it; `steps` are of its pretraining.
 
     `start_digest` is that of the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
@@ -34,7 +35,8 @@ def arm_facts(plan: Facts, arm: str, record: Facts, steps: int | None) -> dict[s
     """
     facts = plan.get("arms", {}).get(arm, {})
     name, digest = _checkpoint(plan, arm, record)
-    shape = facts.get("shape") or record.get("shape") or _scratch_shape(plan, facts, name)
+    planned = Shape.model_validate(facts["shape"]) if facts.get("shape") else None
+    shape = planned or (record.shape if record else None) or _scratch_shape(plan, facts, name)
     return {
         "shape": shape_text(shape) if shape else _unrecorded(facts),
         "start": _start_text(name, steps),
@@ -43,18 +45,18 @@ def arm_facts(plan: Facts, arm: str, record: Facts, steps: int | None) -> dict[s
     }
 
 
-def shape_text(shape: Facts) -> str:
+def shape_text(shape: Shape) -> str:
     """A shape in words, equal for equal shapes."""
-    layers, heads = shape["num_hidden_layers"], shape["num_attention_heads"]
-    narrow = shape["embedding_size"] != shape["hidden_size"]
+    layers, heads = shape.num_hidden_layers, shape.num_attention_heads
+    narrow = shape.embedding_size != shape.hidden_size
     return ", ".join(
         [
             f"{layers} layer{'s' * (layers != 1)}",
-            f"hidden size {shape['hidden_size']}",
+            f"hidden size {shape.hidden_size}",
             f"{heads} head{'s' * (heads != 1)}",
-            f"intermediate size {shape['intermediate_size']}",
-            *([f"embedding size {shape['embedding_size']}"] if narrow else []),
-            f"vocabulary {shape['vocab_size']}",
+            f"intermediate size {shape.intermediate_size}",
+            *([f"embedding size {shape.embedding_size}"] if narrow else []),
+            f"vocabulary {shape.vocab_size}",
         ]
     )
 
@@ -93,13 +95,13 @@ def distinct_starts(cells: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _checkpoint(plan: Facts, arm: str, record: Facts) -> tuple[str, str]:
+def _checkpoint(plan: Facts, arm: str, record: Record | None) -> tuple[str, str]:
     """Name (with its revision) and digest of what the arm started from; "" where nothing says."""
     configured: Facts = next((one for one in plan.get("config", {}).get("arms", []) if one["name"] == arm), {})
-    recorded = record.get("checkpoint", {})
-    name = configured.get("checkpoint") or recorded.get("name") or ""
-    digest = plan.get("arms", {}).get(arm, {}).get("start") or recorded.get("digest") or ""
-    revision = configured.get("revision") or recorded.get("revision")
+    recorded = record.checkpoint if record else Checkpoint()
+    name = configured.get("checkpoint") or recorded.name
+    digest = plan.get("arms", {}).get(arm, {}).get("start") or recorded.digest
+    revision = configured.get("revision") or recorded.revision
     if name == SCRATCH or digest.startswith(PRETRAINED):
         digest = ""
     # Where a person keeps a checkpoint is no one's business.
@@ -112,11 +114,11 @@ def _start_text(name: str, steps: int | None) -> str:
     return f"{start}, then {steps:,} steps of pretraining" if steps else start
 
 
-def _parameters(record: Facts, shape: Facts | None) -> int | None:
+def _parameters(record: Record | None, shape: Shape | None) -> int | None:
     """Those of the encoder and its pooler: a record counts the head too, a linear layer."""
     if not record or not shape:
         return None
-    return record["parameters"] - (shape["hidden_size"] + 1) * TASKS[record["cell"]["task"]].num_labels
+    return record.parameters - (shape.hidden_size + 1) * TASKS[record.cell.task].num_labels
 
 
 def _as_add(facts: Facts) -> int | None:
@@ -132,7 +134,7 @@ def _unrecorded(facts: Facts) -> str:
     return UNRECORDED if parameters is None else f"{UNRECORDED} of {parameters} parameters with add"
 
 
-def _scratch_shape(plan: Facts, facts: Facts, name: str) -> dict[str, int] | None:
+def _scratch_shape(plan: Facts, facts: Facts, name: str) -> Shape | None:
     """The shape of fresh weights, by the sizes of a plan that records no shape.
 
     The tokenizer may have found fewer words than were asked for; the vocabulary is what is left of the parameters that
@@ -148,4 +150,4 @@ def _scratch_shape(plan: Facts, facts: Facts, name: str) -> dict[str, int] | Non
     words, rest = divmod(parameters - sizes["num_hidden_layers"] * block - around, hidden)
     if rest or not 0 < words <= sizes["vocab_size"]:
         return None
-    return {**sizes, "vocab_size": words, "embedding_size": hidden}
+    return Shape.model_validate({**sizes, "vocab_size": words, "embedding_size": hidden})

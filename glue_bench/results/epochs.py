@@ -1,22 +1,18 @@
 """Which epoch of a run is reported, and by which value its learning rate competes."""
 
 import math
-from collections.abc import Mapping
 from statistics import fmean
-from typing import Any
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import HELD_OUT, Protocol
-
-Record = Mapping[str, Any]
-Scores = Mapping[str, Mapping[str, float | None]]
+from glue_bench.records.record import Epoch, Record, Scores
 
 
 def reported(record: Record, protocol: Protocol) -> Scores:
     """A run's validation scores, split -> metric -> value (0 to 1), after the epoch that the protocol reports."""
-    if protocol.epoch == "last" or not record["history"]:
-        return record["scores"]
-    return _epoch(record, protocol)["scores"]
+    if protocol.epoch == "last" or not record.history:
+        return record.scores
+    return _epoch(record, protocol).scores
 
 
 def choosing_value(record: Record, protocol: Protocol) -> float:
@@ -24,9 +20,9 @@ def choosing_value(record: Record, protocol: Protocol) -> float:
 
     The mean over MNLI's two validation sets. NaN where the run has no such score, or an undefined one.
     """
-    scores = record["scores"]
-    if record["history"] and (protocol.epoch == "best" or protocol.choose_on == HELD_OUT):
-        scores = _epoch(record, protocol)["scores"]
+    scores = record.scores
+    if record.history and (protocol.epoch == "best" or protocol.choose_on == HELD_OUT):
+        scores = _epoch(record, protocol).scores
     return _choosing(record, scores, protocol)
 
 
@@ -35,17 +31,17 @@ def points(value: float | None) -> float:
     return math.nan if value is None else 100.0 * value
 
 
-def _epoch(record: Record, protocol: Protocol) -> Record:
-    history = record["history"]
+def _epoch(record: Record, protocol: Protocol) -> Epoch:
+    history = record.history
     if protocol.epoch == "last":
         return history[-1]
-    values = [_choosing(record, epoch["scores"], protocol) for epoch in history]
+    values = [_choosing(record, epoch.scores, protocol) for epoch in history]
     # The first of equals: an epoch that is no better has only cost time. An undefined score loses to any other.
     return history[max(range(len(values)), key=lambda i: (not math.isnan(values[i]), values[i], -i))]
 
 
 def _choosing(record: Record, scores: Scores, protocol: Protocol) -> float:
-    task = TASKS[record["cell"]["task"]]
+    task = TASKS[record.cell.task]
     splits = [HELD_OUT] if protocol.choose_on == HELD_OUT else [name for name in task.columns if name in scores]
     values = [points(scores.get(split, {}).get(task.metrics[0])) for split in splits]
     return fmean(values) if values else math.nan

@@ -10,6 +10,7 @@ import pandas as pd
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError, unknown
+from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.results import epochs
 from glue_bench.results.encoders import FACTS, arm_facts
@@ -19,7 +20,6 @@ CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", 
 RECIPES = ("recipe", "pretraining_recipe")
 SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "seed", "value")
 
-Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
 
 
@@ -85,7 +85,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
             and two records are of the same cell.
     """
     read, problems = store.scan_records()
-    records = {record["cell_id"]: record for record in read}
+    records = {record.cell_id: record for record in read}
     plan = store.read_plan() or {}
     planned = _expected(plan, records.values())
     all_steps = tuple(sorted({cell["steps"] for cell in planned if cell.get("steps") is not None}))
@@ -104,8 +104,8 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
         held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
         problems=tuple(problems),
-        digests={record["cell"]["task"]: record["data"]["digest"] for record in finished.values()},
-        settings={record["cell"]["task"]: _settings(record) for record in finished.values()},
+        digests={record.cell.task: record.data.digest for record in finished.values()},
+        settings={record.cell.task: _settings(record) for record in finished.values()},
         left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
         steps=steps,
         all_steps=all_steps,
@@ -113,8 +113,9 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
 
 
 def _settings(record: Record) -> str:
-    hyperparameters = record.get("hyperparameters", {})
-    return json.dumps({key: value for key, value in hyperparameters.items() if key != "learning_rate"}, sort_keys=True)
+    return json.dumps(
+        {key: value for key, value in record.hyperparameters.items() if key != "learning_rate"}, sort_keys=True
+    )
 
 
 def read_protocol(plan: Mapping[str, Any]) -> Protocol:
@@ -126,7 +127,7 @@ def _expected(plan: Mapping[str, Any], records: Iterable[Record]) -> list[Cell]:
     if plan:
         _check_names(plan["cells"])
         return plan["cells"]
-    cells = [{**r["cell"], "cell_id": r["cell_id"], "origin": r["origin"]} for r in records]
+    cells = [{**r.cell.document(), "cell_id": r.cell_id, "origin": r.origin} for r in records]
     _check_names(cells)
     _check_twins(cells)
     tasks = list(TASKS)
@@ -154,25 +155,25 @@ def _check_names(cells: Iterable[Cell]) -> None:
 
 
 def _experiment(store: Store, plan: Mapping[str, Any], records: Iterable[Record]) -> str:
-    names = [plan.get("experiment"), *(record.get("experiment") for record in records)]
+    names = [plan.get("experiment"), *(record.experiment for record in records)]
     return next((name for name in names if name), store.folder.resolve().name)
 
 
 def _data_source(plan: Mapping[str, Any], records: Iterable[Record]) -> str:
     # What the records say comes first: it is what the numbers were made from.
-    sources = sorted({record["data"]["source"] for record in records})
+    sources = sorted({record.data.source for record in records})
     return ", ".join(sources) or plan.get("data_source", "")
 
 
 def _partial_tasks(records: Iterable[Record]) -> tuple[str, ...]:
-    partial = {record["cell"]["task"] for record in records if record["data"].get("partial")}
+    partial = {record.cell.task for record in records if record.data.partial}
     return tuple(task for task in TASKS if task in partial)
 
 
 def _cells(expected: Sequence[Cell], finished: Mapping[str, Record], plan: Mapping[str, Any]) -> pd.DataFrame:
-    recorded = {record["cell"]["arm"]: record for record in finished.values()}
+    recorded = {record.cell.arm: record for record in finished.values()}
     steps = {cell["arm"]: cell.get("steps") for cell in expected}
-    arms = {arm: arm_facts(plan, arm, recorded.get(arm, {}), after) for arm, after in steps.items()}
+    arms = {arm: arm_facts(plan, arm, recorded.get(arm), after) for arm, after in steps.items()}
     rows = [
         {name: cell[name] for name in CELL_COLUMNS} | _of_run(finished.get(cell["cell_id"])) | arms[cell["arm"]]
         for cell in expected
@@ -186,14 +187,12 @@ def _of_run(record: Record | None) -> dict[str, Any]:
     """What a finished run adds to its cell."""
     if record is None:
         return {"finished": False, "collapsed": (), "precision": "", **dict.fromkeys(RECIPES)}
-    pretrained = record["cell"].get("steps") is not None
     return {
         "finished": True,
-        "collapsed": tuple(record["collapsed"]),
-        "precision": record.get("precision") or record["environment"].get("precision") or "",
-        # Records of the first recipe do not name it.
-        "recipe": record.get("recipe", 1),
-        "pretraining_recipe": record.get("checkpoint", {}).get("recipe", 1) if pretrained else None,
+        "collapsed": record.collapsed,
+        "precision": record.precision or record.environment.precision or "",
+        "recipe": record.recipe,
+        "pretraining_recipe": None if record.cell.steps is None else record.checkpoint.recipe,
     }
 
 
@@ -220,7 +219,7 @@ def _choosing(expected: Iterable[Cell], finished: Mapping[str, Record], protocol
 
 def _values(record: Record, protocol: Protocol) -> Iterable[tuple[str, str, float]]:
     """(split, metric, value from 0 to 100) in the task's order; null, an undefined score, becomes NaN."""
-    task, by_split = TASKS[record["cell"]["task"]], epochs.reported(record, protocol)
+    task, by_split = TASKS[record.cell.task], epochs.reported(record, protocol)
     for split in task.columns:
         scores = by_split.get(split, {})
         for metric in (m for m in task.metrics if m in scores):

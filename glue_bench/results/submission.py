@@ -10,6 +10,7 @@ import pandas as pd
 from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.errors import UserError, unknown
+from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.protocol import aggregate, at_rates, main_scores
@@ -68,7 +69,7 @@ def gather(store: Store, arm: str | None = None) -> Submission:
     runs = median_runs(board, arm)
     found = {name: _file(store, file, runs.get(file.model)) for name, file in FILES.items()}
     files = {name: content for name, content in found.items() if isinstance(content, bytes)}
-    records = {record["cell_id"]: record for record in store.scan_records()[0]}
+    records = {record.cell_id: record for record in store.scan_records()[0]}
     if not files:
         raise UserError(
             f"arm '{arm}' of '{store.folder}' has no test predictions at all; run it on data that has test files"
@@ -170,9 +171,10 @@ def _file(store: Store, file: File, run: Run | None) -> bytes | str:
         raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
 
 
-def _digest(record: dict[str, Any], file: File) -> str | None:
+def _digest(record: Record, file: File) -> str | None:
     """The digest of the data that the file's rows are from."""
-    return record.get("data" if file.task == file.model else "diagnostic", {}).get("digest")
+    data = record.data if file.task == file.model else record.diagnostic
+    return data.digest if data else None
 
 
 def predictions(store: Store, cell_id: str) -> dict[str, np.ndarray]:

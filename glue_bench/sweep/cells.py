@@ -7,7 +7,7 @@ from glue_bench.sweep.encoders import Done
 from glue_bench.sweep.events import CellElsewhere, CellEnded, CellsStarted, CellStarted, SweepInterrupted
 from glue_bench.sweep.executors import Executor, Failure
 from glue_bench.sweep.plan import PlannedCell
-from glue_bench.sweep.records import failure_document, record_document
+from glue_bench.sweep.records import failure_of, record_of
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.stop import Stop
@@ -64,16 +64,16 @@ class Cells:
     def _ended(self, planned: PlannedCell, result: Outcome | Failure) -> None:
         with results_written_to(self.store.folder):
             if isinstance(result, Failure):
-                self.store.write_failure(planned.id, failure_document(planned, result))
+                self.store.write_failure(failure_of(planned, result))
                 self.failed[planned.id] = result.error
             else:
                 if not self.store.has_record(planned.id):  # an MNLI cell that ran again for its encoder has one
-                    self.store.write_record(record_document(planned, result, self.inputs), result.predictions)
+                    self.store.write_record(record_of(planned, result, self.inputs), result.predictions)
                 self.finished += 1
         self.observer.hear(CellEnded(planned, result))
 
     def _ended_elsewhere(self, planned: PlannedCell) -> None:
-        error = None if self.store.has_record(planned.id) else self.store.read_failure(planned.id)["error"]
+        error = None if self.store.has_record(planned.id) else self.store.read_failure(planned.id).error
         if error is None:
             self.elsewhere += 1
         else:

@@ -10,7 +10,7 @@ from glue_bench import recipe as recipes
 from glue_bench.config import Arm
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
-from glue_bench.recipe import recipe_key
+from glue_bench.records.record import Environment, PretrainingRecord
 from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import PretrainingEnded, PretrainingPoint, PretrainingStarted
@@ -137,19 +137,19 @@ def _pretrain(arm: Arm, task: PretrainingTask, shared: Shared) -> None:
         size = task.settings.micro_batch_tokens
         if size != inputs.pretraining.micro_batch_tokens:  # memory was too short for those that were asked for
             outcome |= {"micro_batch_tokens": size}
-        shared.store.write_pretraining(pretraining_id(arm, inputs), _record(arm, inputs, outcome))
+        shared.store.write_pretraining(_record(arm, inputs, outcome))
         folder.drop_state()
     accelerator().wait_for_everyone()
 
 
-def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "pretraining_id": pretraining_id(arm, inputs),
-        **recipe_key(recipes.RECIPE),
-        "arm": arm.name,
-        "origin": inputs.origin(arm),
-        "identity": pretraining_identity(arm, inputs),
+def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> PretrainingRecord:
+    return PretrainingRecord(
+        schema_version=SCHEMA_VERSION,
+        pretraining_id=pretraining_id(arm, inputs),
+        recipe=recipes.RECIPE,
+        arm=arm.name,
+        origin=inputs.origin(arm),
+        identity=pretraining_identity(arm, inputs),
         **outcome,
-        "environment": environment(),
-    }
+        environment=Environment(**environment()),
+    )

@@ -7,7 +7,17 @@ from glue_bench.config import Arm, Experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
-from glue_bench.recipe import older_recipes, recipe_key
+from glue_bench.recipe import older_recipes
+from glue_bench.records.record import (
+    CellKey,
+    Checkpoint,
+    DataFacts,
+    Diagnostic,
+    Environment,
+    FailureRecord,
+    Record,
+    Shape,
+)
 from glue_bench.records.store import SCHEMA_VERSION, Store
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Failure
@@ -18,12 +28,6 @@ from glue_bench.training.finetune import Outcome
 from glue_bench.training.identities import options_of, pretraining_id, pretraining_identity, start_digest
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-
-SHAPE = (
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
-    *("embedding_size", "vocab_size"),
-)
-"""The sizes that arms share if tables rank them together."""
 
 
 def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
@@ -76,7 +80,7 @@ def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> dict[str, 
         "plugin": plugin_digest(arm.variant),
         "pretraining": pretraining_id(arm, inputs, recipe) if pretraining else None,
         **({"pretraining_identity": pretraining_identity(arm, inputs, recipe)} if pretraining else {}),
-        "shape": _shape(inputs.initial(arm).config),
+        "shape": _shape(inputs.initial(arm).config).document(),
         **budget(inputs.initial(arm).config, length),
     }
 
@@ -97,42 +101,45 @@ def _cell_facts(planned: PlannedCell, cells: list[PlannedCell], inputs: Inputs) 
     return {**planned.summary, "pretraining": pretraining_id(arm, inputs, recipe)}
 
 
-def _shape(config: EncoderConfig) -> dict[str, int]:
-    return {name: getattr(config, name) for name in SHAPE}
+def _shape(config: EncoderConfig) -> Shape:
+    return Shape(**{name: getattr(config, name) for name in Shape.model_fields})
 
 
-def record_document(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> dict[str, Any]:
+def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
     """The record of a finished cell."""
     cell, data, start = planned.cell, inputs.data(planned.cell.task), inputs.initial(planned.cell.arm)
     diagnostic = inputs.diagnostic(cell.task)
-    checkpoint = {
-        "name": cell.arm.checkpoint,
-        "revision": cell.arm.revision,
-        "digest": start_digest(cell.arm, inputs, cell.steps, cell.pretraining_recipe),
-        **(recipe_key(cell.pretraining_recipe) if cell.steps is not None else {}),
-    }
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "cell_id": planned.id,
-        "experiment": inputs.experiment.name,
-        **recipe_key(cell.recipe),
-        "cell": cell.key,
-        "options": options_of(cell.arm, cell.recipe),
-        "plugin": plugin_digest(cell.arm.variant),
-        "checkpoint": checkpoint,
-        "shape": _shape(start.config),
-        "tokenizer": inputs.tokenizer_digest(cell.arm, cell.recipe),
-        "hyperparameters": cell.hyperparameters.model_dump(exclude_none=True),
-        **({"from_mnli": planned.mnli} if planned.mnli else {}),
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        cell_id=planned.id,
+        experiment=inputs.experiment.name,
+        recipe=cell.recipe,
+        cell=CellKey(**cell.key),
+        options=options_of(cell.arm, cell.recipe),
+        plugin=plugin_digest(cell.arm.variant),
+        checkpoint=Checkpoint(
+            name=cell.arm.checkpoint,
+            revision=cell.arm.revision,
+            digest=start_digest(cell.arm, inputs, cell.steps, cell.pretraining_recipe),
+            recipe=1 if cell.steps is None else cell.pretraining_recipe,
+        ),
+        shape=_shape(start.config),
+        tokenizer=inputs.tokenizer_digest(cell.arm, cell.recipe),
+        hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
+        from_mnli=planned.mnli,
         **outcome.record,  # with the environment of the process that ran it
-        "graft_is_exact": start.exact if start.origin == "grafted" else None,
-        **({"variance_kept": dict(start.variance_kept)} if start.variance_kept else {}),
-        "data": {"source": data.source, "digest": data.digest, "partial": data.partial},
-        **({"diagnostic": {"digest": diagnostic.digest}} if diagnostic else {}),
-    }
+        graft_is_exact=start.exact if start.origin == "grafted" else None,
+        variance_kept=dict(start.variance_kept),
+        data=DataFacts(source=data.source, digest=data.digest, partial=data.partial),
+        diagnostic=Diagnostic(digest=diagnostic.digest) if diagnostic else None,
+    )
 
 
-def failure_document(planned: PlannedCell, failure: Failure) -> dict[str, Any]:
+def failure_of(planned: PlannedCell, failure: Failure) -> FailureRecord:
     """Why a cell failed."""
-    found = {"error": failure.error, "traceback": failure.traceback}
-    return planned.summary | found | {"environment": failure.environment or environment()}
+    return FailureRecord(
+        **planned.summary,
+        error=failure.error,
+        traceback=failure.traceback,
+        environment=Environment(**(failure.environment or environment())),
+    )

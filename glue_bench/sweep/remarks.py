@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.model.plugins import PLUGINS
+from glue_bench.records.record import PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.plan import PlannedCell
@@ -15,7 +15,7 @@ from glue_bench.training.identities import pretraining_id
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import AUTO, accelerator, describe
 
-Record = Mapping[str, Any]
+AnyRecord = Record | PretrainingRecord
 ANEW = "another folder (--results) runs all of them anew"
 _BY = {"device": "on", "precision": "in"}
 
@@ -76,39 +76,39 @@ def _computed_otherwise(
     They count as done all the same: neither device nor precision is part of a cell's identity.
     """
     ids = {planned.id for planned in cells}
-    records: list[Record] = [record for record in store.scan_records()[0] if record["cell_id"] in ids]
+    records = [record for record in store.scan_records()[0] if record.cell_id in ids]
     pretrainings = _pretrainings(cells, inputs, store)
     for what, value in asked.items():
         if others := [record for record in records if _is_other(record, what, value)]:
             count = f"{len(others):,} of {len(cells):,} cells"
             yield f"{count} were run {_said(others, what, value)}, and count as done; {ANEW}"
-        if others := [record for record in pretrainings if _is_other(record, what, value)]:
-            names = ", ".join(record["arm"] for record in others)
-            yield f"{names}: pretrained {_said(others, what, value)}, which counts as done; {ANEW}"
+        if made := [record for record in pretrainings if _is_other(record, what, value)]:
+            names = ", ".join(record.arm for record in made)
+            yield f"{names}: pretrained {_said(made, what, value)}, which counts as done; {ANEW}"
 
 
-def _is_other(record: Record, what: str, asked: str) -> bool:
+def _is_other(record: AnyRecord, what: str, asked: str) -> bool:
     """A cell that fell back to float32 was run as it would be again."""
-    found = {_found(record, what), record.get(what)} - {None}
+    found = {_found(record, what), getattr(record, what, None)} - {None}
     return bool(found) and asked not in found
 
 
-def _found(record: Record, what: str) -> str | None:
-    value = record["environment"].get(what)
+def _found(record: AnyRecord, what: str) -> str | None:
+    value: str | None = getattr(record.environment, what)
     return "cuda" if what == "device" and value not in (None, "cpu", "mps") else value  # else the GPU's own name
 
 
-def _said(records: Iterable[Record], what: str, asked: str) -> str:
+def _said(records: Iterable[AnyRecord], what: str, asked: str) -> str:
     found = " and ".join(sorted({str(_found(record, what)) for record in records}))
     return f"{_BY[what]} {found}, not {_BY[what]} {asked} (--{what})"
 
 
-def _pretrainings(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[Record]:
+def _pretrainings(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[PretrainingRecord]:
     """The records of the pretrainings that these cells start from, as far as they are there."""
     if inputs.experiment.pretraining is None:
         return []
     ids = {pretraining_id(planned.cell.arm, inputs, planned.cell.pretraining_recipe) for planned in cells}
     try:
-        return [record for record in store.read_pretrainings() if record["pretraining_id"] in ids]
+        return [record for record in store.read_pretrainings() if record.pretraining_id in ids]
     except UserError:  # a damaged one is made again, and its record with it
         return []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stored import documents
 
 from glue_bench.audit.bundle import MANIFEST, is_place, write_bundle
 from glue_bench.audit.checks import Check
@@ -75,7 +76,7 @@ def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished
 
 def test_the_manifest_tells_records_data_and_environments(finished, tmp_path):
     manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
-    told, record = manifest["experiments"]["small"], Store(finished).read_records()[0]
+    told, record = manifest["experiments"]["small"], documents(Store(finished))[0]
     assert (told["planned"], told["records"], told["failures"]) == (6, 6, 0)
     assert told["environments"] == [{"records": 6, **record["environment"]}]
     assert told["data"][record["cell"]["task"]] == record["data"]

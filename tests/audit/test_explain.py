@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from stored import documents
 
 from glue_bench.api import explain as explain_experiment
 from glue_bench.audit.explain import explain
 from glue_bench.errors import UserError
+from glue_bench.records.record import Environment, FailureRecord, Record
 from glue_bench.records.store import Store
 
 
@@ -116,9 +118,10 @@ def test_an_edited_file_is_compared_before_anything_is_run(finished, experiment,
 
 def test_a_finished_cell_says_where_it_was_made_and_what_does_not_count(finished):
     store = Store(finished)
-    record = store.read_records()[0]
-    now = {**record["environment"], "packages": {**record["environment"]["packages"], "torch": "9.9"}}
-    same = explain(store, store.read_plan(), record["cell_id"], record["environment"])
+    record = documents(store)[0]
+    was = Environment(**record["environment"])
+    now = was.model_copy(update={"packages": {**was.packages, "torch": "9.9"}})
+    same = explain(store, store.read_plan(), record["cell_id"], was)
     assert (same.state, same.candidates) == ("done", ())
     assert same.remarks[0].startswith("made by glue-bench ")
     assert len(same.remarks) == 1
@@ -131,10 +134,10 @@ def test_a_cell_that_ran_again_shows_the_record_before_it_and_that_one_what_took
     plan = plan_with(finished, CHANGES["epochs"][0])
     old, new = (next(c["cell_id"] for c in p["cells"] if c["arm"] == "add" and c["task"] == "stsb")
                 for p in (store.read_plan(), plan))  # fmt: skip
-    record = next(record for record in store.read_records() if record["cell_id"] == old)
+    record = next(record for record in documents(store) if record["cell_id"] == old)
     again = {**record, "cell_id": new, "hyperparameters": {**record["hyperparameters"], "epochs": 4}}
     del again["digest"], again["predictions_sha256"]
-    store.write_record(again, store.read_predictions(old))
+    store.write_record(Record(**again), store.read_predictions(old))
     ran = explain(store, plan, "add-stsb")
     assert (ran.cell_id, ran.state, [c.cell_id for c in ran.candidates]) == (new, "done", [old])
     assert said(ran) == {"finetuning.epochs": ("1", "4")}
@@ -147,7 +150,7 @@ def test_a_failed_cell_says_why(finished):
     store = Store(finished)
     plan = plan_with(finished, CHANGES["epochs"][0])
     name = next(cell["cell_id"] for cell in plan["cells"] if cell["task"] == "stsb")
-    store.write_failure(name, {"cell_id": name, "error": "RuntimeError: out of luck"})
+    store.write_failure(FailureRecord(cell_id=name, error="RuntimeError: out of luck"))
     explanation = explain(store, plan, name)
     assert explanation.state == "failed"
     assert explanation.remarks == ("RuntimeError: out of luck (the next run tries it again)",)

@@ -32,7 +32,7 @@ def test_those_of_a_plugin_and_of_a_checkpoint(tiny, make_bert, write_plugin, tm
     plan = json.loads(json.dumps(plan_of(parse_experiment(values), summary.folder)))
     assert plan == Store(summary.folder).read_plan()
     assert plan["arms"]["m"]["plugin"]
-    records = {record["cell_id"]: record for record in Store(summary.folder).read_records()}
+    records = {record.cell_id: record for record in Store(summary.folder).read_records()}
     for cell in plan["cells"]:
         identity = planned_identity(plan, cell)
         assert id_of(cell, identity) == cell["cell_id"]
@@ -42,6 +42,6 @@ def test_those_of_a_plugin_and_of_a_checkpoint(tiny, make_bert, write_plugin, tm
 def test_a_record_without_the_tokenizer_has_its_pretrainings(finished):
     cells = known(Store(finished), None)
     name, record = next(iter(cells.records.items()))
-    older = {key: value for key, value in record.items() if key != "tokenizer"}
-    assert id_of(record["cell"], record_identity(older, cells.pretrainings)) == name
+    older = record.model_copy(update={"tokenizer": None})
+    assert id_of(record.cell.document(), record_identity(older, cells.pretrainings)) == name
     assert "tokenizer" not in record_identity(older, {})

@@ -7,18 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stored import documents
 
 from glue_bench.errors import UserError
 from glue_bench.records import store as module
-from glue_bench.records.store import REQUIRED_KEYS, SCHEMA_VERSION, Store, open_store, record_digest, write_atomically
+from glue_bench.records.record import FailureRecord, Record
+from glue_bench.records.store import SCHEMA_VERSION, Store, open_store, record_digest, write_atomically
 
 LOGITS = {"validation": np.arange(6, dtype=np.float32).reshape(3, 2), "test": np.zeros((2, 2), np.float32)}
 
 
 def record(cell_id="a-cola-lr2e-05-s1-0", **changes):
     cell = {"arm": "add", "variant": "add", "task": "cola", "learning_rate": 2e-5, "seed": 1}
-    whole = {"schema_version": SCHEMA_VERSION, "cell_id": cell_id, "cell": cell, "scores": {}}
-    return dict.fromkeys(REQUIRED_KEYS, 0) | whole | changes
+    whole = {
+        **{"schema_version": SCHEMA_VERSION, "cell_id": cell_id, "cell": cell, "origin": "pretrained", "scores": {}},
+        **{"history": [], "collapsed": [], "seconds": {"total": 1.0}, "tokens": {}, "parameters": 1},
+        **{"environment": {}, "data": {"source": "tsv", "digest": "d", "partial": False}},
+    }
+    return whole | changes
 
 
 @pytest.fixture
@@ -36,10 +42,11 @@ def files(store: Store) -> list[str]:
 
 
 def test_a_finished_cell_round_trips(store):
-    store.write_record(record(), LOGITS)
+    store.write_record(Record(**record()), LOGITS)
     logits = (store.folder / "predictions" / "a-cola-lr2e-05-s1-0.safetensors").read_bytes()
     whole = record(predictions_sha256=hashlib.sha256(logits).hexdigest())
-    assert store.read_records() == [{**whole, "digest": record_digest(whole)}]
+    assert documents(store) == [{**whole, "digest": record_digest(whole)}]
+    assert [json.loads(json.dumps(read.document())) for read in store.read_records()] == documents(store)
     stored = store.read_predictions("a-cola-lr2e-05-s1-0")
     assert set(stored) == {"validation", "test"}
     for name, logits in LOGITS.items():
@@ -49,7 +56,7 @@ def test_a_finished_cell_round_trips(store):
 
 def test_predictions_are_stored_as_contiguous_float32(store):
     logits = np.arange(6, dtype=np.float64).reshape(2, 3).T
-    store.write_record(record(), {"validation": logits})
+    store.write_record(Record(**record()), {"validation": logits})
     stored = store.read_predictions("a-cola-lr2e-05-s1-0")["validation"]
     assert stored.dtype == np.float32
     np.testing.assert_array_equal(stored, logits)
@@ -71,8 +78,8 @@ def test_gold_labels_round_trip_by_task_and_data(store):
 
 def test_records_are_read_in_the_order_of_their_ids(store):
     for cell_id in ("c", "a", "b"):
-        store.write_record(record(cell_id), LOGITS)
-    assert [found["cell_id"] for found in store.read_records()] == ["a", "b", "c"]
+        store.write_record(Record(**record(cell_id)), LOGITS)
+    assert [found.cell_id for found in store.read_records()] == ["a", "b", "c"]
 
 
 def test_text_is_stored_readably(store):
@@ -86,21 +93,21 @@ def test_text_is_stored_readably(store):
 
 def test_states_follow_records_and_failures(store):
     store.write_plan({"cells": [{"cell_id": name} for name in ("a", "b", "c")]})
-    store.write_failure("a", {"cell_id": "a", "error": "E"})
-    store.write_failure("b", {"cell_id": "b", "error": "E"})
-    store.write_record(record("a"), LOGITS)
+    store.write_failure(FailureRecord(cell_id="a", error="E"))
+    store.write_failure(FailureRecord(cell_id="b", error="E"))
+    store.write_record(Record(**record("a")), LOGITS)
     assert [(cell["cell_id"], state) for cell, state in store.states()] == [
         ("a", "done"),
         ("b", "failed"),
         ("c", "missing"),
     ]
-    assert [failure["cell_id"] for failure in store.read_failures()] == ["b"]
+    assert [failure.cell_id for failure in store.read_failures()] == ["b"]
     assert files(store) == ["failures/b.json", "plan.json", "predictions/a.safetensors", "records/a.json"]
 
 
 def test_a_failure_left_behind_by_a_kill_does_not_count(store):
-    store.write_record(record("a"), LOGITS)
-    store.write_failure("a", {"error": "written before the record, and never removed"})
+    store.write_record(Record(**record("a")), LOGITS)
+    store.write_failure(FailureRecord(cell_id="a", error="written before the record, and never removed"))
     store.write_plan({"cells": [{"cell_id": "a"}]})
     assert store.read_failures() == []
     assert [state for _, state in store.states()] == ["done"]
@@ -159,19 +166,19 @@ def test_a_record_never_lacks_its_predictions(store, monkeypatch):
 
     monkeypatch.setattr("glue_bench.records.store.write_atomically", stop_at_records)
     with pytest.raises(OSError, match="No space"):
-        store.write_record(record(), LOGITS)
+        store.write_record(Record(**record()), LOGITS)
     assert written == ["predictions", "records"]
     assert not store.has_record("a-cola-lr2e-05-s1-0")
 
 
 def test_a_record_that_is_no_json_is_not_written(store):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        store.write_record(record(scores=float("nan")), LOGITS)
+    with pytest.raises(ValueError, match="finite number"):
+        store.write_record(Record(**record(seconds={"total": float("nan")})), LOGITS)
     assert store.read_records() == []
 
 
 def test_files_are_readable_by_others(store):
-    store.write_record(record(), LOGITS)
+    store.write_record(Record(**record()), LOGITS)
     assert {path.stat().st_mode & 0o777 for path in store.folder.rglob("*") if path.is_file()} == {0o644}
 
 
@@ -186,6 +193,8 @@ def test_files_are_readable_by_others(store):
         (b"\xff", "not valid JSON"),
         (b"[]", "not a JSON object"),
         (b"{}", "record lacks cell, cell_id"),
+        (b'{"seconds": NaN}', "not valid JSON"),
+        (b"[" * 10_000, "not valid JSON"),
     ],
 )
 def test_a_damaged_record_is_named(store, content, said):
@@ -207,7 +216,7 @@ def test_a_damaged_record_is_named(store, content, said):
     ids=["score", "text", "list", "cell", "id", "anything"],
 )
 def test_an_edited_record_is_named(store, edit):
-    store.write_record(record("a"), {})
+    store.write_record(Record(**record("a")), {})
     path = store.folder / "records" / "a.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     with pytest.raises(UserError, match=r"a\.json: edited since the run wrote it"):
@@ -216,10 +225,10 @@ def test_an_edited_record_is_named(store, edit):
 
 def test_the_other_records_are_read_when_one_is_damaged(store):
     for name in ("a", "b"):
-        store.write_record(record(name), {})
+        store.write_record(Record(**record(name)), {})
     (store.folder / "records" / "a.json").write_bytes(b"{")
     records, problems = store.scan_records()
-    assert [found["cell_id"] for found in records] == ["b"]
+    assert [found.cell_id for found in records] == ["b"]
     assert len(problems) == 1
     assert problems[0].startswith("records/a.json: not valid JSON")
 
@@ -260,7 +269,7 @@ def test_opening_needs_records(tmp_path, store):
 
 
 def test_a_record_is_read_again_only_if_its_file_is_another(store, monkeypatch):
-    store.write_record(record(), {"validation": np.zeros((1, 2))})
+    store.write_record(Record(**record()), {"validation": np.zeros((1, 2))})
     first = store.read_records()
     loads, load = [], module._load
     monkeypatch.setattr(module, "_load", lambda path: loads.append(path) or load(path))

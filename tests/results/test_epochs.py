@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from stored import record_of
 
 from glue_bench.config import Protocol, changed_protocol
 from glue_bench.errors import UserError
@@ -14,13 +15,16 @@ LAST, BEST = Protocol(), Protocol(epoch="best")
 CLEAN, CLEAN_BEST = Protocol(choose_on="held_out"), Protocol(choose_on="held_out", epoch="best")
 
 
+MNLI = {"arm": "a", "variant": "add", "task": "mnli", "learning_rate": 2e-5, "seed": 1}
+
+
 def rte(*epochs):
     """A record whose epochs scored (validation, held-out)."""
     history = [
-        {"epoch": i, "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}}}
+        {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}}}
         for i, (v, h) in enumerate(epochs, start=1)
     ]
-    return {"cell": {"task": "rte"}, "history": history, "scores": {"validation": {"accuracy": epochs[-1][0]}}}
+    return record_of(scores={"validation": {"accuracy": epochs[-1][0]}}, history=history)
 
 
 @pytest.mark.parametrize(
@@ -36,18 +40,18 @@ def test_the_epoch_and_the_value_that_chooses(protocol, score, value):
 
 def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never():
     record = rte((None, 0.5), (0.7, 0.6), (0.7, 0.6), (None, 0.5))
-    record["history"][1]["scores"]["validation"]["f1"] = 0.1
+    record.history[1].scores["validation"]["f1"] = 0.1
     assert reported(record, BEST)["validation"] == {"accuracy": 0.7, "f1": 0.1}
     assert math.isnan(choosing_value(record, LAST))
 
 
 def test_mnli_competes_by_the_mean_of_its_two_sets():
     scores = {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.9}}
-    assert choosing_value({"cell": {"task": "mnli"}, "history": [], "scores": scores}, LAST) == pytest.approx(85)
+    assert choosing_value(record_of(scores=scores, cell=MNLI), LAST) == pytest.approx(85)
 
 
 def test_a_run_without_a_held_out_slice_has_no_value_to_compete_by():
-    assert math.isnan(choosing_value({"cell": {"task": "rte"}, "history": [], "scores": {}}, CLEAN))
+    assert math.isnan(choosing_value(record_of(), CLEAN))
 
 
 def outlier(bench):

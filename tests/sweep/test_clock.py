@@ -9,6 +9,7 @@ import time
 
 import pytest
 from rich.console import Console
+from stored import documents
 
 from glue_bench.api import run
 from glue_bench.records.store import Store
@@ -73,5 +74,5 @@ def test_a_clock_that_jumps_changes_nothing(tiny, tmp_path, monkeypatch):
     assert (summary.finished, summary.failed) == (2, {})
     assert rival.asked > 20
     assert rival.taken == []
-    for record in Store(summary.folder).read_records():
+    for record in documents(Store(summary.folder)):
         assert all(0 <= seconds < 60 for seconds in record["seconds"].values()), record["seconds"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from stored import documents
 from test_kill import TABLES
 
 from glue_bench.api import run
@@ -56,8 +57,8 @@ def test_a_record_that_is_no_json_is_told_of_and_its_cell_run_again(plain, conte
     assert (again.skipped, again.finished, again.failed) == (1, 1, {})
     assert f"records/{record.name} is damaged; its cell is run again" in plain.said
     assert tables(folder) == whole
-    assert Store(folder).read_records()
-    digest = Store(folder).read_records()[0]["data"]["digest"]
+    assert documents(Store(folder))
+    digest = documents(Store(folder))[0]["data"]["digest"]
     assert Store(folder).read_labels("cola", digest)
     plain(arms=["add"])
     assert "damaged" not in plain.said
@@ -125,7 +126,7 @@ def test_a_damaged_record_of_a_pretraining_is_made_again(sweep):
     record.write_bytes(b"")
     assert sweep(arms=["add"], seeds=[1, 2]).finished == 1
     assert "step 10 of 10" in sweep.said
-    assert len(Store(folder).read_pretrainings()) == 1
+    assert len(documents(Store(folder), "pretraining")) == 1
 
 
 def test_a_damaged_checkpoint_of_a_pretraining_is_named_and_made_again(sweep):

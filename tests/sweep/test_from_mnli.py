@@ -5,6 +5,7 @@ import json
 
 import pytest
 from rich.console import Console
+from stored import documents
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
@@ -34,7 +35,7 @@ def sweep(tiny, tmp_path):
 
 
 def records(summary) -> dict[str, dict]:
-    return {record["cell"]["task"]: record for record in Store(summary.folder).read_records()}
+    return {record["cell"]["task"]: record for record in documents(Store(summary.folder))}
 
 
 def scores(summary, task) -> list[float]:

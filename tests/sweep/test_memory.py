@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import Forked
+from stored import documents
 from test_kill import WORDS
 
 from glue_bench.records.store import Store
@@ -85,12 +86,12 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 @pytest.mark.usefixtures("small_demo")
 def test_pretraining_goes_on_in_smaller_parts(sweep, monkeypatch):
     changes = {"arms": ["add"], "scratch": STILL}
-    (whole,) = Store(sweep(name="whole", **changes).folder).read_pretrainings()
+    (whole,) = documents(Store(sweep(name="whole", **changes).folder), "pretraining")
     seen = has_room_for(monkeypatch, 3)  # of the 8 rows of a batch
     summary = sweep(**changes)
     assert (summary.finished, summary.failed) == (1, {})
     assert seen[:3] == [8, 4, 2]
-    (parted,) = Store(summary.folder).read_pretrainings()
+    (parted,) = documents(Store(summary.folder), "pretraining")
     assert parted["micro_batch_tokens"] == 2 * 32
     assert "micro_batch_tokens" not in whole
     assert parted["stream"] == whole["stream"]

@@ -7,12 +7,13 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file
+from stored import documents
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.records.store import PRETRAINING_KEYS, REQUIRED_KEYS, Store
+from glue_bench.records.store import Store
 from glue_bench.results.board import leaderboard, steps_frame
 from glue_bench.sweep import pretraining as module
 from glue_bench.training import pretrain as training
@@ -67,8 +68,7 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
         "statistics.md",
     }  # fmt: skip
     store = Store(summary.folder)
-    for record in store.read_records():
-        assert set(record) >= REQUIRED_KEYS
+    for record in documents(store):
         assert record["cell"]["steps"] == 10
         assert record["origin"] == "pretrained"
         assert re.fullmatch(r"pretraining [0-9a-f]{12} step 10", record["checkpoint"]["digest"])
@@ -77,8 +77,7 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
     table = leaderboard(summary.folder)
     assert table["origin"].tolist() == ["pretrained"] * 2
     assert set(table["start"]) == {"fresh weights of this shape, then 10 steps of pretraining"}
-    for record in store.read_pretrainings():
-        assert set(record) >= PRETRAINING_KEYS
+    for record in documents(store, "pretraining"):
         folder = summary.folder / "checkpoints" / record["pretraining_id"]
         assert sorted(path.name for path in folder.iterdir()) == ["identity.json", "step-10"]
         assert AutoModelForMaskedLM.from_pretrained(folder / "step-10").config.variant == record["arm"]
@@ -156,7 +155,7 @@ def test_every_kept_checkpoint_can_be_fine_tuned(sweep):
     assert [(row["arm"], row["steps"]) for row in found] == [
         (arm, steps) for steps in ("3", "6", "10") for arm in ("add", "untied")
     ]
-    records = Store(summary.folder).read_records()
+    records = documents(Store(summary.folder))
     scores = {(r["cell"]["arm"], str(r["cell"]["steps"])): r["scores"]["validation"] for r in records}
     for row in found:
         value = 100 * scores[row["arm"], row["steps"]]["matthews_correlation"]
@@ -171,7 +170,7 @@ def test_every_kept_checkpoint_can_be_fine_tuned(sweep):
 
 def test_cells_of_one_checkpoint_can_be_chosen(sweep):
     summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, only=["steps=6", "arm=add"])
-    assert [record["cell"]["steps"] for record in Store(summary.folder).read_records()] == [6]
+    assert [record["cell"]["steps"] for record in documents(Store(summary.folder))] == [6]
 
 
 def test_without_being_asked_for_only_the_last_checkpoint_is_fine_tuned(sweep):
@@ -196,10 +195,10 @@ def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, fai
 def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sweep, make_bert):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
     summary = sweep({"from": "checkpoint"}, checkpoint=str(bert), arms=["add", "concat", "none"])
-    records = Store(summary.folder).read_records()
+    records = documents(Store(summary.folder))
     origins = {"add": "pretrained", "concat": "adapted", "none": "adapted"}
     assert {record["cell"]["arm"]: record["origin"] for record in records} == origins
-    assert {record["arm"]: record["origin"] for record in Store(summary.folder).read_pretrainings()} == origins
+    assert {record["arm"]: record["origin"] for record in documents(Store(summary.folder), "pretraining")} == origins
     for folder in (summary.folder / "checkpoints").iterdir():
         stored = json.loads((folder / "step-10" / "config.json").read_text())
         assert stored["origin"] == origins[stored["variant"]]
@@ -228,8 +227,8 @@ def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, failing, error):
     assert (summary.finished, set(summary.failed.values())) == (2, {expected})
     assert all(cell_id.startswith("add-") for cell_id in summary.failed)
     store = Store(summary.folder)
-    assert {failure["arm"] for failure in store.read_failures()} == {"add"}
-    assert "Traceback" in store.read_failures()[0]["traceback"]
+    assert {failure["arm"] for failure in documents(store, "failures")} == {"add"}
+    assert "Traceback" in documents(store, "failures")[0]["traceback"]
     assert f"pretraining add: FAILED {expected}" in sweep.said
     row, other = rows(summary.folder / "budget.csv")
     assert (row["arm"], row["tokens"], other["arm"], other["steps"]) == ("add", "", "untied", "10.0")

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from rich.console import Console
+from stored import documents
 
 from glue_bench.api import run
 from glue_bench.records.store import Store
@@ -20,7 +21,7 @@ def rows(path) -> list[dict[str, str]]:
 def test_the_budget_says_what_each_arm_cost_and_learnt(sweep):
     summary = sweep(arms=["add", "untied", {"variant": "concat", "name": "joined"}])
     found = {row["arm"]: row for row in rows(summary.folder / "budget.csv")}
-    records = {record["arm"]: record for record in Store(summary.folder).read_pretrainings()}
+    records = {record["arm"]: record for record in documents(Store(summary.folder), "pretraining")}
     assert list(found) == ["add", "untied", "joined"]
     assert found["joined"]["variant"] == "concat"
     for arm, row in found.items():

@@ -13,6 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from stored import documents
 from test_kill import write_rte
 from test_kill_pretraining import curves, write_text
 
@@ -133,7 +134,7 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
     assert lost.returncode != 0
     assert contents(alone) == finished
     assert "RuntimeError: lost" in lost.stderr
-    assert not Store(shared / "tiny").read_records()
+    assert not documents(Store(shared / "tiny"))
     assert len(list(shared.glob("tiny/checkpoints/untied-*/resume.pt"))) == 1
 
     done = launch(tmp_path, CLI, *command, other_disk=tmp_path / "empty")
@@ -149,7 +150,7 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
     assert done.stdout.count("# Leaderboard: tiny") == 1
     assert done.stdout.count("2 cells run, 0 were done before, 0 failed, 0 left") == 1
 
-    assert {record["processes"] for record in Store(shared / "tiny").read_pretrainings()} == {2}
+    assert {record["processes"] for record in documents(Store(shared / "tiny"), "pretraining")} == {2}
     ours, theirs = curves(shared), curves(alone)
     for arm in ("add", "untied"):
         stream, tokens, points = theirs[arm]
@@ -158,4 +159,4 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
         for name, tensor in checkpoint(alone, arm).items():
             torch.testing.assert_close(checkpoint(shared, arm)[name], tensor, rtol=1e-3, atol=1e-5)
     plan = json.loads((shared / "tiny" / "plan.json").read_text())
-    assert len(plan["cells"]) == len(Store(shared / "tiny").read_records()) == 2
+    assert len(plan["cells"]) == len(documents(Store(shared / "tiny"))) == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from stored import documents
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
@@ -115,7 +116,7 @@ def test_a_killed_workers_cell_is_run_again_twice_at_most_and_one_that_raises_is
     assert "out of luck" in errors[3]
     assert len(list(marks.glob("1-*"))) == 3
     assert len(list(marks.glob("2-*"))) == 2
-    assert {failure["error"] for failure in Store(summary.folder).read_failures()} == set(errors.values())
+    assert {failure["error"] for failure in documents(Store(summary.folder), "failures")} == set(errors.values())
 
 
 @pytest.mark.usefixtures("cluster")
@@ -152,7 +153,7 @@ def test_ctrl_c_lets_running_cells_end(sweep_with):
     summary = sweep_with(lambda planned, _: nothing(planned), console)
     assert summary.interrupted
     assert 1 <= summary.finished < 6
-    assert len(Store(summary.folder).read_records()) == summary.finished
+    assert len(documents(Store(summary.folder))) == summary.finished
     assert not (summary.folder / "claims").exists()
 
 
@@ -181,7 +182,7 @@ def test_a_machine_lost_in_mid_sweep_costs_nothing(cluster, tiny, tmp_path):
         assert (summary.folder / name).read_bytes() == (whole.folder / name).read_bytes()
     for path in (whole.folder / "predictions").iterdir():
         assert (summary.folder / "predictions" / path.name).read_bytes() == path.read_bytes()
-    threads = {record["environment"]["threads"] for record in Store(summary.folder).read_records()}
+    threads = {record["environment"]["threads"] for record in documents(Store(summary.folder))}
     assert threads == {1}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from stored import documents
 
 from glue_bench import recipe
 from glue_bench.api import explain, run
@@ -82,7 +83,7 @@ def again(tmp_path):
 
 def recipes_of(store: Store) -> dict[str, tuple[int, int]]:
     """By task and seed of the cells that the plan asks for: the recipe of the run, and of its pretraining."""
-    records = {record["cell_id"]: record for record in store.read_records()}
+    records = {record["cell_id"]: record for record in documents(store)}
     wanted = [records[cell["cell_id"]] for cell in store.read_plan()["cells"]]
     return {
         f"{record['cell']['task']} {record['cell']['seed']}": (
@@ -127,8 +128,8 @@ def test_an_older_recipes_id_is_the_one_that_it_gave(old):
     inputs = Inputs(experiment := parse_experiment(EXPERIMENT), old.folder / "checkpoints")
     older = {"recipe": 1, "pretraining_recipe": 1}
     digests = {cell_digest(cell.model_copy(update=older), inputs) for cell in experiment.cells()}
-    assert digests == {record["cell_id"].rpartition("-")[2] for record in old.read_records()}
-    (pretraining,) = old.read_pretrainings()
+    assert digests == {record["cell_id"].rpartition("-")[2] for record in documents(old)}
+    (pretraining,) = documents(old, "pretraining")
     assert pretraining_id(experiment.arms[0], inputs, 1) == pretraining["pretraining_id"]
     assert "recipe" not in pretraining
 
@@ -137,12 +138,12 @@ def test_what_the_committed_results_hash_is_what_the_first_recipe_hashes_now():
     """A new setting, or a new version of the packing, must not reach the ids of the first recipe."""
     experiment, store = load_experiment(ROOT / "configs" / "tiny.yaml"), Store(ROOT / "results" / "tiny")
     hashed = {cell.task: cell.hyperparameters.model_dump(exclude_none=True) for cell in experiment.cells()}
-    assert {record["cell"]["task"]: record["hyperparameters"] for record in store.read_records()} == hashed
+    assert {record["cell"]["task"]: record["hyperparameters"] for record in documents(store)} == hashed
     inputs = Inputs(experiment)
     inputs.corpus = type("Corpus", (), {"digest": "c"})
     inputs.tokenizer_digest = lambda *_: "t"
     arms = {arm.name: arm for arm in experiment.arms}
-    for document in store.read_pretrainings():
+    for document in documents(store, "pretraining"):
         now, then = pretraining_identity(arms[document["arm"]], inputs, 1), document["identity"]
         assert now.keys() == then.keys()
         for key in ("variant", "options", "settings", "start", "packing"):
@@ -171,7 +172,7 @@ def test_it_is_run_anew_when_asked_for_and_then_counts(old, again, tmp_path):
     summary = again(again="recipe")
     assert (summary.finished, summary.failed) == (2, {})
     assert recipes_of(old) == {"mnli 1": (2, 2), "rte 1": (2, 2)}
-    assert len(old.read_records()) == 4
+    assert len(documents(old)) == 4
     assert_good(old)
     assert "Records outside the plan (settings or recipe changed since), left out: 2." in table(old)
     assert again(again="recipe").waiting == again().waiting == ()
@@ -212,7 +213,7 @@ def test_arms_that_differ_in_their_pretrainings_recipe_are_named(old, again):
 
 
 def test_an_mnli_run_that_others_still_wait_for_is_run_anew(old, again):
-    (rte,) = (record["cell_id"] for record in old.read_records() if record["cell"]["task"] == "rte")
+    (rte,) = (record["cell_id"] for record in documents(old) if record["cell"]["task"] == "rte")
     (old.folder / "records" / f"{rte}.json").unlink()
     (old.folder / "predictions" / f"{rte}.safetensors").unlink()
     assert again().finished == 2
@@ -258,4 +259,4 @@ def test_a_record_carries_its_recipe(old, again):
     records = [json.loads(path.read_bytes()) for path in (old.folder / "records").glob("*.json")]
     assert sorted(record.get("recipe", 1) for record in records) == [1, 1, 2, 2]
     assert sorted(cell.get("recipe", 1) for cell in old.read_plan()["cells"]) == [2, 2]
-    assert sorted(document.get("recipe", 1) for document in old.read_pretrainings()) == [1, 2]
+    assert sorted(document.get("recipe", 1) for document in documents(old, "pretraining")) == [1, 2]

@@ -8,6 +8,7 @@ import resource
 import pytest
 import torch
 from rich.console import Console
+from stored import documents
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
@@ -178,7 +179,7 @@ def test_a_disk_that_fills_up_in_earnest(sweep, finetune, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     folder = tmp_path / "runs" / "tiny"
-    assert len(Store(folder).read_records()) == 1
+    assert len(documents(Store(folder))) == 1
     assert not list(folder.rglob(".*"))  # nothing half-written stays
     finetune(lambda *_: None)
     assert sweep(arms=["add"], tasks=["cola"], seeds=[1, 2]).finished == 1
@@ -228,7 +229,7 @@ class Mine(Add):
 def test_what_overflows_in_bf16_alone_is_scored_in_float32(tiny, write_plugin, tmp_path):
     raw = tiny(arms=["mine"], tasks=["cola"], plugins=[str(write_plugin(OVERFLOWING))])
     summary = run(raw, results=tmp_path / "runs", precision="bf16", device="cpu", console=Console(file=io.StringIO()))
-    (record,) = Store(tmp_path / "runs" / "tiny").read_records()
+    (record,) = documents(Store(tmp_path / "runs" / "tiny"))
     assert record["precision"] == "float32"
     assert record["environment"]["precision"] == "bf16"
     assert not summary.failed

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from rich.console import Console
+from stored import documents
 
 import glue_bench
 from glue_bench.api import run
@@ -14,7 +15,7 @@ from glue_bench.benchmark.metrics import decide, score_logits
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.records.store import REQUIRED_KEYS, Store
+from glue_bench.records.store import Store
 from glue_bench.sweep import executors
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -57,7 +58,7 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
     summary = sweep()
     assert (summary.planned, summary.skipped, summary.finished, summary.failed) == (4, 0, 4, {})
     store = Store(summary.folder)
-    records = store.read_records()
+    records = documents(store)
     assert {record["cell_id"] for record in records} == set(summary.waiting)
     assert [state for _, state in store.states()] == ["done"] * 4
     assert {path.name for path in summary.folder.iterdir()} == {
@@ -65,13 +66,12 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
         "statistics.csv", "statistics.md",
     }  # fmt: skip
     for record in records:
-        assert set(record) >= REQUIRED_KEYS
         assert set(store.read_predictions(record["cell_id"])) == {"validation", "test"}
 
 
 def test_gold_labels_lie_beside_the_predictions_and_both_metrics_give_every_score(sweep, tmp_path):
     store = Store(sweep(arms=["add"], tasks=list(TRAINABLE)).folder)
-    records = store.read_records()
+    records = documents(store)
     assert {record["cell"]["task"] for record in records} == set(TRAINABLE)
     for record in records:
         task = record["cell"]["task"]
@@ -96,7 +96,7 @@ def test_rerunning_a_finished_sweep_adds_missing_labels(sweep):
 
 def test_a_record_says_where_it_comes_from(sweep):
     summary = sweep(only=["task=cola", "arm=add"])
-    (record,) = Store(summary.folder).read_records()
+    (record,) = documents(Store(summary.folder))
     assert record["cell"] == {"arm": "add", "variant": "add", "task": "cola", "learning_rate": 1e-3, "seed": 1}
     assert record["data"]["source"] == "demo"
     assert record["data"]["partial"] is True
@@ -112,7 +112,7 @@ def test_grafts_say_whether_they_are_exact(sweep, make_bert):
 
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
     summary = sweep(checkpoint=str(folder), arms=["add", "concat", "none"], tasks=["cola"])
-    found = {record["cell"]["arm"]: record for record in Store(summary.folder).read_records()}
+    found = {record["cell"]["arm"]: record for record in documents(Store(summary.folder))}
     assert {arm: record["origin"] for arm, record in found.items()} == {
         "add": "pretrained", "concat": "grafted", "none": "grafted",
     }  # fmt: skip
@@ -126,7 +126,7 @@ def test_an_edited_plugin_is_run_anew(sweep, write_plugin):
     plugin = write_plugin()
     line_up = {"arms": ["add", "mine"], "tasks": ["cola"], "plugins": [str(plugin)]}
     first = sweep(**line_up)
-    plugins = {record["cell"]["variant"]: record["plugin"] for record in Store(first.folder).read_records()}
+    plugins = {record["cell"]["variant"]: record["plugin"] for record in documents(Store(first.folder))}
     assert plugins == {"add": None, "mine": hashlib.sha256(plugin.read_bytes()).hexdigest()}
     plugin.write_text(plugin.read_text() + "# edited")
     again = sweep(**line_up)
@@ -152,7 +152,7 @@ def test_a_record_whose_settings_changed_is_kept_and_left_out(sweep):
     first = sweep(arms=["add"], tasks=["cola"])
     second = sweep(arms=["add"], tasks=["cola"], finetuning={"epochs": 2})
     assert second.finished == 1
-    assert len(Store(first.folder).read_records()) == 2
+    assert len(documents(Store(first.folder))) == 2
     assert len(Store(first.folder).states()) == 1
 
 
@@ -164,7 +164,7 @@ def test_a_failing_cell_does_not_end_the_sweep(sweep, failing):
     assert set(summary.failed.values()) == {"RuntimeError: out of luck"}
     store = Store(summary.folder)
     assert sorted(state for _, state in store.states()) == ["done", "done", "failed", "failed"]
-    failures = store.read_failures()
+    failures = documents(store, "failures")
     assert {failure["cell_id"] for failure in failures} == set(summary.failed)
     for failure in failures:
         assert "Traceback (most recent call last)" in failure["traceback"]
@@ -186,7 +186,7 @@ def test_a_diverging_cell_is_a_failure(sweep):
     summary = sweep(arms=["add"], tasks=["stsb"], finetuning={"learning_rates": [1e30], "clip_norm": 1e30})
     (error,) = summary.failed.values()
     assert error.startswith("NonFiniteLossError: ") or "diverged" in error
-    assert Store(summary.folder).read_records() == []
+    assert documents(Store(summary.folder)) == []
 
 
 def test_ctrl_c_keeps_finished_cells_and_the_next_run_goes_on(sweep, failing):
@@ -279,7 +279,7 @@ def test_predictions_are_those_of_the_record(sweep):
     from glue_bench.benchmark.metrics import score_logits
 
     store = Store(sweep(only=["task=stsb"]).folder)
-    for record in store.read_records():
+    for record in documents(store):
         logits = store.read_predictions(record["cell_id"])["validation"]
         expected = generate("stsb")["validation"]["label"].to_numpy()
         assert np.isfinite(logits).all()
@@ -296,7 +296,7 @@ def test_a_full_disk_is_one_message_and_keeps_what_is_finished(sweep, monkeypatc
         patch.setattr(Store, "write_record", full)
         with pytest.raises(UserError, match="No space left on device; earlier cells are kept"):
             sweep()
-    assert len(Store(kept.folder).read_records()) == 1
+    assert len(documents(Store(kept.folder))) == 1
     assert sweep().finished == 3
 
 

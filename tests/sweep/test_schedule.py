@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from glue_bench.config import parse_experiment
+from glue_bench.records.record import FailureRecord
 from glue_bench.records.store import Store
 from glue_bench.sweep import schedule as module
 from glue_bench.sweep.claims import Claims
@@ -67,7 +68,7 @@ def finish(store: Store, planned: PlannedCell) -> None:
 
 
 def fail(store: Store, planned: PlannedCell) -> None:
-    store.write_failure(planned.id, {"error": "out of luck"})
+    store.write_failure(FailureRecord(cell_id=planned.id, error="out of luck"))
 
 
 def tasks(cells) -> list[str]:

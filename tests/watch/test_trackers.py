@@ -5,6 +5,7 @@ import io
 import pytest
 from accelerate.tracking import GeneralTracker
 from rich.console import Console
+from stored import documents
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
@@ -60,7 +61,7 @@ def tracked(tiny, tmp_path, monkeypatch):
 
 def test_each_cell_is_a_run_with_its_curves(tracked):
     summary, runs, _ = tracked(arms=["add"], finetuning={"epochs": 2, "held_out_share": 0.2})
-    records = {record["cell_id"]: record for record in Store(summary.folder).read_records()}
+    records = {record["cell_id"]: record for record in documents(Store(summary.folder))}
     assert {tracker.run.name for tracker in runs} == set(records)
     for tracker in runs:
         record = records[tracker.run.name]
@@ -121,7 +122,7 @@ def test_tensorboard_reads_what_was_written(tiny, tmp_path):
         events = EventAccumulator(str(folder))
         events.Reload()
         found[folder.name] = {tag: len(events.Scalars(tag)) for tag in events.Tags()["scalars"]}
-    (record,) = Store(summary.folder).read_records()
+    (record,) = documents(Store(summary.folder))
     assert found.pop(record["cell_id"]) == {"cola/train_loss": 1, "cola/validation/matthews_correlation": 1}
     assert found == {
         "pretraining": {"pretraining/train_loss": 4, "pretraining/tokens": 4, "pretraining/validation_loss": 2}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from glue_bench.errors import UserError
+from glue_bench.records.record import FailureRecord
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
 from glue_bench.watch import status as module
@@ -40,7 +41,7 @@ class Folder:
         os.utime(path, (NOW - ago, NOW - ago))
 
     def fail(self, cell_id: str) -> None:
-        self.store.write_failure(cell_id, {"cell_id": cell_id, "error": "out of luck"})
+        self.store.write_failure(FailureRecord(cell_id=cell_id, error="out of luck"))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
+from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.reporting.notes import is_demo
 from glue_bench.reporting.numbers import short
@@ -38,28 +39,28 @@ class OurArm:
 def read_arms(store: Store, results: Results) -> list[OurArm]:
     """The arms of the plan, in its order; from their records what the plan does not say."""
     plan = store.read_plan() or {}
-    recorded = {record["cell"]["arm"]: record for record in store.scan_records()[0]}
+    recorded = {record.cell.arm: record for record in store.scan_records()[0]}
     cells = results.cells.drop_duplicates("arm")
     return [
-        _our_arm(cell, plan, recorded.get(cell["arm"], {}), results)
+        _our_arm(cell, plan, recorded.get(cell["arm"]), results)
         for cell in cells[["arm", "variant", "origin"]].to_dict("records")
     ]
 
 
-def _our_arm(cell: Mapping[Any, str], plan: Mapping[str, Any], record: Mapping[str, Any], results: Results) -> OurArm:
+def _our_arm(cell: Mapping[Any, str], plan: Mapping[str, Any], record: Record | None, results: Results) -> OurArm:
     name, config = cell["arm"], plan.get("config", {})
     configured: Mapping[str, Any] = next((arm for arm in config.get("arms", []) if arm["name"] == name), {})
     pretraining = config.get("pretraining") if results.steps else None
-    checkpoint = configured.get("checkpoint") or record.get("checkpoint", {}).get("name", SCRATCH)
+    checkpoint = configured.get("checkpoint") or (record.checkpoint.name if record else "") or SCRATCH
     fresh = checkpoint == SCRATCH or (pretraining and pretraining["start"] == SCRATCH)
     mine = results.cells[results.cells["arm"] == name]
     return OurArm(
         name=name,
         variant=cell["variant"],
         origin=cell["origin"],
-        options=configured.get("options") or record.get("options") or {},
+        options=configured.get("options") or (record.options if record else {}),
         rates=int(mine.groupby("task")["learning_rate"].nunique().max()),
-        parameters=plan.get("arms", {}).get(name, {}).get("parameters") or record.get("parameters"),
+        parameters=plan.get("arms", {}).get(name, {}).get("parameters") or (record.parameters if record else None),
         checkpoint=None if fresh else PurePath(checkpoint).name,
         batch_tokens=pretraining["batch_tokens"] if pretraining else None,
     )

@@ -1,0 +1,196 @@
+"""What finished cells and pretrainings leave, and what a failed cell says of itself."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from glue_bench.records.value import StoredValue
+
+_ALMOST = 1 + 1e-6
+Score = Annotated[float, Field(gt=-_ALMOST, lt=_ALMOST)]
+Scores = dict[str, dict[str, Score | None]]
+"""split -> metric -> value (at most 1); null where the metric is undefined."""
+
+
+class CellKey(StoredValue):
+    """What a cell is called by; `steps` of pretraining came before it."""
+
+    left_out: ClassVar = frozenset({"steps"})
+
+    arm: str
+    variant: str
+    task: str
+    learning_rate: float
+    seed: int
+    steps: int | None = None
+
+
+class Shape(StoredValue):
+    """The sizes that arms share if tables rank them together."""
+
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    intermediate_size: int
+    embedding_size: int
+    vocab_size: int
+
+
+class Checkpoint(StoredValue):
+    """What a cell started from. Of weights that were pretrained here, `recipe` says by which recipe."""
+
+    left_out: ClassVar = frozenset({"recipe"})
+
+    name: str = ""
+    revision: str | None = None
+    digest: str = ""
+    recipe: int = 1
+
+
+class Environment(StoredValue):
+    """Where something was computed. Keys of other versions are kept, because bundles repeat what records say."""
+
+    model_config = ConfigDict(extra="allow")
+
+    glue_bench: str | None = None
+    git_commit: str | None = None
+    python: str | None = None
+    packages: dict[str, str] = Field({})
+    platform: str | None = None
+    processor: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    threads: int | None = None
+
+
+class Epoch(StoredValue):
+    """One epoch of a run; the scores include those on rows held out of train."""
+
+    epoch: int
+    train_loss: float
+    scores: Scores
+
+
+class Seconds(StoredValue):
+    """What a run took in all, and in training steps alone."""
+
+    total: float
+    training: float | None = None
+
+
+class Tokens(StoredValue):
+    """How many tokens a run was trained on."""
+
+    training: int = 0
+
+
+class DataFacts(StoredValue):
+    """The data of a task: where they are from, the digest of their content, and whether official rows are missing."""
+
+    source: str
+    digest: str
+    partial: bool = False
+
+
+class Diagnostic(StoredValue):
+    """The diagnostic data (AX) that a run predicted."""
+
+    digest: str
+
+
+class Record(StoredValue):
+    """A finished cell. Fields that have a default are not in all records: earlier versions did not write them."""
+
+    left_out: ClassVar = frozenset(
+        {"recipe", "from_mnli", "micro_batch_size", "precision", "variance_kept", "diagnostic"}
+    )
+
+    schema_version: int
+    cell_id: str
+    experiment: str | None = None
+    recipe: int = 1
+    cell: CellKey
+    options: dict[str, Any] = Field({})
+    plugin: str | None = None
+    checkpoint: Checkpoint = Checkpoint()
+    shape: Shape | None = None
+    tokenizer: str | None = None
+    hyperparameters: dict[str, Any] = Field({})
+    from_mnli: str | None = None
+    origin: str
+    scores: Scores
+    history: tuple[Epoch, ...]
+    collapsed: tuple[str, ...]
+    seconds: Seconds
+    tokens: Tokens
+    parameters: int
+    micro_batch_size: int | None = None
+    environment: Environment
+    precision: str | None = None
+    graft_is_exact: bool | None = None
+    variance_kept: dict[str, float] = Field({})
+    data: DataFacts
+    diagnostic: Diagnostic | None = None
+    predictions_sha256: str | None = None
+    digest: str | None = None
+
+
+class LossPoint(StoredValue):
+    """A point of a loss curve; without a validation loss where it was not measured."""
+
+    step: int
+    tokens: int
+    train_loss: float
+    validation_loss: float | None
+    seconds: float
+
+
+class PretrainingRecord(StoredValue):
+    """How an arm was pretrained: what decides its weights, what it cost, and its loss curve.
+
+    `stream` is a hash over everything that the arm was shown, in order.
+    """
+
+    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens"})
+
+    schema_version: int
+    pretraining_id: str
+    recipe: int = 1
+    arm: str
+    origin: str
+    identity: dict[str, Any] = Field({})
+    steps: int
+    tokens: int
+    seconds: float
+    tokens_per_second: float | None = None
+    peak_memory_bytes: int | None = None
+    stream: str
+    train_loss: float | None = None
+    validation_loss: float | None = None
+    validation_tokens: int | None = None
+    corpus_tokens: int | None = None
+    processes: int = 1
+    losses: tuple[LossPoint, ...]
+    micro_batch_tokens: int | None = None
+    environment: Environment = Environment()
+
+
+class FailureRecord(StoredValue):
+    """Why the last attempt of a cell failed. A file that cannot be read is a failure, too, and `damaged`."""
+
+    left_out: ClassVar = frozenset({"steps", "recipe", "from_mnli", "damaged"})
+
+    cell_id: str = ""
+    origin: str | None = None
+    arm: str | None = None
+    variant: str | None = None
+    task: str | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    steps: int | None = None
+    recipe: int = 1
+    from_mnli: str | None = None
+    error: str = ""
+    traceback: str = ""
+    environment: Environment = Environment()
+    damaged: bool = False

@@ -1,0 +1,31 @@
+"""What the values on disk have in common."""
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+
+class StoredValue(BaseModel):
+    """A frozen value that is a JSON object on disk, its fields in the order of the keys there.
+
+    What a file lacks stays unset, so that a value that was read is written as it was. Keys that only a later version
+    knows are passed over.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    left_out: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are not written where they have their default."""
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object, as `json.dumps` takes it."""
+        return self.model_dump(exclude_unset=True)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in fields_of(self).items()
+            if name not in self.left_out or value != fields[name].default
+        }

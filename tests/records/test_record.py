@@ -1,0 +1,108 @@
+"""Typed records: the JSON on disk stays as it is, byte for byte, also that of earlier versions."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
+
+RESULTS = Path(__file__).parents[2] / "results"
+CELL = {"arm": "a", "variant": "add", "task": "rte", "learning_rate": 2e-05, "seed": 1, "steps": 10}
+SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "embedding_size", "vocab_size")
+SCORES = {"validation": {"accuracy": 0.5, "f1": None}}
+ENVIRONMENT = {"glue_bench": "0.1.0", "git_commit": None, "python": "3.11.7", "packages": {"torch": "2.0"}}
+ENVIRONMENT |= {"platform": "Linux", "processor": "x", "device": "cpu", "precision": "float32", "threads": 1}
+RECORD = {
+    "schema_version": 1,
+    "cell_id": "a-rte",
+    "experiment": "Zürich",
+    "recipe": 2,
+    "cell": CELL,
+    "options": {"size": 3},
+    "plugin": None,
+    "checkpoint": {"name": "scratch", "revision": None, "digest": "pretraining 0a step 10", "recipe": 2},
+    "shape": dict.fromkeys(SIZES, 8),
+    "tokenizer": "t",
+    "hyperparameters": {"epochs": 3, "learning_rate": 2e-05, "held_out_share": 0.5},
+    "from_mnli": "a-mnli",
+    "origin": "pretrained",
+    "scores": SCORES,
+    "history": [{"epoch": 1, "train_loss": 0.25, "scores": SCORES}],
+    "collapsed": ["validation"],
+    "seconds": {"total": 1.5, "training": 1.0},
+    "tokens": {"training": 7},
+    "parameters": 9,
+    "micro_batch_size": 4,
+    "environment": ENVIRONMENT,
+    "precision": "float32",
+    "graft_is_exact": None,
+    "variance_kept": {"tokens": 0.5},
+    "data": {"source": "tsv", "digest": "d", "partial": False},
+    "diagnostic": {"digest": "x"},
+    "predictions_sha256": "p",
+    "digest": "q",
+}
+PRETRAINING = {
+    "schema_version": 1,
+    "pretraining_id": "a-0a",
+    "recipe": 2,
+    "arm": "a",
+    "origin": "pretrained",
+    "identity": {"variant": "add", "settings": {"steps": 8}},
+    "steps": 8,
+    "tokens": 64,
+    "seconds": 1.5,
+    "tokens_per_second": 10.5,
+    "peak_memory_bytes": None,
+    "stream": "s",
+    "train_loss": 6.5,
+    "validation_loss": 6.25,
+    "validation_tokens": 5,
+    "corpus_tokens": 6,
+    "processes": 1,
+    "losses": [{"step": 8, "tokens": 64, "train_loss": 6.5, "validation_loss": None, "seconds": 1.0}],
+    "micro_batch_tokens": 32,
+    "environment": ENVIRONMENT,
+}
+FAILURE = {"cell_id": "a", "origin": "grafted", **CELL, "recipe": 2, "from_mnli": "m", "error": "E", "traceback": "T"}
+VALUES = [(Record, RECORD), (PretrainingRecord, PRETRAINING), (FailureRecord, FAILURE | {"environment": ENVIRONMENT})]
+EACH = pytest.mark.parametrize(("kind", "document"), VALUES, ids=["record", "pretraining", "failure"])
+
+
+@EACH
+def test_what_is_read_is_written_byte_for_byte(kind, document):
+    assert json.dumps(kind.model_validate(document).document()) == json.dumps(document)
+
+
+@EACH
+def test_what_a_file_lacks_stays_away_and_defaults_of_newer_keys_are_not_written(kind, document):
+    needed = {name: value for name, value in document.items() if kind.model_fields[name].is_required()}
+    assert json.loads(json.dumps(kind.model_validate(needed).document())) == needed
+    defaults = {name: kind.model_fields[name].default for name in kind.left_out}
+    assert json.loads(json.dumps(kind(**needed, **defaults).document())) == needed
+
+
+@pytest.mark.parametrize("kind", [Record, PretrainingRecord], ids=["records", "pretraining"])
+def test_what_earlier_versions_have_written_is_read_without_loss(kind):
+    paths = sorted(RESULTS.glob("*/records/*.json" if kind is Record else "*/pretraining/*.json"))
+    assert paths
+    for path in paths:
+        document = json.loads(path.read_bytes())
+        assert json.loads(json.dumps(kind.model_validate(document).document())) == document, path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seconds": 2}, {"scores": [1]}, {"scores": {"validation": {"f1": 1.5}}}, {"parameters": None}, {"cell": {}}],
+    ids=str,
+)
+def test_a_record_of_another_form_is_refused(change):
+    with pytest.raises(ValidationError):
+        Record.model_validate(RECORD | change)
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(ValidationError, match="frozen"):
+        Record.model_validate(RECORD).parameters = 2
