@@ -41,7 +41,7 @@ import sys
 import glue_bench.training.pretrain as p
 from glue_bench import cli
 
-advance = p._Run._advance
+advance = p._PretrainingRun._advance
 
 def perhaps(self):
     if self.inner.config.variant == "untied" and self.state.step == 12 and self.runtime.process_index == 1:
@@ -49,7 +49,7 @@ def perhaps(self):
     advance(self)
 
 p.SAVE_SECONDS = 0
-p._Run._advance = perhaps
+p._PretrainingRun._advance = perhaps
 cli.main()
 """
 
