@@ -175,7 +175,7 @@ def test_untied_attention_is_equation_10() -> None:
     query, key, value = model.blocks[0].attention.qkv(hidden).view(5, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
     weights = (query @ key.transpose(1, 2) / (2 * HEAD_SIZE) ** 0.5 + bias[0]).softmax(-1)
     mixed = model.blocks[0].attention.out((weights @ value).permute(1, 0, 2).reshape(1, 5, -1))
-    torch.testing.assert_close(model.blocks[0].attention(hidden, bias), mixed, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model.blocks[0].attention(hidden, bias=bias), mixed, atol=1e-5, rtol=1e-5)
 
 
 def test_untied_bias_is_computed_once_for_all_blocks() -> None:
