@@ -114,9 +114,12 @@ def _float32() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def frozen_imports() -> None:
-    """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time."""
+    """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time.
+
+    Once a module, since much is imported late.
+    """
     gc.collect()
     gc.freeze()
 

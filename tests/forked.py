@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -24,11 +25,10 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def _work(code: str, words: list[str], environment: Mapping[str, str], said: str) -> None:
+def _work(code: str, words: list[str], environment: Mapping[str, str], said: Path) -> None:
     """In the process: as `python -c code *words`."""
-    handle = os.open(said, os.O_WRONLY)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
+    for stream in (1, 2):
+        os.dup2(os.open(said / str(stream), os.O_WRONLY), stream)
     os.environ.clear()
     os.environ.update(environment)
     gc.freeze()  # what is imported already is never looked through again
@@ -37,14 +37,14 @@ def _work(code: str, words: list[str], environment: Mapping[str, str], said: str
 
 
 class Forked:
-    """`python -c code *words`, with what is used of `subprocess.Popen`; it prints into one file."""
+    """`python -c code *words`, with what is used of `subprocess.Popen`; it prints into files."""
 
     def __init__(self, code: str, *words: object, **environment: str) -> None:
-        handle, name = tempfile.mkstemp()
-        os.close(handle)
-        self._said = Path(name)
+        self._said = Path(tempfile.mkdtemp())
+        for stream in ("1", "2"):
+            (self._said / stream).touch()
         self._process = _CONTEXT.Process(
-            target=_work, args=(code, [*map(str, words)], {**os.environ, **environment}, name)
+            target=_work, args=(code, [*map(str, words)], {**os.environ, **environment}, self._said)
         )
         self._process.start()
 
@@ -59,12 +59,13 @@ class Forked:
         assert self._process.pid
         os.kill(self._process.pid, number)
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
-        """Wait for the end: everything that was printed."""
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end: what was printed, and what was said on the error stream."""
         self._process.join(timeout)
         if self._process.is_alive():
             self._process.kill()
-            raise TimeoutError(self._said.read_text())
-        said = self._said.read_text()
-        self._said.unlink()
-        return said, None
+            self._process.join()
+            raise TimeoutError((self._said / "2").read_text())
+        out, err = ((self._said / stream).read_text() for stream in ("1", "2"))
+        shutil.rmtree(self._said)
+        return out, err

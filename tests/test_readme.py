@@ -79,11 +79,11 @@ def test_the_snippet_runs(tmp_path, monkeypatch, whole):
     monkeypatch.chdir(tmp_path)
     snippet = ("" if whole else FEW_ROWS) + block("python", "glue_bench.run")
     process = Forked(snippet, GLUE_BENCH_CACHE=str(tmp_path / "cache"))
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    assert all(f"'{name}'" in said for name in ("add", "concat", "untied", "none", "cola", "ax"))
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert all(f"'{name}'" in out for name in ("add", "concat", "untied", "none", "cola", "ax"))
     assert (tmp_path / "runs/demo/leaderboard.md").exists()
-    assert "Loading weights" not in said
+    assert "Loading weights" not in err
 
 
 def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):

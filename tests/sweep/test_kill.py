@@ -35,7 +35,7 @@ def start(config: Path, results: Path, code: str = CLI) -> Forked:
 
 
 def finish(process: Forked | subprocess.Popen) -> str:
-    output, _ = process.communicate(timeout=240)
+    output = "".join(said for said in process.communicate(timeout=240) if said)
     assert process.returncode == 0, output
     return output
 

@@ -46,9 +46,9 @@ def test_a_process_that_may_not_grow_learns_the_same_in_parts(tiny, write_yaml, 
         )
     )
     process = Forked(PROGRAM.read_text(), config, MIB)
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, said
-    found = json.loads(said.splitlines()[-1])
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    found = json.loads(out)
     short, whole = found["short"], found["whole"]
     assert whole["rows"] is None
     assert 1 <= short["rows"] <= 64, short
