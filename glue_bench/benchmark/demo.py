@@ -1,7 +1,7 @@
 """The embedded demo: a made-up mini-GLUE whose labels follow from the text. Never a benchmark.
 
-Six of the tasks turn on word order alone (ORDER_SENSITIVE): both classes hold the same words, so a model
-that sees a bag of words cannot beat chance on them. The other three can be solved without order.
+Seven of the tasks turn on word order alone (ORDER_SENSITIVE): all classes hold the same words, so a model
+that sees a bag of words cannot beat chance on them. The other two can be solved without order.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from glue_bench.benchmark.tasks import TASKS
 
 SEED = 20210
 ROWS = {"train": 1200, "validation": 240, "test": 120}
-ORDER_SENSITIVE = ("cola", "sst2", "mrpc", "qqp", "qnli", "rte")
+ORDER_SENSITIVE = ("cola", "sst2", "mrpc", "stsb", "qqp", "qnli", "rte")
 
 HE = ("tom", "peter", "david", "oscar", "henry", "felix")
 SHE = ("anna", "maria", "lucy", "emma", "clara", "nora")
@@ -97,7 +97,7 @@ def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
 
 def _cola(generator: np.random.Generator, label: float) -> Row:
     """Acceptable: a sentence of the grammar. Unacceptable: the same words, scrambled."""
-    subject, object_ = _pick(generator, ANIMALS, 2)
+    subject, object_ = _pick(generator, ANIMALS + SEA_ANIMALS, 2)
     first, second = _pick(generator, ADJECTIVES, 2)
     verb, adverb = _pick(generator, VERBS)[0], _pick(generator, ADVERBS)[0]
     words = ["the", first, subject, verb, "the", second, object_, adverb]
@@ -111,7 +111,7 @@ def _scrambled(generator: np.random.Generator, words: list[str]) -> list[str]:
     while True:
         order = [words[index] for index in generator.permutation(len(words))]
         phrases = zip(order, order[1:], order[2:], strict=False)
-        if not any(a == "the" and b in ADJECTIVES and c in ANIMALS for a, b, c in phrases):
+        if not any(a == "the" and b in ADJECTIVES and c in ANIMALS + SEA_ANIMALS for a, b, c in phrases):
             return order
 
 
@@ -131,11 +131,10 @@ def _mrpc(generator: np.random.Generator, label: float) -> Row:
 
 
 def _stsb(generator: np.random.Generator, label: float) -> Row:
-    """Similarity: how many of five things the two lists share."""
-    shared = int(label)
-    things = _pick(generator, THINGS, 10 - shared)
-    second = [str(word) for word in generator.permutation(things[:shared] + things[5:])]
-    return " ".join(things[:5]) + " .", " ".join(second) + " .", label
+    """Similarity: how many of the five things the second has, too: those that it names before `but no`."""
+    things, shared = _pick(generator, THINGS, 5), int(label)
+    second = [*things[:shared], "but", "no", *things[shared:]]
+    return " ".join(things) + " .", " ".join(second) + " .", label
 
 
 def _qqp(generator: np.random.Generator, label: float) -> Row:
@@ -150,6 +149,7 @@ def _mnli(generator: np.random.Generator, label: float) -> Row:
 
 
 def _mismatched_genre(generator: np.random.Generator, label: float) -> Row:
+    """Half of the animals are not in the train split of MNLI; CoLA's has them, each a word of the vocabulary."""
     return _nli(generator, label, ANIMALS[:3] + SEA_ANIMALS[:3])
 
 

@@ -16,7 +16,8 @@ def words(text):
 
 
 def cola(text, _):
-    pattern = ["the", demo.ADJECTIVES, demo.ANIMALS, demo.VERBS, "the", demo.ADJECTIVES, demo.ANIMALS, demo.ADVERBS]
+    noun = demo.ANIMALS + demo.SEA_ANIMALS
+    pattern = ["the", demo.ADJECTIVES, noun, demo.VERBS, "the", demo.ADJECTIVES, noun, demo.ADVERBS]
     return all(word == fit or word in fit for word, fit in zip(words(text), pattern, strict=True))
 
 
@@ -28,8 +29,8 @@ def mrpc(first, second):
     return words(first)[0] == words(second)[-1]
 
 
-def stsb(first, second):
-    return len(set(words(first)) & set(words(second)))
+def stsb(_, second):
+    return words(second).index("but")
 
 
 def qqp(_, second):
@@ -111,8 +112,8 @@ def test_a_bag_of_words_is_enough_where_order_does_not_decide():
 def test_both_classes_use_the_same_words_where_order_decides(task):
     train = demo.generate(task)["train"]
     texts = train["text_a"] if "text_b" not in train else train["text_a"] + " " + train["text_b"]
-    vocabularies = [set(" ".join(texts[train["label"] == label]).split()) for label in (0, 1)]
-    assert vocabularies[0] == vocabularies[1]
+    vocabularies = [set(" ".join(texts[train["label"] == label]).split()) for label in train["label"].unique()]
+    assert all(vocabulary == vocabularies[0] for vocabulary in vocabularies)
 
 
 def test_the_same_on_every_call():
