@@ -84,7 +84,7 @@ def timed(cell: Cell, inputs: Inputs, settings: Settings, steps: int) -> Callabl
 
     def run() -> dict[str, Any]:
         record = finetune(cell, start, sample).record
-        return {"tokens_per_second": int(train.offsets[-1]) / record["seconds"]["training"]}
+        return {"tokens_per_second": int(train.offsets[-1]) / record.seconds.training}
 
     return run
 

@@ -107,10 +107,10 @@ def _memory_of_a_sweep(plan: Plan) -> Figures:
         with _short_of_memory(plan, int(share * needed)):
             parts = attempt(planned, cases.inputs)
         assert isinstance(parts, Outcome), parts
-        if "micro_batch_size" in parts.record:
+        if parts.record.micro_batch_size:
             break
-    mine, yours = ([epoch["train_loss"] for epoch in outcome.record["history"]] for outcome in (parts, whole))
-    rows = parts.record.get("micro_batch_size", 0)
+    mine, yours = ([epoch.train_loss for epoch in outcome.record.history] for outcome in (parts, whole))
+    rows = parts.record.micro_batch_size or 0
     figures = {
         "loss_error": float(np.max(np.abs(np.array(mine) - yours) / yours)),
         "not_in_parts": int(not 0 < rows < planned.cell.hyperparameters.batch_size),

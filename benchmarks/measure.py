@@ -58,12 +58,12 @@ def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:
     """Processor, device, cores, threads, versions and load: what figures are worth nothing without."""
     made = environment()
-    versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "transformers", "accelerate"))
+    versions = ", ".join(f"{name} {made.packages[name]}" for name in ("torch", "transformers", "accelerate"))
     load = "" if LOAD is None else f", load {LOAD:.1f} when it began"
-    where = made["processor"] if device == "cpu" else f"{made['device']} with {made['processor']}"
+    where = made.processor if device == "cpu" else f"{made.device} with {made.processor}"
     return (
-        f"{where}, {os.cpu_count()} cores, {threads or made['threads']} threads, {precision}{load}; {versions}, "
-        f"Python {made['python']}, {made['platform']}, glue-bench {(made['git_commit'] or 'unknown')[:10]}"
+        f"{where}, {os.cpu_count()} cores, {threads or made.threads} threads, {precision}{load}; {versions}, "
+        f"Python {made.python}, {made.platform}, glue-bench {(made.git_commit or 'unknown')[:10]}"
     )
 
 
@@ -76,4 +76,6 @@ def report(parts: Sequence[str], rounds: Any, to: Path | None) -> None:
     """Print the parts; keep them and every single measurement in a JSON file."""
     print("\n\n".join(parts))
     if to is not None:
-        to.write_text(json.dumps({"report": parts, "rounds": rounds, "environment": environment()}, indent=1) + "\n")
+        to.write_text(
+            json.dumps({"report": parts, "rounds": rounds, "environment": environment().document()}, indent=1) + "\n"
+        )

@@ -31,9 +31,9 @@ def make_ours(settings: Settings) -> Round:
         total = time.perf_counter() - began
         return {
             "tokens": int(train.offsets[-1]),
-            "training_seconds": record["seconds"]["training"],
+            "training_seconds": record.seconds.training,
             "total_seconds": total,
-            "scores": record["scores"],
+            "scores": record.scores,
         }
 
     return work

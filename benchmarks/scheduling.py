@@ -18,6 +18,7 @@ from rich.console import Console
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Experiment, parse_experiment
+from glue_bench.records.record import RunFacts
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import write_tables
 from glue_bench.sweep import executors, run
@@ -69,7 +70,7 @@ def nothing(planned: PlannedCell, inputs: Inputs) -> Outcome:  # noqa: ARG001
         "parameters": 1,
         "environment": {},
     }
-    return Outcome(record, {name: np.zeros((8, 2), np.float32) for name in splits})
+    return Outcome(RunFacts.model_validate(record), {name: np.zeros((8, 2), np.float32) for name in splits})
 
 
 def main() -> None:

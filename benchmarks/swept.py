@@ -60,7 +60,7 @@ class CellClock:
         self._scoring = 0.0
         outcome = self._finetune(*arguments)
         before, self._ended = self._ended, time.time()
-        total, training = self._ended - before, outcome.record["seconds"]["training"]
+        total, training = self._ended - before, outcome.record.seconds.training
         self.cells.append(
             {
                 "total": total,

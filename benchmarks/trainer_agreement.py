@@ -90,7 +90,7 @@ def by_trainer(cell: Cell, inputs: Inputs, padding: str, precision: str) -> Scor
 
 def by_us(cell: Cell, inputs: Inputs) -> Scores:
     """Scores of each validation split by the harness."""
-    return finetune(cell, cell_start(cell, inputs), inputs.tokens(cell)).record["scores"]
+    return finetune(cell, cell_start(cell, inputs), inputs.tokens(cell)).record.scores
 
 
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> list[dict[str, Any]]:

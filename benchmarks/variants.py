@@ -141,8 +141,8 @@ def describe(rows: int, length: int, dropout: float, rounds: int, steps: int) ->
     made = environment()
     return (
         f"{rows} x {length} random tokens a step, dropout {dropout}, float32, {rounds} rounds of {steps} steps; "
-        f"{made['processor']}, {torch.get_num_threads()} threads, torch {made['packages']['torch']}, "
-        f"transformers {made['packages']['transformers']}, numpy {np.__version__}, {platform.system()}"
+        f"{made.processor}, {torch.get_num_threads()} threads, torch {made.packages['torch']}, "
+        f"transformers {made.packages['transformers']}, numpy {np.__version__}, {platform.system()}"
     )
 
 

@@ -65,7 +65,7 @@ def measure(settings: Settings, steps: int) -> dict[str, float]:
     first = TASKS[cell.task].validation_splits[0]
     scored = tokens.splits[first].take(np.arange(min(SCORED_ROWS, len(tokens.splits[first]))))
     sample = replace(tokens, splits={"train": train, **dict.fromkeys(TASKS[cell.task].validation_splits, scored)})
-    training_seconds = [finetune(cell, start, sample).record["seconds"]["training"] for _ in range(2)][-1]
+    training_seconds = [finetune(cell, start, sample).record.seconds.training for _ in range(2)][-1]
     training = training_of(build_classifier(start, cell.task, cell.seed), cell, sample, None)
     return {
         "train": training_seconds / len(train),

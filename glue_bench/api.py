@@ -82,7 +82,6 @@ def explain(
         UserError: bad input, or no cell or several have such an id.
     """
     from glue_bench.audit.explain import explain as explain_cell
-    from glue_bench.records.record import Environment
     from glue_bench.records.store import Store
     from glue_bench.sweep.environment import versions
     from glue_bench.sweep.records import plan_of
@@ -91,7 +90,7 @@ def explain(
     parsed = _experiment(experiment, data, corpus, plugins)
     folder = Path(results) / parsed.name
     with process_kept():
-        return explain_cell(Store(folder), plan_of(parsed, folder), cell, Environment(**versions()))
+        return explain_cell(Store(folder), plan_of(parsed, folder), cell, versions())
 
 
 def _experiment(

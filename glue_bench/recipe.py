@@ -17,8 +17,3 @@ RECIPE = 2
 def older_recipes() -> range:
     """The recipes before this version's, the newest first."""
     return range(RECIPE - 1, 0, -1)
-
-
-def recipe_key(recipe: int) -> dict[str, int]:
-    """What identities, records and plans say of a recipe; nothing of the first, which had no number."""
-    return {"recipe": recipe} if recipe > 1 else {}

@@ -1,9 +1,8 @@
-"""Plain values: YAML as people mean it, options on the command line, the hash of a set of values, names of blocks."""
+"""Plain values: YAML as people mean it, options on the command line, names of blocks."""
 
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,6 @@ from glue_bench.errors import UserError
 BlockKey = tuple[str, str]
 BLOCK = ["origin", "shape"]
 """The columns of every table whose values, a BlockKey, name a block: arms are ranked only within one."""
-
-
-def identity_digest(identity: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of everything that can change an outcome: how ids end."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def parse_options(given: Iterable[str]) -> dict[str, Any]:

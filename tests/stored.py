@@ -9,8 +9,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from glue_bench.benchmark.tasks import TASKS
+from glue_bench.records.plan import Plan
 from glue_bench.records.record import Record
-from glue_bench.records.store import SCHEMA_VERSION, Store
+from glue_bench.records.store import Store
+from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.reporting.papers import TABLES
 from glue_bench.results.frame import CELL_COLUMNS
 
@@ -45,6 +47,12 @@ def record_of(**changes: Any) -> Record:
         **{"data": {"source": "tsv", "digest": "d", "partial": False}},
     }
     return Record.model_validate(bare | changes)
+
+
+def plan_with(*cells: dict[str, Any], **more: Any) -> Plan:
+    """A plan of these cells, which say what is of interest, and `more` of it."""
+    bare = {"origin": "pretrained", "arm": "add", "variant": "add", "task": "rte", "learning_rate": 1e-3, "seed": 1}
+    return Plan.model_validate({"schema_version": SCHEMA_VERSION, "cells": [bare | cell for cell in cells], **more})
 
 
 class Bench:
@@ -111,8 +119,8 @@ class Bench:
 
     def plan(self, **more: Any) -> Path:
         """Write the plan of all cells so far, and `more` of it; the experiment's folder."""
-        facts = {"experiment": "toy", "data_source": "tsv", "cells": self.cells, "arms": self.arms}
-        self.store.write_plan(facts | more)
+        facts = {"experiment": "toy", "data_source": "tsv", "arms": self.arms}
+        self.store.write_plan(plan_with(*self.cells, **facts | more))
         return self.path
 
 

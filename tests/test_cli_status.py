@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from stored import plan_with, record_of
 
 from glue_bench.records.record import FailureRecord
 from glue_bench.records.store import Store
@@ -25,15 +26,15 @@ def folder(tmp_path) -> Path:
     """An experiment of three cells, one of them done."""
     store = Store(tmp_path / "x")
     store.prepare()
-    cells = [{"cell_id": f"c{i}", "arm": "add", "task": "rte", "learning_rate": 1e-3, "seed": i} for i in range(3)]
-    store.write_plan({"cells": cells, "arms": {}})
+    store.write_plan(plan_with(*({"cell_id": f"c{i}", "seed": i} for i in range(3))))
     end(store.folder, "c0")
     return store.folder
 
 
 def end(folder: Path, cell_id: str) -> None:
     path = folder / "records" / f"{cell_id}.json"
-    path.with_suffix(".aside").write_text(json.dumps({"seconds": {"total": 1.0}, "tokens": {"training": 10}}))
+    record = record_of(cell_id=cell_id, tokens={"training": 10})
+    path.with_suffix(".aside").write_text(json.dumps(record.document()))
     path.with_suffix(".aside").replace(path)
 
 

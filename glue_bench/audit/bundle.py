@@ -15,7 +15,10 @@ from typing import Any
 from glue_bench.benchmark.archive import plain_entry
 from glue_bench.errors import UserError
 from glue_bench.files import whole_file
-from glue_bench.records.store import SCHEMA_VERSION, Store, record_digest
+from glue_bench.records.disk import record_digest
+from glue_bench.records.plan import NO_PLAN
+from glue_bench.records.store import Store
+from glue_bench.records.value import SCHEMA_VERSION
 
 FORMAT = "glue-bench bundle"
 MANIFEST = "manifest.json"
@@ -66,14 +69,14 @@ def make_manifest(stores: Mapping[str, Store], sums: Mapping[str, Any], made_by:
 
 def describe(store: Store) -> dict[str, Any]:
     """An experiment in short: how many cells and records, their data, and where they were made."""
-    plan, (records, _) = store.read_plan() or {}, store.scan_records()
+    plan, (records, _) = store.read_plan() or NO_PLAN, store.scan_records()
     made: dict[str, int] = {}
     for record in records:
         text = json.dumps(record.environment.document(), sort_keys=True)
         made[text] = made.get(text, 0) + 1
     return {
-        "experiment": plan.get("experiment"),
-        "planned": len(plan.get("cells", ())),
+        "experiment": plan.experiment,
+        "planned": len(plan.cells),
         "records": len(records),
         "failures": len(store.read_failures()),
         "data": {record.cell.task: record.data.document() for record in records},

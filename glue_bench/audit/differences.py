@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from glue_bench.audit.identity import PRETRAINED, Identity, Known
+from glue_bench.audit.identity import Known
 from glue_bench.config import SCRATCH
+from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretraining_of
 
 DIGITS = 12
 UNKNOWN = object()
@@ -24,7 +25,7 @@ class Difference:
     after: str
 
 
-def differences(before: Identity, after: Identity, known: Known) -> list[Difference]:
+def differences(before: CellIdentity, after: CellIdentity, known: Known) -> list[Difference]:
     """Every fact in which two identities are known to differ.
 
     Where pretrained weights or an MNLI run differ, so do facts of theirs; those that the cells themselves differ in
@@ -37,7 +38,7 @@ def differences(before: Identity, after: Identity, known: Known) -> list[Differe
     return [Difference(name, _text(before), _text(after)) for name, (before, after) in shown.items()]
 
 
-def unknown_facts(before: Identity, after: Identity, known: Known) -> list[str]:
+def unknown_facts(before: CellIdentity, after: CellIdentity, known: Known) -> list[str]:
     """Facts that are stored of one identity only, so that they cannot be compared."""
     was, now = facts_of(before, known), facts_of(after, known)
     return [name for name in was if (was[name] is UNKNOWN) != (now.get(name) is UNKNOWN)]
@@ -60,44 +61,44 @@ def _is_said(name: str, pair: tuple[Any, Any], changed: Mapping[str, tuple[Any, 
 _STARTS, _FROM_MNLI, _STEPS = "starts from", "starts from an MNLI run", "steps of pretraining"
 
 
-def facts_of(identity: Identity, known: Known) -> Facts:
+def facts_of(identity: CellIdentity, known: Known) -> Facts:
     """An identity as a person would tell it: one fact a key of the experiment file, or what a digest is of."""
     identity = known.in_terms_of_now(identity)
     return {
-        "arm": identity["arm"],
-        "variant": identity["variant"],
-        "task": identity["task"],
-        "seed": identity["seed"],
-        **{f"options.{key}": value for key, value in identity["options"].items()},
-        "recipe (how training computes)": identity.get("recipe", 1),
-        "plugin (its source)": _short(identity.get("plugin")),
-        f"data of {identity['task']} (their content)": _short(identity["data"]),
-        **{f"finetuning.{key}": value for key, value in identity["hyperparameters"].items()},
-        "tokenizer (how it splits text)": _short(identity.get("tokenizer", UNKNOWN)),
-        **_start(identity["start"], known),
-        **_mnli(identity.get("from_mnli"), known),
+        "arm": identity.arm,
+        "variant": identity.variant,
+        "task": identity.task,
+        "seed": identity.seed,
+        **{f"options.{key}": value for key, value in identity.options.items()},
+        "recipe (how training computes)": identity.recipe,
+        "plugin (its source)": _short(identity.plugin),
+        f"data of {identity.task} (their content)": _short(identity.data),
+        **{f"finetuning.{key}": value for key, value in identity.hyperparameters.items()},
+        "tokenizer (how it splits text)": _short(identity.tokenizer) if identity.tokenizer else UNKNOWN,
+        **_start(identity.start, known),
+        **_mnli(identity.from_mnli, known),
     }
 
 
 def _start(start: str, known: Known) -> Facts:
-    pretrained = PRETRAINED.fullmatch(start)
-    if pretrained:
-        made = known.pretrainings.get(pretrained[1])
-        told = {"pretraining (its hash)": pretrained[1]} if made is None else dict(_pretraining(made, known))
-        return {_STARTS: "pretraining", _STEPS: int(pretrained[2]), **told}
+    if pretrained := pretraining_of(start):
+        digest, steps = pretrained
+        made = known.pretrainings.get(digest)
+        told = {"pretraining (its hash)": digest} if made is None else dict(_pretraining(made, known))
+        return {_STARTS: "pretraining", _STEPS: steps, **told}
     if start.startswith(f"{SCRATCH} "):
         sizes = json.loads(start.removeprefix(f"{SCRATCH} "))
         return {_STARTS: "fresh weights", **{f"scratch.{key}": value for key, value in sizes.items()}}
     return {_STARTS: "a checkpoint", "checkpoint (its files)": _short(start)}
 
 
-def _pretraining(made: Identity, known: Known) -> Iterator[tuple[str, Any]]:
+def _pretraining(made: PretrainingIdentity, known: Known) -> Iterator[tuple[str, Any]]:
     """What decides pretrained weights; variant, options, plugin and tokenizer are those of the cell."""
-    yield f"{PRETRAINING}recipe (how training computes)", made.get("recipe", 1)
-    yield from ((f"{PRETRAINING}{key}", value) for key, value in _start(made["start"], known).items())
-    yield f"{PRETRAINING}corpus (its content)", _short(made["corpus"])
-    yield f"{PRETRAINING}packing (its version)", made["packing"]
-    for key, value in made["settings"].items():
+    yield f"{PRETRAINING}recipe (how training computes)", made.recipe
+    yield from ((f"{PRETRAINING}{key}", value) for key, value in _start(made.start, known).items())
+    yield f"{PRETRAINING}corpus (its content)", _short(made.corpus)
+    yield f"{PRETRAINING}packing (its version)", made.packing
+    for key, value in made.settings.items():
         yield f"pretraining.{'from' if key == 'start' else key}", value
 
 

@@ -1,21 +1,21 @@
 """Why a cell is run, or is not: its state, and what differs from the nearest records that are stored."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 from glue_bench import recipe as recipes
 from glue_bench.audit.differences import Difference, differences, unknown_facts
-from glue_bench.audit.identity import Identity, Known, ending, known
+from glue_bench.audit.identity import Known, known
 from glue_bench.errors import UserError
+from glue_bench.records.identity import CellIdentity, digest_of
+from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.record import Environment, Record
 from glue_bench.records.store import Store
 
 PLACE = ("task", "arm", "seed", "learning_rate", "steps")
 SHOWN = 3
 LISTED = 8
-Cell = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
 
 
-def explain(store: Store, plan: Mapping[str, Any] | None, name: str, now: Environment | None = None) -> Explanation:
+def explain(store: Store, plan: Plan | None, name: str, now: Environment | None = None) -> Explanation:
     """Explain the cell whose id is, begins with or contains `name`; `now` is what environments are compared with.
 
     Raises:
@@ -50,7 +50,7 @@ def explain(store: Store, plan: Mapping[str, Any] | None, name: str, now: Enviro
         return _no_longer_asked_for(cell_id, cells)
     if store.has_record(cell_id):
         return _done(cell_id, cells, store, now or Environment())
-    if "tasks" not in cells.plan:
+    if not cells.plan.tasks:
         raise UserError(
             f"cell '{cell_id}' has no record, and plan.json was written before plans said what ids are made of; "
             "give the experiment file in place of the folder"
@@ -99,9 +99,8 @@ def _near(name: str, ids: Sequence[str]) -> str:
 
 def has_cell(store: Store, name: str) -> bool:
     """Whether an experiment asks for, or holds, any cell whose id contains `name`; its records are not read."""
-    planned = [cell["cell_id"] for cell in (store.read_plan() or {}).get("cells", ())]
-    stored = [path.stem for kind in ("records", "failures") for path in (store.folder / kind).glob("*.json")]
-    return any(name in cell_id for cell_id in [*planned, *stored])
+    planned = {cell.cell_id for cell in (store.read_plan() or NO_PLAN).cells}
+    return any(name in cell_id for cell_id in planned | store.ids("records") | store.ids("failures"))
 
 
 def _listed(ids: Sequence[str]) -> str:
@@ -154,7 +153,7 @@ def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = 
     return tuple(candidates[: SHOWN if least == 0 else 1])
 
 
-def _candidate(cell_id: str, mine: Identity, cells: Known, forwards: bool) -> Candidate:
+def _candidate(cell_id: str, mine: CellIdentity, cells: Known, forwards: bool) -> Candidate:
     other = cells.identity(cell_id)
     assert other is not None, "a record or a planned cell has an identity"
     before, after = (other, mine) if forwards else (mine, other)
@@ -167,14 +166,10 @@ def _candidate(cell_id: str, mine: Identity, cells: Known, forwards: bool) -> Ca
     )
 
 
-def _place(cell_id: str, cells: Known) -> Cell:
-    return cells.planned[cell_id] if cell_id in cells.planned else cells.records[cell_id].cell.document()
-
-
 def _distance(first: str, second: str, cells: Known) -> int:
     """In how many of PLACE two cells differ, the first of PLACE counting most."""
-    a, b = _place(first, cells), _place(second, cells)
-    return sum((a.get(key) != b.get(key)) << bit for bit, key in enumerate(reversed(PLACE)))
+    a, b = cells.key(first), cells.key(second)
+    return sum((getattr(a, name) != getattr(b, name)) << bit for bit, name in enumerate(reversed(PLACE)))
 
 
 def _is_twin(first: str, second: str, cells: Known) -> bool:
@@ -211,10 +206,8 @@ def _commit(environment: Environment) -> str:
 
 def _encoder(cell_id: str, cells: Known, store: Store) -> list[str]:
     """Whether a finished MNLI cell has to run once more, for the encoder that others start from."""
-    waiting = [
-        name for name, cell in cells.planned.items() if cell.get("from_mnli") == cell_id and not store.has_record(name)
-    ]
-    kept = any((store.folder / "checkpoints").glob(f"*-{ending(cell_id)}"))
+    waiting = [name for name, cell in cells.planned.items() if cell.from_mnli == cell_id and not store.has_record(name)]
+    kept = any((store.folder / "checkpoints").glob(f"*-{digest_of(cell_id)}"))
     if not waiting or kept:
         return []
     return [f"its encoder is gone and {_listed(waiting)} would start from it: it is run once more, its record stays"]

@@ -13,7 +13,8 @@ from typing import Any
 from glue_bench.audit.bundle import FORMAT, MANIFEST, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
 from glue_bench.errors import UserError
-from glue_bench.records.store import SCHEMA_VERSION, record_digest
+from glue_bench.records.disk import record_digest
+from glue_bench.records.value import SCHEMA_VERSION
 
 NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
 DAMAGED = "the bundle is damaged; get it anew"

@@ -47,12 +47,11 @@ def explain(
 
 def _explain_stored(cell: str, folder: Path | None) -> "Explanation":
     from glue_bench.audit.explain import explain as explain_cell
-    from glue_bench.records.record import Environment
     from glue_bench.records.store import open_store
     from glue_bench.sweep.environment import versions
 
     store = open_store(folder) if folder else _store_with(cell)
-    return explain_cell(store, store.read_plan(), cell, Environment(**versions()))
+    return explain_cell(store, store.read_plan(), cell, versions())
 
 
 def _store_with(cell: str) -> "Store":

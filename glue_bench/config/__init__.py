@@ -1,6 +1,6 @@
 """The experiment file: YAML to frozen, validated values, and those to cells."""
 
-from glue_bench.config.experiment import Cell, Experiment, Hyperparameters, cell_id
+from glue_bench.config.experiment import Cell, Experiment, Hyperparameters
 from glue_bench.config.parse import load_experiment, parse_experiment, with_sources
 from glue_bench.config.pretraining import Pretraining
 from glue_bench.config.protocol import HELD_OUT, Protocol, changed_protocol
@@ -20,7 +20,6 @@ __all__ = [
     "ScratchEncoder",
     "Section",
     "TaskSettings",
-    "cell_id",
     "changed_protocol",
     "load_experiment",
     "parse_experiment",

@@ -1,6 +1,6 @@
 """An experiment: arms, tasks, rates and seeds, and the cells that they make."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -70,12 +70,6 @@ class Cell(Section):
             "seed": self.seed,
             **pretrained,
         }
-
-
-def cell_id(key: Mapping[str, Any], digest: str) -> str:
-    """The id of the cell that records name by `key`: a readable part, then the digest of its identity."""
-    steps = "" if key.get("steps") is None else f"-step{key['steps']}"
-    return f"{key['arm']}-{key['task']}-lr{key['learning_rate']:g}-s{key['seed']}{steps}-{digest}"
 
 
 class Experiment(Section):

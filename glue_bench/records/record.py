@@ -1,9 +1,11 @@
 """What finished cells and pretrainings leave, and what a failed cell says of itself."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from glue_bench.records.identity import CellIdentity, PretrainingIdentity, digest_of, pretraining_of
 from glue_bench.records.value import StoredValue
 
 _ALMOST = 1 + 1e-6
@@ -23,6 +25,18 @@ class CellKey(StoredValue):
     learning_rate: float
     seed: int
     steps: int | None = None
+
+    def id(self, digest: str) -> str:
+        """The id of the cell whose identity has this digest: a readable part, then the digest."""
+        steps = "" if self.steps is None else f"-step{self.steps}"
+        return f"{self.arm}-{self.task}-lr{self.learning_rate:g}-s{self.seed}{steps}-{digest}"
+
+
+class Named(StoredValue):
+    """The id of a cell, and how the weights came to be that it starts from."""
+
+    cell_id: str
+    origin: str
 
 
 class Shape(StoredValue):
@@ -98,12 +112,8 @@ class Diagnostic(StoredValue):
     digest: str
 
 
-class Record(StoredValue):
-    """A finished cell. Fields that have a default are not in all records: earlier versions did not write them."""
-
-    left_out: ClassVar = frozenset(
-        {"recipe", "from_mnli", "micro_batch_size", "precision", "variance_kept", "diagnostic"}
-    )
+class _Asked(StoredValue):
+    """What was known of a finished cell before it ran. Fields with a default are not in records of all versions."""
 
     schema_version: int
     cell_id: str
@@ -117,6 +127,17 @@ class Record(StoredValue):
     tokenizer: str | None = None
     hyperparameters: dict[str, Any] = Field({})
     from_mnli: str | None = None
+
+
+class RunFacts(StoredValue):
+    """What a finished run says of itself. `scores` and `collapsed` are those after its last epoch.
+
+    `micro_batch_size` is set where memory was too short for whole batches, `precision` where it had to run in another
+    one than the environment says.
+    """
+
+    left_out: ClassVar = frozenset({"micro_batch_size", "precision"})
+
     origin: str
     scores: Scores
     history: tuple[Epoch, ...]
@@ -125,14 +146,48 @@ class Record(StoredValue):
     tokens: Tokens
     parameters: int
     micro_batch_size: int | None = None
-    environment: Environment
+    environment: Environment = Environment()
     precision: str | None = None
+
+
+class Record(RunFacts, _Asked):
+    """A finished cell: what was asked for, what the run says of itself, and what is known of its start and data.
+
+    On disk the fields of the bases come first, those of the last base before the others.
+    """
+
+    left_out: ClassVar = RunFacts.left_out | {"recipe", "from_mnli", "variance_kept", "diagnostic"}
+
+    environment: Environment
     graft_is_exact: bool | None = None
     variance_kept: dict[str, float] = Field({})
     data: DataFacts
     diagnostic: Diagnostic | None = None
     predictions_sha256: str | None = None
     digest: str | None = None
+
+    def identity(self, pretrainings: Mapping[str, PretrainingIdentity]) -> CellIdentity:
+        """What the cell's id ends in the digest of.
+
+        A record of an earlier version does not tell the tokenizer, but its pretraining does, if it is among
+        `pretrainings` (by digest).
+        """
+        pretrained = pretraining_of(self.checkpoint.digest)
+        pretraining = pretrainings.get(pretrained[0]) if pretrained else None
+        return CellIdentity(
+            variant=self.cell.variant,
+            options=self.options,
+            tokenizer=self.tokenizer or (pretraining.tokenizer if pretraining else ""),
+            plugin=self.plugin,
+            recipe=self.recipe,
+            start=self.checkpoint.digest,
+            arm=self.cell.arm,
+            task=self.cell.task,
+            data=self.data.digest,
+            hyperparameters=self.hyperparameters,
+            seed=self.cell.seed,
+            from_mnli=digest_of(self.from_mnli) if self.from_mnli else None,
+        )
 
 
 class LossPoint(StoredValue):
@@ -158,7 +213,7 @@ class PretrainingRecord(StoredValue):
     recipe: int = 1
     arm: str
     origin: str
-    identity: dict[str, Any] = Field({})
+    identity: PretrainingIdentity
     steps: int
     tokens: int
     seconds: float

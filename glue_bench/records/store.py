@@ -10,30 +10,31 @@ DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: bu
 
 import gc
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
-from pydantic_core import from_json
 
 from glue_bench.errors import UserError
 from glue_bench.files import prove_writable, write_atomically
+from glue_bench.records.disk import (
+    DamagedError,
+    Stamp,
+    Value,
+    dump,
+    load,
+    load_arrays,
+    read_record,
+    read_value,
+    record_digest,
+    stamp,
+)
+from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
-from glue_bench.records.value import StoredValue
 from glue_bench.remote import refuse_url
-
-SCHEMA_VERSION = 1
-_Stamp = tuple[int, int, int]
-_Value = TypeVar("_Value", bound=StoredValue)
-
-
-class DamagedError(UserError):
-    """A file that is no JSON object."""
 
 
 class Store:
@@ -41,8 +42,8 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._believed: dict[Path, tuple[_Stamp, Record]] = {}
-        self._whole: dict[Path, _Stamp] = {}
+        self._read: dict[Path, tuple[Stamp, Any]] = {}
+        self._whole: dict[Path, Stamp] = {}
 
     def prepare(self, *, make: bool = True) -> None:
         """Create the folders, if they are to be made, and prove that they can be written.
@@ -72,10 +73,10 @@ class Store:
     def _is_whole(self, path: Path) -> bool:
         """Whether a file is there and holds a JSON object; read again only if it is another one than before."""
         try:
-            stamp = _stamp(path)
-            if self._whole.get(path) != stamp:
-                _load(path)
-                self._whole[path] = stamp
+            now = stamp(path)
+            if self._whole.get(path) != now:
+                load(path)
+                self._whole[path] = now
         except (FileNotFoundError, NotADirectoryError, DamagedError):
             return False
         return True
@@ -95,29 +96,41 @@ class Store:
         """Why the cell's last attempt failed; of a file that is `damaged`, what is wrong with it."""
         path = self._path("failures", cell_id)
         try:
-            return _parsed(FailureRecord, _load(path), path)
+            return read_value(FailureRecord, path)
         except DamagedError as error:
             return FailureRecord(cell_id=cell_id, error=str(error), damaged=True)
 
-    def write_plan(self, plan: Mapping[str, Any]) -> None:
+    def write_plan(self, plan: Plan) -> None:
         """Replace the plan: the cells that tables and `status` expect."""
-        write_atomically(self.folder / "plan.json", _dump(plan))
+        write_atomically(self.folder / "plan.json", dump(plan.document()))
 
-    def read_plan(self) -> dict[str, Any] | None:
-        """The plan last written, or None."""
+    def read_plan(self) -> Plan | None:
+        """The plan last written, the same object as long as it is the same file; None without one.
+
+        Raises:
+            UserError: the file cannot be read, lacks a key, has another schema version or was edited.
+        """
         path = self.folder / "plan.json"
-        return _load(path) if path.exists() else None
+        return self._unchanged(path, lambda path: read_value(Plan, path)) if path.exists() else None
 
-    def states(self) -> list[tuple[dict[str, Any], str]]:
+    def states(self) -> list[tuple[AskedCell, str]]:
         """Every planned cell with `done`, `failed` or `missing`.
 
         Raises:
-            UserError: the folder has no plan.
+            UserError: the folder has no plan, or it cannot be read.
+        """
+        return [(cell, self._state(cell.cell_id)) for cell in self.needed_plan().cells]
+
+    def needed_plan(self) -> Plan:
+        """As `read_plan`, where there has to be one.
+
+        Raises:
+            UserError: the folder has no plan, or it cannot be read.
         """
         plan = self.read_plan()
         if plan is None:
             raise UserError(f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)")
-        return [(cell, self._state(cell["cell_id"])) for cell in plan["cells"]]
+        return plan
 
     def _state(self, cell_id: str) -> str:
         if self.has_record(cell_id):
@@ -133,13 +146,13 @@ class Store:
         whole = record.document() | {"predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", record.cell_id, ".safetensors"), stored)
         path = self._path("records", record.cell_id)
-        write_atomically(path, _dump({**whole, "digest": record_digest(whole)}))
-        self._whole[path] = _stamp(path)
+        write_atomically(path, dump({**whole, "digest": record_digest(whole)}))
+        self._whole[path] = stamp(path)
         self._path("failures", record.cell_id).unlink(missing_ok=True)
 
     def write_failure(self, failure: FailureRecord) -> None:
         """Store why a cell failed; a later success removes it."""
-        write_atomically(self._path("failures", failure.cell_id), _dump(failure.document()))
+        write_atomically(self._path("failures", failure.cell_id), dump(failure.document()))
 
     def read_records(self) -> list[Record]:
         """All records, sorted by cell id.
@@ -162,20 +175,44 @@ class Store:
         with _without_collections():
             for path in sorted((self.folder / "records").glob("*.json")):
                 try:
-                    records.append(self._record(path))
+                    records.append(self.read_record(path.stem))
                 except UserError as error:
                     problems.append(str(error).replace(f"{self.folder}{os.sep}", ""))
         return records, problems
 
-    def _record(self, path: Path) -> Record:
-        """A record that can be believed; read and checked again only if the file is another one than before."""
+    def read_record(self, cell_id: str) -> Record:
+        """The record of a cell, if it can be believed.
+
+        Raises:
+            UserError: there is none, or a problem as in `scan_records`.
+        """
+        return self._unchanged(self._path("records", cell_id), read_record)
+
+    def _unchanged(self, path: Path, read: Callable[[Path], Value]) -> Value:
+        """What `read` gives; read again only if the file is another one than before."""
         try:
-            stamp = _stamp(path)
+            now = stamp(path)
         except OSError as error:
             raise UserError(f"cannot read '{path}': {error.strerror}") from error
-        if path not in self._believed or self._believed[path][0] != stamp:
-            self._believed[path] = stamp, _unedited(_load(path), path)
-        return self._believed[path][1]
+        if path not in self._read or self._read[path][0] != now:
+            self._read[path] = now, read(path)
+        value: Value = self._read[path][1]
+        return value
+
+    def when_recorded(self, cell_id: str) -> float:
+        """When the cell's record was written, in seconds of the disk's clock; 0 if there is none."""
+        try:
+            return self._path("records", cell_id).stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def ids(self, kind: str) -> set[str]:
+        """The ids of the files in "records", "failures" or "pretraining", whatever is in them."""
+        try:
+            with os.scandir(self.folder / kind) as entries:
+                return {entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json")}
+        except FileNotFoundError:
+            return set()
 
     def read_failures(self) -> list[FailureRecord]:
         """Failures of cells that have not been finished since, sorted by cell id."""
@@ -188,7 +225,7 @@ class Store:
 
     def write_pretraining(self, record: PretrainingRecord) -> None:
         """Store how an arm was pretrained."""
-        write_atomically(self._path("pretraining", record.pretraining_id), _dump(record.document()))
+        write_atomically(self._path("pretraining", record.pretraining_id), dump(record.document()))
 
     def read_pretrainings(self) -> list[PretrainingRecord]:
         """The records of all finished pretrainings, sorted by id.
@@ -197,13 +234,13 @@ class Store:
             UserError: a record is not valid JSON, lacks a key or has another schema version.
         """
         paths = sorted((self.folder / "pretraining").glob("*.json"))
-        return [_parsed(PretrainingRecord, _load(path), path) for path in paths]
+        return [read_value(PretrainingRecord, path) for path in paths]
 
     def pretrained_arms(self) -> dict[str, bool]:
         """Whether each arm's pretraining has ended, by its name; no arm of an experiment without pretraining."""
-        arms = (self.read_plan() or {}).get("arms", {})
-        planned = {name: facts["pretraining"] for name, facts in arms.items() if facts.get("pretraining")}
-        return {name: self.has_pretraining(pretraining_id) for name, pretraining_id in planned.items()}
+        plan = self.read_plan()
+        arms = plan.arms.items() if plan else ()
+        return {name: self.has_pretraining(facts.pretraining) for name, facts in arms if facts.pretraining}
 
     def has_predictions(self, cell_id: str) -> bool:
         """Whether the cell's logits are stored."""
@@ -215,7 +252,7 @@ class Store:
         Raises:
             UserError: the file is missing or damaged.
         """
-        return _load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        return load_arrays(self._path("predictions", cell_id, ".safetensors"))
 
     def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
         """Store the gold labels of a task's scored splits, split -> (rows,), unless these very ones are there already.
@@ -235,7 +272,7 @@ class Store:
     def read_labels(self, task: str, digest: str) -> dict[str, np.ndarray]:
         """Gold labels of each scored split, (rows,); empty where none are stored for this data."""
         path = self._labels_path(task, digest)
-        return _load_arrays(path) if path.exists() else {}
+        return load_arrays(path) if path.exists() else {}
 
     def _labels_path(self, task: str, digest: str) -> Path:
         return self._path("labels", f"{task}-{digest[:12]}", ".safetensors")
@@ -284,71 +321,3 @@ def _without_collections() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def record_digest(record: Mapping[str, Any]) -> str:
-    """SHA-256 of a record's content, by which an edited one is told from the one that the run wrote."""
-    content = {key: value for key, value in record.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _stamp(path: Path) -> _Stamp:
-    """What changes whenever a file is written anew."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        value = from_json(path.read_bytes(), allow_inf_nan=False)
-    except OSError as error:
-        raise UserError(f"cannot read '{path}': {error.strerror}") from error
-    except ValueError as error:
-        raise DamagedError(f"{path}: not valid JSON ({error}); delete it and run again") from error
-    if not isinstance(value, dict):
-        raise DamagedError(f"{path}: not a JSON object; delete it and run again")
-    return value
-
-
-def _load_arrays(path: Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        name = f"{path.parent.name}/{path.name}"
-        raise UserError(f"{name}: cannot be read ({error}); delete it and its records and run again") from error
-
-
-def _parsed(kind: type[_Value], document: dict[str, Any], path: Path) -> _Value:
-    """The value that a file holds.
-
-    Raises:
-        UserError: it lacks a key or has another schema version.
-        DamagedError: a key has a value that no run writes.
-    """
-    missing = [name for name, field in kind.model_fields.items() if field.is_required() and name not in document]
-    if missing:
-        raise UserError(f"{path}: record lacks {', '.join(sorted(missing))}; delete it and run again")
-    if "schema_version" in kind.model_fields and document["schema_version"] != SCHEMA_VERSION:
-        raise UserError(
-            f"{path}: schema version {document['schema_version']}, this glue-bench reads {SCHEMA_VERSION}; "
-            "delete it and run again, or use the version that wrote it"
-        )
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        raise DamagedError(f"{path}: edited since the run wrote it; delete it and run again") from error
-
-
-def _unedited(document: dict[str, Any], path: Path) -> Record:
-    """The record, unless it is not what the run wrote. Records without a digest are held to their shape only."""
-    record = _parsed(Record, document, path)
-    if record.cell_id != path.stem or record.digest not in (None, record_digest(document)):
-        raise DamagedError(f"{path}: edited since the run wrote it; delete it and run again")
-    return record

@@ -4,6 +4,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+SCHEMA_VERSION = 1
+
 
 class StoredValue(BaseModel):
     """A frozen value that is a JSON object on disk, its fields in the order of the keys there.

@@ -8,9 +8,10 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.config import Protocol, changed_protocol
+from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store, open_store
 from glue_bench.results.encoders import FACTS, distinct_starts
-from glue_bench.results.frame import ORIGINS, Results, read_protocol, read_results
+from glue_bench.results.frame import ORIGINS, Results, read_results
 from glue_bench.results.protocol import (
     AVERAGES,
     LEADING,
@@ -67,7 +68,7 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
             or as `together`.
     """
     stores = [open_store(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    declared = [read_protocol(store.read_plan() or {}) for store in stores]
+    declared = [(store.read_plan() or NO_PLAN).protocol for store in stores]
     protocol = changed_protocol(declared[0], changes)
     if len(stores) == 1:
         return make_board(stores[0], protocol=protocol)

@@ -1,10 +1,10 @@
 """What each arm cost, and what it learnt for that: one row per arm, and the loss curves."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
+from glue_bench.records.plan import NO_PLAN, ArmFacts
 from glue_bench.records.record import Environment, PretrainingRecord
 from glue_bench.records.store import Store
 from glue_bench.results.frame import ORIGINS
@@ -25,9 +25,9 @@ def budget_frame(store: Store) -> pd.DataFrame:
     Raises:
         UserError: a record of pretraining cannot be read.
     """
-    plan = store.read_plan() or {}
+    plan = store.read_plan() or NO_PLAN
     records = {record.pretraining_id: record for record in store.read_pretrainings()}
-    rows = [_row(name, facts, records.get(facts.get("pretraining"))) for name, facts in plan.get("arms", {}).items()]
+    rows = [_row(name, facts, records.get(facts.pretraining or "")) for name, facts in plan.arms.items()]
     frame = pd.DataFrame(
         rows, columns=["arm", "variant", "origin", *FIGURES, "steps", "stream", "recipe", "length", "device"]
     )
@@ -36,14 +36,14 @@ def budget_frame(store: Store) -> pd.DataFrame:
 
 def losses_frame(store: Store) -> pd.DataFrame:
     """The loss curves of all pretrained arms of the plan: LOSSES."""
-    wanted = {facts.get("pretraining") for facts in (store.read_plan() or {}).get("arms", {}).values()}
+    wanted = {facts.pretraining for facts in (store.read_plan() or NO_PLAN).arms.values()}
     records = [record for record in store.read_pretrainings() if record.pretraining_id in wanted]
     rows = [{"arm": record.arm, **point.document()} for record in records for point in record.losses]
     return pd.DataFrame(rows, columns=list(LOSSES))
 
 
-def _row(name: str, facts: Mapping[str, Any], record: PretrainingRecord | None) -> dict[str, Any]:
-    row = {"arm": name, **{key: facts.get(key) for key in ("variant", "origin", "length", *FIGURES)}}
+def _row(name: str, facts: ArmFacts, record: PretrainingRecord | None) -> dict[str, Any]:
+    row = {"arm": name, **dict(facts)}
     if record is None:
         return row
     peak = record.peak_memory_bytes

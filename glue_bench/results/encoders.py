@@ -7,7 +7,7 @@ the blocks (ELECTRA), because it bounds what a word can say. Positions are left 
 text take no part.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
@@ -15,32 +15,30 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
+from glue_bench.records.identity import pretraining_of
+from glue_bench.records.plan import ArmFacts, Plan
 from glue_bench.records.record import Checkpoint, Record, Shape
 from glue_bench.values import BLOCK, BlockKey
-
-Facts = Mapping[str, Any]
 
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 UNRECORDED = "unrecorded shape"
 FRESH = "fresh weights of this shape"
-PRETRAINED = "pretraining "
 
 
-def arm_facts(plan: Facts, arm: str, record: Record | None, steps: int | None) -> dict[str, Any]:
+def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) -> dict[str, Any]:
     """FACTS and `start_digest` of an arm, from the plan or else from a record of it; `steps` are of its pretraining.
 
     `start_digest` is that of the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
     versions have no shape: fresh weights have that of the plan's `scratch`, and a checkpoint is told by its parameters.
     """
-    facts = plan.get("arms", {}).get(arm, {})
+    facts = plan.arms.get(arm, ArmFacts())
     name, digest = _checkpoint(plan, arm, record)
-    planned = Shape.model_validate(facts["shape"]) if facts.get("shape") else None
-    shape = planned or (record.shape if record else None) or _scratch_shape(plan, facts, name)
+    shape = facts.shape or (record.shape if record else None) or _scratch_shape(plan, facts, name)
     return {
         "shape": shape_text(shape) if shape else _unrecorded(facts),
         "start": _start_text(name, steps),
-        "parameters": facts.get("parameters") or _parameters(record, shape),
+        "parameters": facts.parameters or _parameters(record, shape),
         "start_digest": digest,
     }
 
@@ -95,14 +93,13 @@ def distinct_starts(cells: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _checkpoint(plan: Facts, arm: str, record: Record | None) -> tuple[str, str]:
+def _checkpoint(plan: Plan, arm: str, record: Record | None) -> tuple[str, str]:
     """Name (with its revision) and digest of what the arm started from; "" where nothing says."""
-    configured: Facts = next((one for one in plan.get("config", {}).get("arms", []) if one["name"] == arm), {})
-    recorded = record.checkpoint if record else Checkpoint()
-    name = configured.get("checkpoint") or recorded.name
-    digest = plan.get("arms", {}).get(arm, {}).get("start") or recorded.digest
-    revision = configured.get("revision") or recorded.revision
-    if name == SCRATCH or digest.startswith(PRETRAINED):
+    configured, recorded = plan.configured(arm), record.checkpoint if record else Checkpoint()
+    name = configured.checkpoint or recorded.name
+    digest = plan.arms.get(arm, ArmFacts()).start or recorded.digest
+    revision = configured.revision or recorded.revision
+    if name == SCRATCH or pretraining_of(digest):
         digest = ""
     # Where a person keeps a checkpoint is no one's business.
     shown = PurePath(name).name if name.startswith(("/", "~", ".")) else name
@@ -121,33 +118,33 @@ def _parameters(record: Record | None, shape: Shape | None) -> int | None:
     return record.parameters - (shape.hidden_size + 1) * TASKS[record.cell.task].num_labels
 
 
-def _as_add(facts: Facts) -> int | None:
+def _as_add(facts: ArmFacts) -> int | None:
     """The parameters that `add` has at the arm's sizes, from a plan that says so."""
-    if "added_over_add" not in facts:
+    if facts.parameters is None or facts.added_over_add is None:
         return None
-    return facts["parameters"] - facts["added_over_add"]
+    return facts.parameters - facts.added_over_add
 
 
-def _unrecorded(facts: Facts) -> str:
+def _unrecorded(facts: ArmFacts) -> str:
     """What stands for a shape that nothing tells: equal shapes have equal parameters with `add`."""
     parameters = _as_add(facts)
     return UNRECORDED if parameters is None else f"{UNRECORDED} of {parameters} parameters with add"
 
 
-def _scratch_shape(plan: Facts, facts: Facts, name: str) -> Shape | None:
+def _scratch_shape(plan: Plan, facts: ArmFacts, name: str) -> Shape | None:
     """The shape of fresh weights, by the sizes of a plan that records no shape.
 
     The tokenizer may have found fewer words than were asked for; the vocabulary is what is left of the parameters that
     `add` has. None where they do not fit.
     """
-    sizes, parameters = plan.get("config", {}).get("scratch"), _as_add(facts)
-    if name != SCRATCH or not sizes or parameters is None:
+    sizes, parameters = plan.scratch, _as_add(facts)
+    if name != SCRATCH or sizes is None or parameters is None:
         return None
-    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    hidden, inner = sizes.hidden_size, sizes.intermediate_size
     block = 4 * hidden * (hidden + 1) + 2 * hidden * inner + inner + hidden + 4 * hidden
     # Positions, two segments, and the weight and bias of the norm after them; the pooler.
-    around = hidden * (sizes["max_position_embeddings"] + 4) + hidden * (hidden + 1)
-    words, rest = divmod(parameters - sizes["num_hidden_layers"] * block - around, hidden)
-    if rest or not 0 < words <= sizes["vocab_size"]:
+    around = hidden * (sizes.max_position_embeddings + 4) + hidden * (hidden + 1)
+    words, rest = divmod(parameters - sizes.num_hidden_layers * block - around, hidden)
+    if rest or not 0 < words <= sizes.vocab_size:
         return None
-    return Shape.model_validate({**sizes, "vocab_size": words, "embedding_size": hidden})
+    return Shape(**dict(sizes) | {"vocab_size": words, "embedding_size": hidden})

@@ -10,6 +10,7 @@ import pandas as pd
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError, unknown
+from glue_bench.records.plan import NO_PLAN, AskedCell, Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.results import epochs
@@ -19,8 +20,6 @@ ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
 CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed")
 RECIPES = ("recipe", "pretraining_recipe")
 SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "seed", "value")
-
-Cell = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,27 +85,31 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     """
     read, problems = store.scan_records()
     records = {record.cell_id: record for record in read}
-    plan = store.read_plan() or {}
-    planned = _expected(plan, records.values())
-    all_steps = tuple(sorted({cell["steps"] for cell in planned if cell.get("steps") is not None}))
+    stored = store.read_plan()
+    plan = stored or NO_PLAN
+    planned = _expected(stored, records.values())
+    all_steps = tuple(sorted({cell.steps for cell in planned if cell.steps is not None}))
     steps = steps or max(all_steps, default=None)
-    protocol = protocol or read_protocol(plan)
-    expected = [cell for cell in planned if cell.get("steps") == steps]
-    finished = {cell["cell_id"]: records[cell["cell_id"]] for cell in expected if cell["cell_id"] in records}
+    protocol = protocol or plan.protocol
+    expected = [cell for cell in planned if cell.steps == steps]
+    finished = {cell.cell_id: records[cell.cell_id] for cell in expected if cell.cell_id in records}
+    # What the records say comes first: it is what the numbers were made from.
+    sources = sorted({record.data.source for record in finished.values()})
+    names = [plan.experiment, *(record.experiment for record in finished.values())]
     return Results(
-        experiment=_experiment(store, plan, finished.values()),
-        data_source=_data_source(plan, finished.values()),
+        experiment=next((name for name in names if name), store.folder.resolve().name),
+        data_source=", ".join(sources) or plan.data_source,
         cells=_cells(expected, finished, plan),
         scores=_scores(expected, finished, protocol),
         choosing=_choosing(expected, finished, protocol),
         protocol=protocol,
-        partial_tasks=_partial_tasks(finished.values()),
-        from_mnli=tuple(task for task in TASKS if any(c["task"] == task and c.get("from_mnli") for c in expected)),
-        held_out_share=plan.get("config", {}).get("finetuning", {}).get("held_out_share"),
+        partial_tasks=_in_order(record.cell.task for record in finished.values() if record.data.partial),
+        from_mnli=_in_order(cell.task for cell in expected if cell.from_mnli),
+        held_out_share=plan.held_out_share,
         problems=tuple(problems),
         digests={record.cell.task: record.data.digest for record in finished.values()},
         settings={record.cell.task: _settings(record) for record in finished.values()},
-        left_out=len(records.keys() - {cell["cell_id"] for cell in planned}),
+        left_out=len(records.keys() - {cell.cell_id for cell in planned}),
         steps=steps,
         all_steps=all_steps,
     )
@@ -118,66 +121,47 @@ def _settings(record: Record) -> str:
     )
 
 
-def read_protocol(plan: Mapping[str, Any]) -> Protocol:
-    """The protocol that an experiment declares; the default one where it declares none."""
-    return Protocol.model_validate(plan.get("config", {}).get("protocol", {}))
-
-
-def _expected(plan: Mapping[str, Any], records: Iterable[Record]) -> list[Cell]:
-    if plan:
-        _check_names(plan["cells"])
-        return plan["cells"]
-    cells = [{**r.cell.document(), "cell_id": r.cell_id, "origin": r.origin} for r in records]
+def _expected(plan: Plan | None, records: Iterable[Record]) -> Sequence[AskedCell]:
+    if plan is not None:
+        _check_names(plan.cells)
+        return plan.cells
+    cells = [AskedCell(cell_id=record.cell_id, origin=record.origin, **dict(record.cell)) for record in records]
     _check_names(cells)
     _check_twins(cells)
     tasks = list(TASKS)
-    return sorted(cells, key=lambda c: (c["arm"], tasks.index(c["task"]), c["learning_rate"], c["seed"]))
+    return sorted(cells, key=lambda cell: (cell.arm, tasks.index(cell.task), cell.learning_rate, cell.seed))
 
 
-def _check_twins(cells: Iterable[Cell]) -> None:
-    first: dict[tuple[Any, ...], Cell] = {}
+def _check_twins(cells: Iterable[AskedCell]) -> None:
+    first: dict[tuple[Any, ...], AskedCell] = {}
     for cell in cells:
-        place = (cell["arm"], cell["task"], cell["learning_rate"], cell["seed"], cell.get("steps"))
-        twin = first.setdefault(place, cell)
+        twin = first.setdefault((cell.arm, cell.task, cell.learning_rate, cell.seed, cell.steps), cell)
         if twin is not cell:
             raise UserError(
-                f"records '{twin['cell_id']}' and '{cell['cell_id']}' are of the same cell and no plan.json "
+                f"records '{twin.cell_id}' and '{cell.cell_id}' are of the same cell and no plan.json "
                 "says which one counts; delete one, or run the experiment again"
             )
 
 
-def _check_names(cells: Iterable[Cell]) -> None:
+def _check_names(cells: Iterable[AskedCell]) -> None:
     for cell in cells:
-        if cell["task"] not in TRAINABLE:
-            raise unknown("task", cell["task"], TRAINABLE, f"cell '{cell['cell_id']}'")
-        if cell["origin"] not in ORIGINS:
-            raise unknown("origin", cell["origin"], ORIGINS, f"cell '{cell['cell_id']}'")
+        if cell.task not in TRAINABLE:
+            raise unknown("task", cell.task, TRAINABLE, f"cell '{cell.cell_id}'")
+        if cell.origin not in ORIGINS:
+            raise unknown("origin", cell.origin, ORIGINS, f"cell '{cell.cell_id}'")
 
 
-def _experiment(store: Store, plan: Mapping[str, Any], records: Iterable[Record]) -> str:
-    names = [plan.get("experiment"), *(record.experiment for record in records)]
-    return next((name for name in names if name), store.folder.resolve().name)
+def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
+    """These tasks, each once, in the order of all tasks."""
+    found = set(tasks)
+    return tuple(task for task in TASKS if task in found)
 
 
-def _data_source(plan: Mapping[str, Any], records: Iterable[Record]) -> str:
-    # What the records say comes first: it is what the numbers were made from.
-    sources = sorted({record.data.source for record in records})
-    return ", ".join(sources) or plan.get("data_source", "")
-
-
-def _partial_tasks(records: Iterable[Record]) -> tuple[str, ...]:
-    partial = {record.cell.task for record in records if record.data.partial}
-    return tuple(task for task in TASKS if task in partial)
-
-
-def _cells(expected: Sequence[Cell], finished: Mapping[str, Record], plan: Mapping[str, Any]) -> pd.DataFrame:
+def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: Plan) -> pd.DataFrame:
     recorded = {record.cell.arm: record for record in finished.values()}
-    steps = {cell["arm"]: cell.get("steps") for cell in expected}
+    steps = {cell.arm: cell.steps for cell in expected}
     arms = {arm: arm_facts(plan, arm, recorded.get(arm), after) for arm, after in steps.items()}
-    rows = [
-        {name: cell[name] for name in CELL_COLUMNS} | _of_run(finished.get(cell["cell_id"])) | arms[cell["arm"]]
-        for cell in expected
-    ]
+    rows = [dict(cell) | _of_run(finished.get(cell.cell_id)) | arms[cell.arm] for cell in expected]
     columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest"]
     kinds = {"learning_rate": float, "seed": int, "finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
     return pd.DataFrame(rows, columns=columns).astype(kinds)
@@ -196,22 +180,22 @@ def _of_run(record: Record | None) -> dict[str, Any]:
     }
 
 
-def _scores(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
+def _scores(expected: Iterable[AskedCell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
     rows = [
-        {**cell, "split": split, "metric": metric, "value": value}
+        {**dict(cell), "split": split, "metric": metric, "value": value}
         for cell in expected
-        if cell["cell_id"] in finished
-        for split, metric, value in _values(finished[cell["cell_id"]], protocol)
+        if cell.cell_id in finished
+        for split, metric, value in _values(finished[cell.cell_id], protocol)
     ]
     frame = pd.DataFrame(rows, columns=list(SCORE_COLUMNS))
     return frame.astype({"learning_rate": float, "seed": int, "value": float})
 
 
-def _choosing(expected: Iterable[Cell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
+def _choosing(expected: Iterable[AskedCell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
     rows = [
-        {**cell, "value": epochs.choosing_value(finished[cell["cell_id"]], protocol)}
+        {**dict(cell), "value": epochs.choosing_value(finished[cell.cell_id], protocol)}
         for cell in expected
-        if cell["cell_id"] in finished
+        if cell.cell_id in finished
     ]
     frame = pd.DataFrame(rows, columns=["arm", "task", "learning_rate", "seed", "value"])
     return frame.astype({"learning_rate": float, "seed": int, "value": float})

@@ -7,6 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from glue_bench.records.record import Environment
+
 _PACKAGES = (
     "torch",
     "transformers",
@@ -19,33 +21,32 @@ _PACKAGES = (
 )
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Environment:
     """Versions, machine, git commit of this process, and the device, precision and threads that it now uses."""
     import torch
 
     from glue_bench.training.runtime import device_name, precision_name
 
-    where = {"device": device_name(), "precision": precision_name()}
-    return {**_process(), **where, "threads": torch.get_num_threads()}
+    return Environment(**_process(), device=device_name(), precision=precision_name(), threads=torch.get_num_threads())
 
 
 @cache
 def _process() -> dict[str, Any]:
     return {
-        **versions(),
+        **versions().document(),
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
     }
 
 
-def versions() -> dict[str, Any]:
-    """Those of glue-bench, its git commit, Python and the packages it computes with; none of them is imported."""
-    return {
-        "glue_bench": version("glue-bench"),
-        "git_commit": _git_commit(Path(__file__).parent.parent),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
+def versions() -> Environment:
+    """Versions of glue-bench, its git commit, Python and the packages it computes with; none of them is imported."""
+    return Environment(
+        glue_bench=version("glue-bench"),
+        git_commit=_git_commit(Path(__file__).parent.parent),
+        python=platform.python_version(),
+        packages={name: version(name) for name in _PACKAGES},
+    )
 
 
 def _git_commit(folder: Path) -> str | None:

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console
 
 from glue_bench.errors import UserError
+from glue_bench.records.record import LossPoint
 from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.training.finetune import Outcome
@@ -43,10 +44,10 @@ class PretrainingStarted:
 
 @dataclass(frozen=True)
 class PretrainingPoint:
-    """A point of an arm's loss curve: step, tokens, train_loss, validation_loss (or None), seconds."""
+    """A point of an arm's loss curve."""
 
     arm: str
-    point: dict[str, Any]
+    point: LossPoint
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from glue_bench.errors import DiskError
 from glue_bench.files import disk_trouble
+from glue_bench.records.record import Environment
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
@@ -27,11 +28,11 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell did not finish, and where."""
+    """Why a cell or an arm's pretraining did not end, and where: in this process, unless another is given."""
 
     error: str
     traceback: str
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=environment)
 
 
 Results = Iterator[tuple[PlannedCell, Outcome | Failure]]
@@ -108,7 +109,7 @@ def attempt(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
             with in_float32() if full_precision else nullcontext():
                 outcome = finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, **at_once)
             notes = {"environment": environment()} | ({"precision": "float32"} if full_precision else {})
-            return replace(outcome, record=outcome.record | notes)
+            return replace(outcome, record=outcome.record.model_copy(update=notes))
         except Exception as error:
             _check_disk(error)
             if is_out_of_memory(error) and rows != 1:
@@ -116,7 +117,7 @@ def attempt(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
             elif isinstance(error, NonFiniteLossError) and not (full_precision or is_float32()):
                 full_precision = True
             else:
-                return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), environment())
+                return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
         release_memory()  # the failed attempt's is free only now that its traceback is gone
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from glue_bench.config import Cell, Experiment, cell_id
+from glue_bench.config import Cell, Experiment
 from glue_bench.errors import UserError, unknown
-from glue_bench.recipe import recipe_key
+from glue_bench.records.plan import AskedCell
+from glue_bench.records.record import CellKey
 from glue_bench.sweep.preflight import check_cell, check_experiment
-from glue_bench.training.identities import cell_digest
+from glue_bench.training.identities import cell_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import encoder_folder
 
@@ -27,10 +27,10 @@ class PlannedCell:
     is_source: bool = False
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def asked(self) -> AskedCell:
         """The cell as plan.json lists it."""
-        start = {"from_mnli": self.mnli} if self.mnli else {}
-        return {"cell_id": self.id, "origin": self.origin, **self.cell.key, **recipe_key(self.cell.recipe), **start}
+        cell, settled = self.cell, {"recipe": self.cell.recipe, "from_mnli": self.mnli}
+        return AskedCell(cell_id=self.id, origin=self.origin, **cell.key, **settled)
 
 
 def plan_cells(experiment: Experiment, inputs: Inputs) -> list[PlannedCell]:
@@ -60,7 +60,7 @@ def as_planned(cell: Cell, inputs: Inputs) -> PlannedCell:
 
 
 def _cell_id(cell: Cell, inputs: Inputs) -> str:
-    return cell_id(cell.key, cell_digest(cell, inputs))
+    return CellKey(**cell.key).id(cell_identity(cell, inputs).digest)
 
 
 def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs) -> list[PlannedCell]:

@@ -10,8 +10,9 @@ from glue_bench import recipe as recipes
 from glue_bench.config import Arm
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
-from glue_bench.records.record import Environment, PretrainingRecord
-from glue_bench.records.store import SCHEMA_VERSION, Store
+from glue_bench.records.record import LossPoint, PretrainingRecord
+from glue_bench.records.store import Store
+from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import PretrainingEnded, PretrainingPoint, PretrainingStarted
 from glue_bench.sweep.executors import POLL_SECONDS, Failure
@@ -131,7 +132,10 @@ def _pretrain(arm: Arm, task: PretrainingTask, shared: Shared) -> None:
     inputs, folder = shared.inputs, pretraining_folder(arm, shared.inputs)
     decided_by_main(folder.prepare)
     outcome = pretrain(
-        inputs.initial(arm), task, folder, lambda point: shared.observer.hear(PretrainingPoint(arm.name, point))
+        inputs.initial(arm),
+        task,
+        folder,
+        lambda point: shared.observer.hear(PretrainingPoint(arm.name, LossPoint(**point))),
     )
     if accelerator().is_main_process:
         size = task.settings.micro_batch_tokens
@@ -151,5 +155,5 @@ def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> PretrainingRec
         origin=inputs.origin(arm),
         identity=pretraining_identity(arm, inputs),
         **outcome,
-        environment=Environment(**environment()),
+        environment=environment(),
     )

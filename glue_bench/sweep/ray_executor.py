@@ -29,7 +29,7 @@ from glue_bench.sweep.plan import PlannedCell
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.identities import cell_digest
+from glue_bench.training.identities import cell_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
@@ -86,7 +86,7 @@ class Worker:
                 f"{socket.gethostname()} trains by recipe {recipes.RECIPE}, cell '{planned.id}' is of recipe "
                 f"{planned.cell.recipe}; all machines must have the same version of glue-bench"
             )
-        if not planned.id.endswith(f"-{cell_digest(planned.cell, self.inputs)}"):
+        if not planned.id.endswith(f"-{cell_identity(planned.cell, self.inputs).digest}"):
             raise UserError(
                 f"{socket.gethostname()} sees other data, checkpoint, tokenizer or plugin than this one for cell "
                 f"'{planned.id}'; all machines must see the same files"
@@ -223,7 +223,7 @@ class RayExecutor:
                 raise UserError(str(error.cause)) from error
             if task.planned is None:
                 raise UserError(f"a worker cannot start: {type(error.cause).__name__}: {error.cause}") from error
-            result = Failure(f"{type(error.cause).__name__}: {error.cause}", str(error), environment())
+            result = Failure(f"{type(error.cause).__name__}: {error.cause}", str(error))
         except RayError as error:
             ray.kill(task.worker)  # of a worker that only cannot be reached
             return self._lost(task.planned, error)
@@ -244,7 +244,7 @@ class RayExecutor:
         if self._losses[planned.id] <= RETRIES:
             self._again.append(planned)
             return None
-        return Failure(f"its worker was lost {RETRIES + 1} times: {_cause(error)}", str(error), environment())
+        return Failure(f"its worker was lost {RETRIES + 1} times: {_cause(error)}", str(error))
 
 
 @contextmanager

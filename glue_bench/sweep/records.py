@@ -1,25 +1,16 @@
 """What a sweep writes: the plan, and the records of cells and of their failures."""
 
 from pathlib import Path
-from typing import Any
 
 from glue_bench.config import Arm, Experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes
-from glue_bench.records.record import (
-    CellKey,
-    Checkpoint,
-    DataFacts,
-    Diagnostic,
-    Environment,
-    FailureRecord,
-    Record,
-    Shape,
-)
-from glue_bench.records.store import SCHEMA_VERSION, Store
-from glue_bench.sweep.environment import environment
+from glue_bench.records.plan import ArmFacts, AskedCell, Hashed, Plan, TaskFacts
+from glue_bench.records.record import CellKey, Checkpoint, DataFacts, Diagnostic, FailureRecord, Record, Shape
+from glue_bench.records.store import Store
+from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.executors import Failure
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.order import expected_tokens
@@ -30,8 +21,8 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 
 
-def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """plan.json as a sweep of the experiment into `folder` would write it now; nothing is written.
+def plan_of(experiment: Experiment, folder: Path) -> Plan:
+    """The plan as a sweep of the experiment into `folder` would write it now; nothing is written.
 
     Raises:
         UserError: as `plan_cells`.
@@ -39,66 +30,60 @@ def plan_of(experiment: Experiment, folder: Path) -> dict[str, Any]:
     quiet_libraries()
     inputs = Inputs(experiment, folder / "checkpoints")
     cells = as_stored(plan_cells(experiment, inputs), inputs, Store(folder))
-    return plan_document(experiment, inputs, cells)
+    return make_plan(experiment, inputs, cells)
 
 
-def plan_document(experiment: Experiment, inputs: Inputs, cells: list[PlannedCell]) -> dict[str, Any]:
-    """plan.json: the cells that an experiment asks for, and what they are expected to cost."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "experiment": experiment.name,
-        "data_source": inputs.source.kind,
+def make_plan(experiment: Experiment, inputs: Inputs, cells: list[PlannedCell]) -> Plan:
+    """The cells that an experiment asks for, and what they are expected to cost."""
+    return Plan(
+        schema_version=SCHEMA_VERSION,
+        experiment=experiment.name,
+        data_source=inputs.source.kind,
         # Where a person keeps data and text is no one's business; their digests tell what they are.
-        "config": experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
-        "arms": {arm.name: _arm_facts(arm, cells, inputs) for arm in experiment.arms},
-        "tasks": {planned.cell.task: _task_facts(planned, inputs) for planned in cells},
-        "training_tokens": expected_tokens(cells, inputs),
-        "cells": [_cell_facts(planned, cells, inputs) for planned in cells],
-    }
+        config=experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
+        arms={arm.name: _arm_facts(arm, cells, inputs) for arm in experiment.arms},
+        tasks={planned.cell.task: _task_facts(planned, inputs) for planned in cells},
+        training_tokens=expected_tokens(cells, inputs),
+        cells=tuple(_asked(planned, cells, inputs) for planned in cells),
+    )
 
 
-def _task_facts(planned: PlannedCell, inputs: Inputs) -> dict[str, Any]:
-    """What decides the outcome of all cells of a task, but for the learning rate."""
+def _task_facts(planned: PlannedCell, inputs: Inputs) -> TaskFacts:
     settings = planned.cell.hyperparameters.model_dump(exclude_none=True, exclude={"learning_rate"})
-    return {"data": inputs.data(planned.cell.task).digest, "hyperparameters": settings}
+    return TaskFacts(data=inputs.data(planned.cell.task).digest, hyperparameters=settings)
 
 
-def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> dict[str, Any]:
-    """What decides the outcome of all cells of an arm, and what it costs; under `older` what ids of older recipes hash.
-
-    Its pretraining is the one that the newest of its cells start from.
-    """
+def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> ArmFacts:
     experiment, recipe = inputs.experiment, _pretraining_recipe(arm, cells)
-    pretraining = experiment.pretraining
-    length = pretraining.length if pretraining else experiment.finetuning.max_length
-    return {
-        "variant": arm.variant,
-        "origin": inputs.origin(arm),
-        "start": start_digest(arm, inputs),
-        **_hashed(arm, inputs),
-        "older": {str(older): _hashed(arm, inputs, older) for older in older_recipes()},
-        "plugin": plugin_digest(arm.variant),
-        "pretraining": pretraining_id(arm, inputs, recipe) if pretraining else None,
-        **({"pretraining_identity": pretraining_identity(arm, inputs, recipe)} if pretraining else {}),
-        "shape": _shape(inputs.initial(arm).config).document(),
-        **budget(inputs.initial(arm).config, length),
-    }
+    pretraining, config = experiment.pretraining, inputs.initial(arm).config
+    return ArmFacts(
+        variant=arm.variant,
+        origin=inputs.origin(arm),
+        start=start_digest(arm, inputs),
+        **dict(_hashed(arm, inputs)),
+        older={older: _hashed(arm, inputs, older) for older in older_recipes()},
+        plugin=plugin_digest(arm.variant),
+        pretraining=pretraining_id(arm, inputs, recipe) if pretraining else None,
+        pretraining_identity=pretraining_identity(arm, inputs, recipe) if pretraining else None,
+        shape=_shape(config),
+        **budget(config, pretraining.length if pretraining else experiment.finetuning.max_length),
+    )
 
 
-def _hashed(arm: Arm, inputs: Inputs, recipe: int | None = None) -> dict[str, Any]:
-    return {"options": options_of(arm, recipe), "tokenizer": inputs.tokenizer_digest(arm, recipe)}
+def _hashed(arm: Arm, inputs: Inputs, recipe: int | None = None) -> Hashed:
+    return Hashed(options=options_of(arm, recipe), tokenizer=inputs.tokenizer_digest(arm, recipe))
 
 
 def _pretraining_recipe(arm: Arm, cells: list[PlannedCell]) -> int:
     return max(planned.cell.pretraining_recipe for planned in cells if planned.cell.arm.name == arm.name)
 
 
-def _cell_facts(planned: PlannedCell, cells: list[PlannedCell], inputs: Inputs) -> dict[str, Any]:
-    """The cell's summary, with its pretraining where that is not the one that its arm's facts name."""
+def _asked(planned: PlannedCell, cells: list[PlannedCell], inputs: Inputs) -> AskedCell:
+    """The cell, with its pretraining where that is not the one that its arm's facts name."""
     arm, recipe = planned.cell.arm, planned.cell.pretraining_recipe
     if planned.cell.steps is None or recipe == _pretraining_recipe(arm, cells):
-        return planned.summary
-    return {**planned.summary, "pretraining": pretraining_id(arm, inputs, recipe)}
+        return planned.asked
+    return planned.asked.model_copy(update={"pretraining": pretraining_id(arm, inputs, recipe)})
 
 
 def _shape(config: EncoderConfig) -> Shape:
@@ -127,7 +112,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
         tokenizer=inputs.tokenizer_digest(cell.arm, cell.recipe),
         hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
         from_mnli=planned.mnli,
-        **outcome.record,  # with the environment of the process that ran it
+        **dict(outcome.record),
         graft_is_exact=start.exact if start.origin == "grafted" else None,
         variance_kept=dict(start.variance_kept),
         data=DataFacts(source=data.source, digest=data.digest, partial=data.partial),
@@ -138,8 +123,8 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
 def failure_of(planned: PlannedCell, failure: Failure) -> FailureRecord:
     """Why a cell failed."""
     return FailureRecord(
-        **planned.summary,
+        **dict(planned.asked),
         error=failure.error,
         traceback=failure.traceback,
-        environment=Environment(**(failure.environment or environment())),
+        environment=failure.environment,
     )

@@ -13,7 +13,7 @@ from glue_bench.sweep.order import Costs, longest_first
 from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
 from glue_bench.sweep.preflight import check_processes
 from glue_bench.sweep.pretraining import arms_to_pretrain
-from glue_bench.sweep.records import plan_document
+from glue_bench.sweep.records import make_plan
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import decided_by_main
 
@@ -61,13 +61,13 @@ def write_plan(work: Work, inputs: Inputs, store: Store, options: RunOptions) ->
         UserError: the folder cannot be written.
     """
     store.prepare()
-    plan = plan_document(inputs.experiment, inputs, list(work.cells))
+    plan = make_plan(inputs.experiment, inputs, list(work.cells))
     with results_written_to(store.folder):
         store.write_plan(plan)
         for task in inputs.experiment.tasks:
             data = inputs.data(task)
             if labels := known_labels(data):
                 store.write_labels(task, data.digest, labels)
-    cost = Costs(plan["training_tokens"], {name: facts["flops_per_token"] for name, facts in plan["arms"].items()})
+    cost = Costs(plan.training_tokens, {name: facts.flops_per_token or 0 for name, facts in plan.arms.items()})
     waiting = longest_first(work.waiting, cost) if options.side_by_side else work.waiting
     return replace(work, waiting=waiting, costs={planned.id: cost(planned.cell) for planned in waiting})

@@ -3,7 +3,6 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
+from glue_bench.records.record import Epoch, RunFacts, Seconds, Tokens
 from glue_bench.training.loop import HostTraining
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
@@ -31,7 +31,7 @@ Training = HostTraining | ResidentTraining
 class Outcome:
     """What a finished cell leaves: its part of the record, and logits float32 (rows, labels) per split."""
 
-    record: dict[str, Any]
+    record: RunFacts
     predictions: dict[str, np.ndarray]
 
 
@@ -63,16 +63,16 @@ def finetune(
     for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
             predictions[name] = training.predict(name)
-    record = {
-        "origin": start.origin,
-        "scores": {name: scores for name, scores in history[-1]["scores"].items() if name != HELD_OUT},
-        "history": history,
-        "collapsed": collapsed,
-        "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(training_seconds, 3)},
-        "tokens": {"training": int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs},
-        "parameters": parameters,
-        **({"micro_batch_size": rows_at_once} if rows_at_once else {}),
-    }
+    record = RunFacts(
+        origin=start.origin,
+        scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
+        history=tuple(history),
+        collapsed=tuple(collapsed),
+        seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
+        tokens=Tokens(training=int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs),
+        parameters=parameters,
+        micro_batch_size=rows_at_once,
+    )
     return Outcome(record, predictions)
 
 
@@ -84,9 +84,7 @@ def training_of(
     return kind(model, cell, tokens, rows_at_once)
 
 
-def _train(
-    training: Training, cell: Cell, tokens: TokenisedTask
-) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], float]:
+def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
     """History, the last epoch's logits of all scored splits, and seconds spent training."""
     scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
     history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
@@ -94,7 +92,7 @@ def _train(
         seconds += time.perf_counter() - began
         predictions = {name: training.predict(name) for name in scored}
         scores = {name: score_logits(cell.task, predictions[name], tokens.splits[name].labels) for name in scored}
-        history.append({"epoch": epoch, "train_loss": loss, "scores": scores})
+        history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
         began = time.perf_counter()
     return history, predictions, seconds
 

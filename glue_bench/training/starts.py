@@ -7,7 +7,7 @@ from glue_bench.config import Arm, Cell
 from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
-from glue_bench.training.identities import cell_digest, pretraining_id, pretraining_identity
+from glue_bench.training.identities import cell_identity, pretraining_id, pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrained import PretrainingFolder
 
@@ -16,13 +16,13 @@ def pretraining_folder(arm: Arm, inputs: Inputs, recipe: int | None = None) -> P
     """Where the arm's pretraining under a recipe, this version's unless given, is kept."""
     assert inputs.folder is not None, "an experiment with pretraining needs a folder"
     place = inputs.folder / pretraining_id(arm, inputs, recipe)
-    return PretrainingFolder(place, pretraining_identity(arm, inputs, recipe))
+    return PretrainingFolder(place, pretraining_identity(arm, inputs, recipe).document())
 
 
 def encoder_folder(cell: Cell, inputs: Inputs) -> Path:
     """Where a cell keeps what its encoder has learnt, if others start from it."""
     assert inputs.folder is not None, "cells that start from others need a folder"
-    return inputs.folder / f"{cell.arm.name}-{cell.task}-s{cell.seed}-{cell_digest(cell, inputs)}"
+    return inputs.folder / f"{cell.arm.name}-{cell.task}-s{cell.seed}-{cell_identity(cell, inputs).digest}"
 
 
 def mnli_folder(cell: Cell, inputs: Inputs) -> Path | None:

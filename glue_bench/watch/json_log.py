@@ -103,7 +103,7 @@ class JsonLog:
             case PretrainingStarted(arm):
                 return "pretraining_started", {"arm": arm}
             case PretrainingPoint(arm, point):
-                return "pretraining_point", {"arm": arm, **point}
+                return "pretraining_point", {"arm": arm, **point.document()}
             case PretrainingEnded(arm, error):
                 return "pretraining_failed" if error else "pretraining_finished", {"arm": arm, "error": error}
             case CellStarted(planned, worker):
@@ -139,10 +139,10 @@ class JsonLog:
         return "cell_finished", {
             **_cell(planned),
             **worker,
-            "seconds": record["seconds"]["total"],
-            "tokens": record["tokens"].get("training"),
-            "scores": record["scores"],
-            "collapsed": record["collapsed"],
+            "seconds": record.seconds.total,
+            "tokens": record.tokens.training,
+            "scores": record.scores,
+            "collapsed": record.collapsed,
             "counts": self._counts(),
         }
 
@@ -152,5 +152,4 @@ class JsonLog:
 
 def _cell(planned: PlannedCell) -> dict[str, Any]:
     """The cell as plan.json lists it, its id as `cell`."""
-    key = planned.summary
-    return {"cell": key.pop("cell_id"), **key}
+    return {"cell": planned.id, **planned.asked.model_dump(exclude={"cell_id"})}

@@ -1,10 +1,9 @@
 """What a person sees while arms are pretrained."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from glue_bench.records.record import LossPoint
 from glue_bench.sweep.events import Event, PretrainingEnded, PretrainingPoint, PretrainingStarted, SweepEnded
 
 
@@ -35,8 +34,8 @@ class PretrainingProgress:
                 self._arm, self._steps = self._bar.add_task(f"pretraining {arm}", total=steps), steps
                 self._bar.start()
             case PretrainingPoint(arm, point):
-                self._bar.update(self._arm, completed=point["step"])
-                if point["validation_loss"] is not None:
+                self._bar.update(self._arm, completed=point.step)
+                if point.validation_loss is not None:
                     self._line(f"pretraining {arm}: {self._describe(point)}")
             case PretrainingEnded(arm, error):
                 self._bar.remove_task(self._arm)
@@ -49,8 +48,8 @@ class PretrainingProgress:
     def _line(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _describe(self, point: dict[str, Any]) -> str:
+    def _describe(self, point: LossPoint) -> str:
         return (
-            f"step {point['step']:,} of {self._steps:,}, {point['tokens']:,} tokens, loss {point['train_loss']:.3f}, "
-            f"validation loss {point['validation_loss']:.3f}, {point['tokens'] / point['seconds']:,.0f} tokens/s"
+            f"step {point.step:,} of {self._steps:,}, {point.tokens:,} tokens, loss {point.train_loss:.3f}, "
+            f"validation loss {point.validation_loss:.3f}, {point.tokens / point.seconds:,.0f} tokens/s"
         )

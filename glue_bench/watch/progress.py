@@ -53,8 +53,7 @@ class PlainLines:
         if now - self._said_at >= PACE_SECONDS and self.tally.ended < self.tally.total:
             self._said_at, pace = now, describe_pace(self.tally.snapshot())
         self._line(
-            f"[{self.tally.ended}/{self.tally.total}] {label(planned.cell.key)}: {what}"
-            + (f" ({pace})" if pace else "")
+            f"[{self.tally.ended}/{self.tally.total}] {label(planned.asked)}: {what}" + (f" ({pace})" if pace else "")
         )
 
     def _line(self, line: str) -> None:
@@ -91,7 +90,7 @@ class LiveTable:
                 self.live.stop()
 
     def _add(self, planned: PlannedCell, what: str, *, failed: bool) -> None:
-        line = f"{label(planned.cell.key)}: {what}"
+        line = f"{label(planned.asked)}: {what}"
         if failed:
             self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         else:
@@ -112,14 +111,14 @@ def describe(result: Outcome | Failure) -> str:
     """A finished cell in a few words: main scores x 100 and seconds, or the error."""
     if isinstance(result, Failure):
         return f"FAILED {result.error}"
-    scores = result.record["scores"]
+    scores = result.record.scores
     shown = []
     for split, values in scores.items():
         metric, value = next(iter(values.items()))
         where = f" {split.removeprefix('validation_')}" if len(scores) > 1 else ""
-        shown.append(f"{metric}{where} {100 * value:.2f}")
-    note = " (collapsed)" if result.record["collapsed"] else ""
-    return f"{', '.join(shown)}{note}, {result.record['seconds']['total']:.1f} s"
+        shown.append(f"{metric}{where} " + ("NaN" if value is None else f"{100 * value:.2f}"))
+    note = " (collapsed)" if result.record.collapsed else ""
+    return f"{', '.join(shown)}{note}, {result.record.seconds.total:.1f} s"
 
 
 def _ended_elsewhere(error: str | None) -> str:

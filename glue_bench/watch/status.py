@@ -1,13 +1,12 @@
 """How far an experiment is, from its folder alone: for another terminal, or after the fact. No torch."""
 
-import json
-import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from glue_bench.errors import UserError
+from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claim, read_claims
 from glue_bench.watch.estimate import Estimate
@@ -33,8 +32,8 @@ class Watch:
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self.store, self.clock = store, clock
-        self.cells: dict[str, dict[str, Any]] = {}
-        self._plan_stamp: tuple[int, int] | None = None
+        self.cells: dict[str, AskedCell] = {}
+        self._plan: Plan | None = None
         self._estimate = Estimate({}, {})
         self._seen: set[str] = set()
         self._ended: dict[str, _Ended] = {}
@@ -46,14 +45,14 @@ class Watch:
             UserError: the folder has no plan, or it cannot be read.
         """
         self._read_plan()
-        done = _names(self.store.folder / "records") & self.cells.keys()
+        done = self.store.ids("records") & self.cells.keys()
         self._read_new(done)
-        failed = (_names(self.store.folder / "failures") & self.cells.keys()) - done
+        failed = (self.store.ids("failures") & self.cells.keys()) - done
         claims = [claim for claim in read_claims(self.store.folder / "claims") if claim.is_alive]
         running = {claim.name for claim in claims} & self.cells.keys() - done
         arms: dict[str, Counts] = {}
         for cell_id, cell in self.cells.items():
-            counts = arms.setdefault(cell["arm"], Counts())
+            counts = arms.setdefault(cell.arm, Counts())
             state = _state(cell_id, done, running, failed)
             setattr(counts, state, getattr(counts, state) + 1)
         return self._snapshot(arms, claims, running, self.cells.keys() - done - running - failed)
@@ -74,37 +73,32 @@ class Watch:
 
     def _read_plan(self) -> None:
         """Its cells and what they cost, if it is another plan than before."""
-        try:
-            status = (self.store.folder / "plan.json").stat()
-            stamp = (status.st_ino, status.st_mtime_ns)
-        except OSError:
-            stamp = None
-        if stamp is not None and stamp == self._plan_stamp:
+        plan = self.store.needed_plan()
+        if plan is self._plan:
             return
-        self.cells = {cell["cell_id"]: cell for cell, _ in self.store.states()}
-        plan = self.store.read_plan() or {}
-        tokens, arms = plan.get("training_tokens", {}), plan.get("arms", {})
+        self._plan, self._seen, self._ended = plan, set(), {}
+        self.cells = {cell.cell_id: cell for cell in plan.cells}
+        tasks = {cell.cell_id: cell.task for cell in plan.cells}
         costs = {
-            cell_id: tokens[cell["task"]] * arms[cell["arm"]]["flops_per_token"]
-            for cell_id, cell in self.cells.items()
-            if cell["task"] in tokens
+            cell.cell_id: plan.training_tokens[cell.task] * float(plan.arms[cell.arm].flops_per_token or 0)
+            for cell in plan.cells
+            if cell.task in plan.training_tokens
         }
-        self._estimate = Estimate(costs, {cell_id: cell["task"] for cell_id, cell in self.cells.items()})
-        self._plan_stamp, self._seen, self._ended = stamp, set(), {}
+        self._estimate = Estimate(costs, tasks)
 
     def _read_new(self, done: set[str]) -> None:
-        """Read those of the new records that tell of the pace now."""
-        new, folder = done - self._seen, self.store.folder / "records"
+        """Read those of the new records that tell of the pace now. Tables say what is wrong with one that does not."""
+        new = done - self._seen
         self._seen |= new
-        written = sorted(((_written(folder / f"{name}.json"), name) for name in new), reverse=True)
+        written = sorted(((self.store.when_recorded(name), name) for name in new), reverse=True)
         since = self.clock() - WINDOW_SECONDS
         for place, (at, name) in enumerate(written):
             if place >= AT_LEAST and at < since:
                 break
-            ended = _read(folder / f"{name}.json", at)
-            if ended:
-                self._ended[name] = ended
-                self._estimate.learn(name, ended.seconds)
+            with suppress(UserError):
+                record = self.store.read_record(name)
+                self._ended[name] = _Ended(at, record.seconds.total, record.tokens.training)
+                self._estimate.learn(name, record.seconds.total)
 
     def _pace(self) -> tuple[float | None, float | None]:
         """Cells an hour and training tokens a second in the window."""
@@ -122,27 +116,3 @@ def _state(cell_id: str, done: set[str], running: set[str], failed: set[str]) ->
     if cell_id in running:
         return "running"
     return "failed" if cell_id in failed else "queued"
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json")}
-    except FileNotFoundError:
-        return set()
-
-
-def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _read(path: Path, at: float) -> _Ended | None:
-    """None of a record that cannot be read; tables say what is wrong with it."""
-    try:
-        record = json.loads(path.read_bytes())
-        return _Ended(at, float(record["seconds"]["total"]), int(record["tokens"].get("training", 0)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None

@@ -47,8 +47,8 @@ class Tally:
                 self._end(planned, failed=isinstance(result, Failure))
                 if not isinstance(result, Failure):
                     self._finished += 1
-                    self._tokens += result.record["tokens"].get("training", 0)
-                    self._estimate.learn(planned.id, result.record["seconds"]["total"])
+                    self._tokens += result.record.tokens.training
+                    self._estimate.learn(planned.id, result.record.seconds.total)
             case CellElsewhere(planned, error):
                 self._end(planned, failed=error is not None)
 
@@ -61,7 +61,7 @@ class Tally:
         running = {name: now - since for name, (_, _, since) in self.running.items()}
         return Snapshot(
             arms=self.counts,
-            running=[f"{label(planned.cell.key)}, {now - since:.0f} s" for planned, _, since in self.running.values()],
+            running=[f"{label(planned.asked)}, {now - since:.0f} s" for planned, _, since in self.running.values()],
             elapsed=elapsed,
             seconds_left=self._estimate.seconds_left(self._queued, running, self._workers or len(running)),
             cells_per_hour=3600 * self._finished / elapsed if known else None,

@@ -14,6 +14,7 @@ from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracke
 from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_wandb_available
 
 from glue_bench.errors import UserError, unknown
+from glue_bench.records.record import Epoch, LossPoint
 from glue_bench.sweep.events import (
     CellEnded,
     Event,
@@ -106,7 +107,7 @@ class Tracker:
             case PretrainingStarted(arm):
                 self._pretraining = self._run(arm, "pretraining", "pretraining", {"arm": arm})
             case PretrainingPoint(_, point) if self._pretraining:
-                self._pretraining.log(_losses(point), step=point["step"])
+                self._pretraining.log(_losses(point), step=point.step)
             case PretrainingEnded() | SweepEnded() if self._pretraining:
                 self._pretraining.finish()
                 self._pretraining = None
@@ -114,30 +115,30 @@ class Tracker:
                 self._cell(planned, result)
 
     def _cell(self, planned: PlannedCell, outcome: Outcome) -> None:
-        cell, history = planned.cell, outcome.record["history"]
+        cell, history = planned.cell, outcome.record.history
         if not history:
             return
         settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
         run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
         for point in history:
-            run.log(_scores(cell.task, point), step=point["epoch"])
+            run.log(_scores(cell.task, point), step=point.epoch)
         run.finish()
 
     def _run(self, arm: str, name: str, kind: str, settings: dict[str, Any]) -> GeneralTracker:
         return self._open(Run(self._experiment, self._folder, arm, name, kind, settings))
 
 
-def _losses(point: dict[str, Any]) -> dict[str, float]:
-    names = ("train_loss", "validation_loss", "tokens")
-    return {f"pretraining/{name}": point[name] for name in names if point[name] is not None}
+def _losses(point: LossPoint) -> dict[str, float]:
+    values = {"train_loss": point.train_loss, "validation_loss": point.validation_loss, "tokens": point.tokens}
+    return {f"pretraining/{name}": value for name, value in values.items() if value is not None}
 
 
-def _scores(task: str, point: dict[str, Any]) -> dict[str, float]:
+def _scores(task: str, point: Epoch) -> dict[str, float]:
     """`cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all arms."""
     by_split = {
         f"{task}/{split}/{metric}": value
-        for split, values in point["scores"].items()
+        for split, values in point.scores.items()
         for metric, value in values.items()
         if value is not None
     }
-    return {f"{task}/train_loss": point["train_loss"], **by_split}
+    return {f"{task}/train_loss": point.train_loss, **by_split}

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console, Group
 from rich.text import Text
+
+from glue_bench.records.record import CellKey
 
 NAME_WIDTH, BAR_WIDTH, NUMBER_WIDTH = 24, 16, 8
 NUMBERS_WIDTH = 6 + 4 * NUMBER_WIDTH
@@ -91,10 +92,10 @@ def describe_counts(snapshot: Snapshot) -> str:
     return f"{said}, {counts.queued:,} {snapshot.rest}"
 
 
-def label(cell: Mapping[str, Any]) -> str:
+def label(cell: CellKey) -> str:
     """A cell in words, from what records call it by."""
-    steps = f" after {cell['steps']} steps" if "steps" in cell else ""
-    return f"{cell['arm']}{steps} on {cell['task']}, rate {cell['learning_rate']:g}, seed {cell['seed']}"
+    steps = "" if cell.steps is None else f" after {cell.steps} steps"
+    return f"{cell.arm}{steps} on {cell.task}, rate {cell.learning_rate:g}, seed {cell.seed}"
 
 
 def duration(seconds: float) -> str:

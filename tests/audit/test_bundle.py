@@ -15,7 +15,8 @@ from glue_bench.audit.checks import Check
 from glue_bench.audit.unpack import unpacked
 from glue_bench.audit.verify import verify
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store, record_digest
+from glue_bench.records.disk import record_digest
+from glue_bench.records.store import Store
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

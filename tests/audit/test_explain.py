@@ -8,6 +8,7 @@ from stored import documents
 from glue_bench.api import explain as explain_experiment
 from glue_bench.audit.explain import explain
 from glue_bench.errors import UserError
+from glue_bench.records.plan import Plan
 from glue_bench.records.record import Environment, FailureRecord, Record
 from glue_bench.records.store import Store
 
@@ -17,19 +18,18 @@ def said(explanation, number=0):
     return {d.what: (d.before, d.after) for d in explanation.candidates[number].differences}
 
 
-def plan_with(folder, change, ids=True):
+def plan_after(folder, change):
     """The stored plan after a change; cells whose identity has changed get other ids, as a sweep would give them."""
-    from glue_bench.audit.identity import id_of, planned_identity
-
-    plan = Store(folder).read_plan()
-    change(plan)
-    for cell in plan["cells"] if ids else ():
-        old = cell["cell_id"]
-        cell["cell_id"] = id_of(cell, planned_identity(plan, cell))
-        for other in plan["cells"]:
-            if other.get("from_mnli") == old:
-                other["from_mnli"] = cell["cell_id"]
-    return plan
+    document = json.loads((folder / "plan.json").read_text())
+    change(document)
+    plan = Plan.model_validate(document)
+    for cell, entry in zip(plan.cells, document["cells"], strict=True):
+        source = next((c["cell_id"] for c in document["cells"] if c["arm"] == cell.arm and c["task"] == "mnli"), None)
+        settled = cell.model_copy(update={"from_mnli": source if cell.from_mnli else None})
+        entry["cell_id"] = cell.id(plan.identity(settled).digest)
+        if cell.from_mnli:
+            entry["from_mnli"] = source
+    return Plan.model_validate(document)
 
 
 CHANGES = {
@@ -79,7 +79,7 @@ CHANGES = {
 @pytest.mark.parametrize("case", CHANGES)
 def test_what_was_changed_is_named_and_nothing_else(finished, case):
     change, name, expected = CHANGES[case]
-    explanation = explain(Store(finished), plan_with(finished, change), name)
+    explanation = explain(Store(finished), plan_after(finished, change), name)
     assert explanation.state == "missing"
     assert explanation.candidates[0].cell_id.startswith(name)
     found = said(explanation)
@@ -131,8 +131,8 @@ def test_a_finished_cell_says_where_it_was_made_and_what_does_not_count(finished
 
 def test_a_cell_that_ran_again_shows_the_record_before_it_and_that_one_what_took_its_place(finished):
     store = Store(finished)
-    plan = plan_with(finished, CHANGES["epochs"][0])
-    old, new = (next(c["cell_id"] for c in p["cells"] if c["arm"] == "add" and c["task"] == "stsb")
+    plan = plan_after(finished, CHANGES["epochs"][0])
+    old, new = (next(c.cell_id for c in p.cells if c.arm == "add" and c.task == "stsb")
                 for p in (store.read_plan(), plan))  # fmt: skip
     record = next(record for record in documents(store) if record["cell_id"] == old)
     again = {**record, "cell_id": new, "hyperparameters": {**record["hyperparameters"], "epochs": 4}}
@@ -148,8 +148,8 @@ def test_a_cell_that_ran_again_shows_the_record_before_it_and_that_one_what_took
 
 def test_a_failed_cell_says_why(finished):
     store = Store(finished)
-    plan = plan_with(finished, CHANGES["epochs"][0])
-    name = next(cell["cell_id"] for cell in plan["cells"] if cell["task"] == "stsb")
+    plan = plan_after(finished, CHANGES["epochs"][0])
+    name = next(cell.cell_id for cell in plan.cells if cell.task == "stsb")
     store.write_failure(FailureRecord(cell_id=name, error="RuntimeError: out of luck"))
     explanation = explain(store, plan, name)
     assert explanation.state == "failed"
@@ -190,9 +190,8 @@ def test_facts_that_an_older_record_lacks_are_not_guessed(finished, edit):
         edit(path, lambda record: [record.pop(key) for key in ("tokenizer", "digest")])
     for path in (finished / "pretraining").glob("*.json"):
         path.unlink()
-    plan = plan_with(finished, CHANGES["epochs"][0])
-    for facts in plan["arms"].values():
-        del facts["pretraining_identity"]
+    edit(finished / "plan.json", lambda plan: [facts.pop("pretraining_identity") for facts in plan["arms"].values()])
+    plan = plan_after(finished, CHANGES["epochs"][0])
     explanation = explain(Store(finished), plan, "add-stsb")
     assert said(explanation) == {"finetuning.epochs": ("1", "4")}
     assert explanation.candidates[0].unknown == ("tokenizer (how it splits text)",)
@@ -200,8 +199,7 @@ def test_facts_that_an_older_record_lacks_are_not_guessed(finished, edit):
 
 def test_an_older_plan_asks_for_the_experiment_file(finished):
     store = Store(finished)
-    plan = plan_with(finished, CHANGES["epochs"][0])
-    del plan["tasks"]
+    plan = plan_after(finished, CHANGES["epochs"][0]).model_copy(update={"tasks": {}})
     with pytest.raises(UserError, match="give the experiment file in place of the folder"):
         explain(store, plan, "add-stsb")
     assert explain(store, plan, "add-rte").state == "done"
@@ -225,7 +223,7 @@ def test_an_unknown_or_ambiguous_cell_is_one_line(finished, name, message):
 
 
 def test_values_are_printed_as_they_are(glue_bench, finished, edit):
-    edit(finished / "plan.json", lambda plan: plan.update(plan_with(finished, CHANGES["list"][0])))
+    edit(finished / "plan.json", lambda plan: plan.update(plan_after(finished, CHANGES["list"][0]).document()))
     assert 'options.segments  scores  ["input"]' in glue_bench("explain", "untied-stsb", finished).out
 
 

@@ -1,13 +1,12 @@
 """Ids follow from what plans and records say, whatever the cell starts from."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
 
 from glue_bench.api import run
-from glue_bench.audit.identity import id_of, known, planned_identity, record_identity
+from glue_bench.audit.identity import known
 from glue_bench.config import parse_experiment
 from glue_bench.records.store import Store
 from glue_bench.sweep.records import plan_of
@@ -18,8 +17,8 @@ def test_those_of_a_finished_experiment(finished):
     cells = known(store, store.read_plan())
     assert len(cells.planned) == len(cells.records) == 6
     for name, cell in cells.planned.items():
-        assert id_of(cell, planned_identity(cells.plan, cell)) == name
-        assert planned_identity(cells.plan, cell) == cells.record_identity(name)
+        assert cell.id(cells.identity(name).digest) == name
+        assert cells.identity(name) == cells.records[name].identity(cells.pretrainings)
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -29,19 +28,18 @@ def test_those_of_a_plugin_and_of_a_checkpoint(tiny, make_bert, write_plugin, tm
     values = tiny(arms=arms, tasks=["cola"], plugins=[str(write_plugin())], finetuning={"held_out_share": 0.25})
     summary = run(values, results=tmp_path, console=Console(file=io.StringIO()))
     assert (summary.finished, summary.failed) == (2, {})
-    plan = json.loads(json.dumps(plan_of(parse_experiment(values), summary.folder)))
-    assert plan == Store(summary.folder).read_plan()
-    assert plan["arms"]["m"]["plugin"]
+    plan = Store(summary.folder).read_plan()
+    assert plan_of(parse_experiment(values), summary.folder).document() == plan.document()
+    assert plan.arms["m"].plugin
     records = {record.cell_id: record for record in Store(summary.folder).read_records()}
-    for cell in plan["cells"]:
-        identity = planned_identity(plan, cell)
-        assert id_of(cell, identity) == cell["cell_id"]
-        assert record_identity(records[cell["cell_id"]], {}) == identity
+    for cell in plan.cells:
+        assert cell.id(plan.identity(cell).digest) == cell.cell_id
+        assert records[cell.cell_id].identity({}) == plan.identity(cell)
 
 
 def test_a_record_without_the_tokenizer_has_its_pretrainings(finished):
     cells = known(Store(finished), None)
     name, record = next(iter(cells.records.items()))
     older = record.model_copy(update={"tokenizer": None})
-    assert id_of(record.cell.document(), record_identity(older, cells.pretrainings)) == name
-    assert "tokenizer" not in record_identity(older, {})
+    assert record.cell.id(older.identity(cells.pretrainings).digest) == name
+    assert older.identity({}).tokenizer == ""

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file, save_file
 
 from glue_bench.audit.checks import Check
 from glue_bench.audit.verify import verify
-from glue_bench.records.store import record_digest
+from glue_bench.records.disk import record_digest
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 

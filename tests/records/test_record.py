@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from glue_bench.records.identity import PretrainingIdentity
+from glue_bench.records.plan import Plan
 from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -44,13 +46,24 @@ RECORD = {
     "predictions_sha256": "p",
     "digest": "q",
 }
+IDENTITY = {
+    "variant": "add",
+    "options": {},
+    "tokenizer": "t",
+    "plugin": "p",
+    "recipe": 2,
+    "start": "scratch {}",
+    "corpus": "c",
+    "packing": 1,
+    "settings": {"steps": 8},
+}
 PRETRAINING = {
     "schema_version": 1,
     "pretraining_id": "a-0a",
     "recipe": 2,
     "arm": "a",
     "origin": "pretrained",
-    "identity": {"variant": "add", "settings": {"steps": 8}},
+    "identity": IDENTITY,
     "steps": 8,
     "tokens": 64,
     "seconds": 1.5,
@@ -67,8 +80,28 @@ PRETRAINING = {
     "environment": ENVIRONMENT,
 }
 FAILURE = {"cell_id": "a", "origin": "grafted", **CELL, "recipe": 2, "from_mnli": "m", "error": "E", "traceback": "T"}
-VALUES = [(Record, RECORD), (PretrainingRecord, PRETRAINING), (FailureRecord, FAILURE | {"environment": ENVIRONMENT})]
-EACH = pytest.mark.parametrize(("kind", "document"), VALUES, ids=["record", "pretraining", "failure"])
+HASHED = {"options": {"size": 3}, "tokenizer": "t"}
+ARM = {"variant": "add", "origin": "grafted", "start": "s", **HASHED, "older": {"1": HASHED}, "plugin": None}
+ARM |= {"pretraining": "a-0a", "pretraining_identity": IDENTITY, "shape": dict.fromkeys(SIZES, 8)}
+ARM |= dict.fromkeys(("parameters", "non_embedding_parameters", "added_over_add", "flops_per_token", "length"), 9)
+PLAN = {
+    "schema_version": 1,
+    "experiment": "Zürich",
+    "data_source": "tsv",
+    "config": {"arms": [{"name": "a", "checkpoint": "scratch"}], "pretraining": None, "more": 1.5},
+    "arms": {"a": ARM},
+    "tasks": {"rte": {"data": "d", "hyperparameters": {"epochs": 3}}},
+    "training_tokens": {"rte": 1000},
+    "cells": [{"cell_id": "a-rte", "origin": "grafted", **CELL, "recipe": 2, "from_mnli": "m", "pretraining": "a-0b"}],
+}
+VALUES = {
+    "record": (Record, RECORD),
+    "pretraining": (PretrainingRecord, PRETRAINING),
+    "failure": (FailureRecord, FAILURE | {"environment": ENVIRONMENT}),
+    "plan": (Plan, PLAN),
+    "identity": (PretrainingIdentity, IDENTITY),
+}
+EACH = pytest.mark.parametrize(("kind", "document"), VALUES.values(), ids=VALUES)
 
 
 @EACH

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stored import documents
+from stored import documents, plan_with
 
 from glue_bench.errors import UserError
-from glue_bench.records import store as module
+from glue_bench.records import disk
+from glue_bench.records.disk import record_digest
 from glue_bench.records.record import FailureRecord, Record
-from glue_bench.records.store import SCHEMA_VERSION, Store, open_store, record_digest, write_atomically
+from glue_bench.records.store import Store, open_store, write_atomically
+from glue_bench.records.value import SCHEMA_VERSION
 
 LOGITS = {"validation": np.arange(6, dtype=np.float32).reshape(3, 2), "test": np.zeros((2, 2), np.float32)}
 
@@ -83,20 +85,20 @@ def test_records_are_read_in_the_order_of_their_ids(store):
 
 
 def test_text_is_stored_readably(store):
-    store.write_plan({"experiment": "Zürich"})
+    store.write_plan(plan_with(experiment="Zürich"))
     assert "Zürich" in (store.folder / "plan.json").read_text(encoding="utf-8")
-    assert store.read_plan() == {"experiment": "Zürich"}
+    assert store.read_plan() == plan_with(experiment="Zürich")
 
 
 # States
 
 
 def test_states_follow_records_and_failures(store):
-    store.write_plan({"cells": [{"cell_id": name} for name in ("a", "b", "c")]})
+    store.write_plan(plan_with(*({"cell_id": name} for name in ("a", "b", "c"))))
     store.write_failure(FailureRecord(cell_id="a", error="E"))
     store.write_failure(FailureRecord(cell_id="b", error="E"))
     store.write_record(Record(**record("a")), LOGITS)
-    assert [(cell["cell_id"], state) for cell, state in store.states()] == [
+    assert [(cell.cell_id, state) for cell, state in store.states()] == [
         ("a", "done"),
         ("b", "failed"),
         ("c", "missing"),
@@ -108,7 +110,7 @@ def test_states_follow_records_and_failures(store):
 def test_a_failure_left_behind_by_a_kill_does_not_count(store):
     store.write_record(Record(**record("a")), LOGITS)
     store.write_failure(FailureRecord(cell_id="a", error="written before the record, and never removed"))
-    store.write_plan({"cells": [{"cell_id": "a"}]})
+    store.write_plan(plan_with({"cell_id": "a"}))
     assert store.read_failures() == []
     assert [state for _, state in store.states()] == ["done"]
 
@@ -192,7 +194,7 @@ def test_files_are_readable_by_others(store):
         (b"", "not valid JSON"),
         (b"\xff", "not valid JSON"),
         (b"[]", "not a JSON object"),
-        (b"{}", "record lacks cell, cell_id"),
+        (b"{}", "it lacks cell, cell_id"),
         (b'{"seconds": NaN}', "not valid JSON"),
         (b"[" * 10_000, "not valid JSON"),
     ],
@@ -271,8 +273,8 @@ def test_opening_needs_records(tmp_path, store):
 def test_a_record_is_read_again_only_if_its_file_is_another(store, monkeypatch):
     store.write_record(Record(**record()), {"validation": np.zeros((1, 2))})
     first = store.read_records()
-    loads, load = [], module._load
-    monkeypatch.setattr(module, "_load", lambda path: loads.append(path) or load(path))
+    loads, load = [], disk.load
+    monkeypatch.setattr(disk, "load", lambda path: loads.append(path) or load(path))
     assert store.read_records() == first
     assert loads == []
     path = store.folder / "records" / f"{record()['cell_id']}.json"

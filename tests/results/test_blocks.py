@@ -10,7 +10,7 @@ import pytest
 from read_pages import READERS
 from rich.console import Console
 from simulated import REGIMES, simulate
-from stored import SHAPE, record_of
+from stored import SHAPE, plan_with, record_of
 
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.records.record import Shape
@@ -176,7 +176,7 @@ def test_csv_keeps_its_columns_and_adds_what_arms_are_at_the_end(bench):
 
 
 def facts_of(arm="a", *, plan=None, steps=None, **record):
-    return arm_facts({"arms": {arm: {"shape": SHAPE}}} | (plan or {}), arm, record_of(**record), steps)
+    return arm_facts(plan_with(**{"arms": {arm: {"shape": SHAPE}}} | (plan or {})), arm, record_of(**record), steps)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_fresh_weights_of_an_earlier_version_have_the_shape_of_the_plan(found):
     facts = {"arms": {"a": {"parameters": as_add(found) + 7, "added_over_add": 7}}}
     config = {"scratch": SIZES, "arms": [{"name": "a", "checkpoint": "scratch"}]}
     expected = shape_text(Shape(**SHAPE | {"vocab_size": found}))
-    assert arm_facts(facts | {"config": config}, "a", None, None)["shape"] == expected
+    assert arm_facts(plan_with(**facts, config=config), "a", None, None)["shape"] == expected
 
 
 @pytest.mark.parametrize("parameters", [101, 108])
@@ -280,7 +280,7 @@ def test_a_plan_that_does_not_fit_its_parameters_is_not_believed(parameters):
     size = as_add(100) + 1 if parameters == 101 else as_add(parameters)
     facts = {"arms": {"a": {"parameters": size, "added_over_add": 0}}}
     config = {"scratch": SIZES, "arms": [{"name": "a", "checkpoint": "scratch"}]}
-    assert arm_facts(facts | {"config": config}, "a", None, None)["shape"].startswith("unrecorded shape of")
+    assert arm_facts(plan_with(**facts, config=config), "a", None, None)["shape"].startswith("unrecorded shape of")
 
 
 def as_add(words: int) -> int:

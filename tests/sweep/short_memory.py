@@ -23,10 +23,10 @@ def described(planned: PlannedCell, inputs: Inputs) -> dict:
     result = attempt(planned, inputs)
     if isinstance(result, Failure):
         return {"error": result.error, "traceback": result.traceback}
-    losses = [epoch["train_loss"] for epoch in result.record["history"]]
+    losses = [epoch.train_loss for epoch in result.record.history]
     logits = {name: values.tolist() for name, values in result.predictions.items()}
-    return {"rows": result.record.get("micro_batch_size"), "losses": losses, "logits": logits} | {
-        "scores": result.record["scores"]
+    return {"rows": result.record.micro_batch_size, "losses": losses, "logits": logits} | {
+        "scores": result.record.scores
     }
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
+from stored import plan_with
 
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
@@ -45,7 +46,7 @@ def texts() -> tuple[str, ...]:
 def shapes(arms: dict, values) -> list[str]:
     """The shape of each arm as tables say it, from a plan with these facts of its arms."""
     config = parse_experiment(values).model_dump()
-    return [arm_facts({"arms": arms, "config": config}, arm, {}, None)["shape"] for arm in arms]
+    return [arm_facts(plan_with(arms=arms, config=config), arm, None, None)["shape"] for arm in arms]
 
 
 def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts, tmp_path):
@@ -56,7 +57,7 @@ def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts, tmp_path):
         tasks=["cola"],
         scratch={"vocab_size": 5000},
     )
-    arms = plan_of(parse_experiment(values), tmp_path)["arms"]
+    arms = plan_of(parse_experiment(values), tmp_path).document()["arms"]
     sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
     assert arms["untied"]["shape"] == sizes | {"embedding_size": 16, "vocab_size": 250}
     assert arms["add"]["shape"] == arms["split"]["shape"]

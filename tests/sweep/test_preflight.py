@@ -10,7 +10,8 @@ from rich.console import Console
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store, record_digest
+from glue_bench.records.disk import record_digest
+from glue_bench.records.store import Store
 from glue_bench.training import pretrain as training
 
 pytestmark = pytest.mark.usefixtures("small_demo")

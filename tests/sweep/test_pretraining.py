@@ -73,7 +73,7 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
         assert record["origin"] == "pretrained"
         assert re.fullmatch(r"pretraining [0-9a-f]{12} step 10", record["checkpoint"]["digest"])
         assert "-s1-step10-" in record["cell_id"]
-        assert record["shape"] == store.read_plan()["arms"][record["cell"]["arm"]]["shape"]
+        assert record["shape"] == store.read_plan().arms[record["cell"]["arm"]].shape.document()
     table = leaderboard(summary.folder)
     assert table["origin"].tolist() == ["pretrained"] * 2
     assert set(table["start"]) == {"fresh weights of this shape, then 10 steps of pretraining"}

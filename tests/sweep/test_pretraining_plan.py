@@ -63,7 +63,7 @@ def id_of(values):
     def one(pretraining=(), **changes):
         experiment = parse_experiment(values(pretraining, **{"arms": ["add"]} | changes))
         (cell,) = experiment.cells()
-        return cell_identity(cell, Inputs(experiment))["start"]
+        return cell_identity(cell, Inputs(experiment)).start
 
     return one
 

@@ -16,6 +16,7 @@ from stored import documents
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
+from glue_bench.records.record import RunFacts
 from glue_bench.records.store import Store
 from glue_bench.sweep import run as sweep_module
 from glue_bench.training.finetune import Outcome
@@ -67,7 +68,7 @@ def nothing(planned) -> Outcome:  # noqa: ARG001
         "origin": "scratch", "scores": scores, "history": [], "collapsed": [], "seconds": {"total": 0.0},
         "tokens": {}, "parameters": 1, "environment": {},
     }  # fmt: skip
-    return Outcome(record, {"validation": np.zeros((2, 2), np.float32)})
+    return Outcome(RunFacts.model_validate(record), {"validation": np.zeros((2, 2), np.float32)})
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting import export
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.training.identities import cell_digest, cell_identity, pretraining_id, pretraining_identity
+from glue_bench.training.identities import cell_identity, pretraining_id, pretraining_identity
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("frozen_imports", "_few_rows")
@@ -84,7 +84,7 @@ def again(tmp_path):
 def recipes_of(store: Store) -> dict[str, tuple[int, int]]:
     """By task and seed of the cells that the plan asks for: the recipe of the run, and of its pretraining."""
     records = {record["cell_id"]: record for record in documents(store)}
-    wanted = [records[cell["cell_id"]] for cell in store.read_plan()["cells"]]
+    wanted = [records[cell.cell_id] for cell in store.read_plan().cells]
     return {
         f"{record['cell']['task']} {record['cell']['seed']}": (
             record.get("recipe", 1),
@@ -117,7 +117,7 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
         monkeypatch.setattr(recipe, "RECIPE", number)
         inputs = Inputs(experiment := parse_experiment(EXPERIMENT))
         cell = next(experiment.cells())
-        identities[number] = cell_identity(cell, inputs), pretraining_identity(cell.arm, inputs)
+        identities[number] = cell_identity(cell, inputs).document(), pretraining_identity(cell.arm, inputs).document()
     for first, second, third in zip(identities[1], identities[2], identities[3], strict=True):
         assert ("recipe" in first, second["recipe"], third["recipe"]) == (False, 2, 3)
         assert {key for key in third if third[key] != second[key]} - {"start"} == {"recipe"}
@@ -127,7 +127,7 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
 def test_an_older_recipes_id_is_the_one_that_it_gave(old):
     inputs = Inputs(experiment := parse_experiment(EXPERIMENT), old.folder / "checkpoints")
     older = {"recipe": 1, "pretraining_recipe": 1}
-    digests = {cell_digest(cell.model_copy(update=older), inputs) for cell in experiment.cells()}
+    digests = {cell_identity(cell.model_copy(update=older), inputs).digest for cell in experiment.cells()}
     assert digests == {record["cell_id"].rpartition("-")[2] for record in documents(old)}
     (pretraining,) = documents(old, "pretraining")
     assert pretraining_id(experiment.arms[0], inputs, 1) == pretraining["pretraining_id"]
@@ -144,7 +144,7 @@ def test_what_the_committed_results_hash_is_what_the_first_recipe_hashes_now():
     inputs.tokenizer_digest = lambda *_: "t"
     arms = {arm.name: arm for arm in experiment.arms}
     for document in documents(store, "pretraining"):
-        now, then = pretraining_identity(arms[document["arm"]], inputs, 1), document["identity"]
+        now, then = pretraining_identity(arms[document["arm"]], inputs, 1).document(), document["identity"]
         assert now.keys() == then.keys()
         for key in ("variant", "options", "settings", "start", "packing"):
             assert now[key] == then[key], key
@@ -200,8 +200,8 @@ def test_where_the_checkpoint_is_gone_the_arm_is_pretrained_anew(old, again):
     assert recipes_of(old) == {"mnli 1": (1, 1), "rte 1": (1, 1), "mnli 2": (2, 2), "rte 2": (2, 2)}
     assert "its runs start from weights that more than one recipe has pretrained (1: add; 2: add)." in table(old)
     assert_good(old)
-    (arm,) = old.read_plan()["arms"].values()
-    assert arm["pretraining_identity"]["recipe"] == 2
+    (arm,) = old.read_plan().arms.values()
+    assert arm.pretraining_identity.recipe == 2
 
 
 def test_arms_that_differ_in_their_pretrainings_recipe_are_named(old, again):
@@ -258,5 +258,5 @@ def test_a_record_carries_its_recipe(old, again):
     again(again="recipe")
     records = [json.loads(path.read_bytes()) for path in (old.folder / "records").glob("*.json")]
     assert sorted(record.get("recipe", 1) for record in records) == [1, 1, 2, 2]
-    assert sorted(cell.get("recipe", 1) for cell in old.read_plan()["cells"]) == [2, 2]
+    assert sorted(cell.recipe for cell in old.read_plan().cells) == [2, 2]
     assert sorted(document.get("recipe", 1) for document in documents(old, "pretraining")) == [1, 2]

@@ -77,7 +77,7 @@ def fake_allocator(monkeypatch, room: int, error: Exception = HOST) -> None:
 
 
 def losses(outcome) -> list[float]:
-    return [epoch["train_loss"] for epoch in outcome.record["history"]]
+    return [epoch.train_loss for epoch in outcome.record.history]
 
 
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -89,13 +89,13 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     inputs = Inputs(parse_experiment(values))
     (planned,) = plan_cells(inputs.experiment, inputs)
     whole = attempt(planned, inputs)
-    assert "micro_batch_size" not in whole.record
+    assert whole.record.micro_batch_size is None
     calls = finetune(lambda *_: None)
     monkeypatch.setattr("glue_bench.training.loop.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4, error)
     parted = attempt(planned, inputs)
     assert calls == [None, 8, 4]
-    assert parted.record["micro_batch_size"] == 4
+    assert parted.record.micro_batch_size == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
     assert parted.predictions["test"] == pytest.approx(whole.predictions["test"], abs=1e-4)
 
@@ -117,7 +117,7 @@ def test_kinds_of_short_memory(planned, finetune, error):
             raise error
 
     calls = finetune(first_only)
-    assert attempt(*planned).record["micro_batch_size"] == 8
+    assert attempt(*planned).record.micro_batch_size == 8
     assert calls == [None, 8]
 
 
@@ -142,7 +142,7 @@ def test_a_loss_that_is_no_number_is_tried_once_in_float32(planned, finetune, mo
             diverging(*_)
 
     finetune(diverges_in_bfloat16)
-    assert attempt(*planned).record["precision"] == "float32"
+    assert attempt(*planned).record.precision == "float32"
     assert seen == [True, False]
     assert runtime.native_amp
     calls = finetune(diverging)

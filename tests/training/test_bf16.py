@@ -30,7 +30,7 @@ def test_every_variant_trains_as_in_float32(inputs_of, name):
             (cell,) = inputs.experiment.cells()
             outcomes[precision] = finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell))
     full, half = (outcomes[precision].predictions["validation"] for precision in ("float32", "bf16"))
-    losses = [outcomes[precision].record["history"][0]["train_loss"] for precision in ("float32", "bf16")]
+    losses = [outcomes[precision].record.history[0].train_loss for precision in ("float32", "bf16")]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert not (full == half).all()
     assert abs(full - half).max() < 0.05

@@ -207,7 +207,7 @@ def test_a_cell_learns_the_same_beside_any_other_arms(tiny: Made, make_bert: Mad
         inputs, history = Inputs(experiment), {}
         for cell in experiment.cells():
             record = finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell)).record
-            history[cell.arm.name] = [epoch["train_loss"] for epoch in record["history"]]
+            history[cell.arm.name] = [epoch.train_loss for epoch in record.history]
         return history
 
     drawn = [variant for variant, _ in DRAWN]

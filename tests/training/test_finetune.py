@@ -10,7 +10,6 @@ from glue_bench.benchmark.demo import generate
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell, parse_experiment
-from glue_bench.records.record import Record
 from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import all_threads
@@ -46,7 +45,7 @@ def bench(tiny) -> Bench:
 def bits(outcome: Outcome) -> dict:
     """What must not differ between two runs of a cell: all but the seconds."""
     arrays = {name: logits.tobytes() for name, logits in outcome.predictions.items()}
-    return arrays | {key: value for key, value in outcome.record.items() if key != "seconds"}
+    return arrays | outcome.record.model_dump(exclude={"seconds"})
 
 
 def labels(task: str, split: str) -> np.ndarray:
@@ -57,18 +56,7 @@ def labels(task: str, split: str) -> np.ndarray:
 def test_a_cell_leaves_scores_history_and_predictions(bench, task):
     outcome = bench.run("add", task)
     record = outcome.record
-    assert set(record) == {
-        "origin",
-        "scores",
-        "history",
-        "collapsed",
-        "seconds",
-        "tokens",
-        "parameters",
-    }
-    assert set(record) < set(Record.model_fields)
-    assert [epoch["epoch"] for epoch in record["history"]] == [1, 2]
-    assert all(set(epoch) == {"epoch", "train_loss", "scores"} for epoch in record["history"])
+    assert [epoch.epoch for epoch in record.history] == [1, 2]
     splits = [*TASKS[task].validation_splits, *TASKS[task].test_splits]
     sizes = {name: len(labels(task, name)) for name in splits}
     if task == "mnli":
@@ -83,9 +71,9 @@ def test_a_cell_leaves_scores_history_and_predictions(bench, task):
 def test_the_score_is_the_last_epochs_and_that_of_the_stored_predictions(bench, task):
     outcome = bench.run("untied", task)
     record = outcome.record
-    assert record["scores"] == record["history"][-1]["scores"]
-    assert set(record["scores"]) == set(TASKS[task].validation_splits)
-    for split, scores in record["scores"].items():
+    assert record.scores == record.history[-1].scores
+    assert set(record.scores) == set(TASKS[task].validation_splits)
+    for split, scores in record.scores.items():
         assert scores == score_logits(task, outcome.predictions[split], labels(task, split))
 
 
@@ -93,17 +81,17 @@ def test_sizes_and_seconds_are_recorded(bench):
     cell = bench.cell()
     record = bench.run().record
     tokens = bench.inputs.tokens(cell).splits["train"]
-    assert record["tokens"] == {"training": 2 * int(tokens.lengths.sum())}
-    assert record["parameters"] == sum(parameter.numel() for parameter in bench.classifier().parameters())
-    assert 0 < record["seconds"]["training"] <= record["seconds"]["total"]
-    assert record["origin"] == "scratch"
+    assert record.tokens.training == 2 * int(tokens.lengths.sum())
+    assert record.parameters == sum(parameter.numel() for parameter in bench.classifier().parameters())
+    assert 0 < record.seconds.training <= record.seconds.total
+    assert record.origin == "scratch"
 
 
 def test_a_model_that_says_one_thing_is_marked(bench, monkeypatch):
     monkeypatch.setattr(
         "glue_bench.training.loop.predict", lambda _model, _batches, rows: np.tile([[1.0, 0.0]], (rows, 1))
     )
-    assert bench.run().record["collapsed"] == ["validation"]
+    assert bench.run().record.collapsed == ("validation",)
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -177,7 +165,7 @@ def test_cells_of_a_checkpoint_leave_it_untouched(tiny, make_bert):
     starts = [bench.inputs.initial(bench.cell(arm).arm) for arm in ("add", "untied")]
     before = [{name: tensor.clone() for name, tensor in start.weights.items()} for start in starts]
     outcomes = [bench.run("add"), bench.run("untied")]
-    assert [outcome.record["origin"] for outcome in outcomes] == ["pretrained", "grafted"]
+    assert [outcome.record.origin for outcome in outcomes] == ["pretrained", "grafted"]
     for start, weights in zip(starts, before, strict=True):
         assert all(torch.equal(start.weights[name], tensor) for name, tensor in weights.items())
 

@@ -61,7 +61,7 @@ def outcomes(inputs, monkeypatch, *, resident, rows_at_once=None):
 
 def assert_equal_outcomes(mine, theirs):
     for ours, other in zip(mine, theirs, strict=True):
-        losses = [[epoch["train_loss"] for epoch in outcome.record["history"]] for outcome in (ours, other)]
+        losses = [[epoch.train_loss for epoch in outcome.record.history] for outcome in (ours, other)]
         np.testing.assert_allclose(*losses, rtol=1e-5)
         for split, logits in ours.predictions.items():
             np.testing.assert_allclose(logits, other.predictions[split], rtol=1e-4, atol=1e-6)
@@ -127,7 +127,7 @@ def test_where_nothing_can_be_compiled_blocks_run_as_they_are(inputs_of, monkeyp
     engines._compile(training.model)
     with pytest.warns(UserWarning, match=r"blocks run without torch.compile.*: Failed to find C compiler$"):
         losses = list(training.epochs())
-    np.testing.assert_allclose(losses, [epoch["train_loss"] for epoch in host[0].record["history"]], rtol=1e-5)
+    np.testing.assert_allclose(losses, [epoch.train_loss for epoch in host[0].record.history], rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch imports its own old functions

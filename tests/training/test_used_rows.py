@@ -54,7 +54,7 @@ def trained(inputs, cell, monkeypatch, *, rows, moved=False):
 def test_the_model_is_that_of_adamw_on_the_whole_table(cell_of, monkeypatch, arm):
     inputs, cell = cell_of(arms=[arm])
     (short, mine), (whole, theirs) = (trained(inputs, cell, monkeypatch, rows=rows) for rows in (True, False))
-    assert mine.record["parameters"] == theirs.record["parameters"]
+    assert mine.record.parameters == theirs.record.parameters
     weights = whole.state_dict()
     assert set(short.state_dict()) == set(weights)
     for name, weight in short.state_dict().items():

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from glue_bench.config import parse_experiment
+from glue_bench.records.record import RunFacts
 from glue_bench.sweep.events import (
     CellElsewhere,
     CellEnded,
@@ -28,8 +29,9 @@ from glue_bench.watch.view import Counts, Snapshot, describe_pace, duration, vie
 
 def outcome(seconds: float, tokens: int = 1000) -> Outcome:
     scores = {"validation": {"matthews_correlation": 0.5}}
-    record = {"scores": scores, "collapsed": [], "seconds": {"total": seconds}, "tokens": {"training": tokens}}
-    return Outcome(record, {})
+    record = {"origin": "scratch", "scores": scores, "history": [], "collapsed": [], "parameters": 1}
+    ran = {"seconds": {"total": seconds}, "tokens": {"training": tokens}}
+    return Outcome(RunFacts.model_validate(record | ran), {})
 
 
 class Clock:

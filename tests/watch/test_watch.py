@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from stored import plan_with, record_of
 
 from glue_bench.errors import UserError
+from glue_bench.records import disk
 from glue_bench.records.record import FailureRecord
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
@@ -24,20 +26,21 @@ class Folder:
         self.store = Store(folder)
         self.store.prepare()
         self.cells = [
-            {"cell_id": f"{arm}-{task}-{seed}", "arm": arm, "task": task, "learning_rate": 1e-3, "seed": seed}
+            {"cell_id": f"{arm}-{task}-{seed}", "arm": arm, "task": task, "seed": seed}
             for task in ("mnli", "rte")
             for seed in range(5)
             for arm in ("add", "none")
         ]
-        self.plan(self.cells)
+        self.plan(self.cells, mnli=1000, rte=10)
 
-    def plan(self, cells) -> None:
-        arms = {"add": {"flops_per_token": 1.0}, "none": {"flops_per_token": 1.0}}
-        self.store.write_plan({"cells": cells, "arms": arms, "training_tokens": {"mnli": 1000, "rte": 10}})
+    def plan(self, cells, **tokens) -> None:
+        arms = {"add": {"flops_per_token": 1}, "none": {"flops_per_token": 1}}
+        self.store.write_plan(plan_with(*cells, arms=arms, training_tokens=tokens))
 
     def end(self, cell_id: str, ago: float, seconds: float = 100.0) -> None:
         path = self.store.folder / "records" / f"{cell_id}.json"
-        path.write_text(json.dumps({"seconds": {"total": seconds}, "tokens": {"training": 360_000}}))
+        record = record_of(cell_id=cell_id, seconds={"total": seconds}, tokens={"training": 360_000})
+        path.write_text(json.dumps(record.document()))
         os.utime(path, (NOW - ago, NOW - ago))
 
     def fail(self, cell_id: str) -> None:
@@ -94,9 +97,7 @@ def test_pace_and_end_follow_the_records_of_the_last_hour(folder, watch, claims)
 
 
 def test_a_plan_without_costs_gives_no_end(folder, watch, claims):
-    plan = folder.store.read_plan()
-    del plan["training_tokens"]
-    folder.store.write_plan(plan)
+    folder.plan(folder.cells)
     for cell in folder.cells[:4]:
         folder.end(cell["cell_id"], ago=300)
     claims.take("none-mnli-2")
@@ -119,26 +120,26 @@ def test_claims_of_the_dead_run_nothing(watch, claims):
 
 
 def test_a_file_is_read_once_however_often_one_looks(folder, watch, claims, monkeypatch):
-    read, reads = module._read, []
-    monkeypatch.setattr(module, "_read", lambda path, at: reads.append(path.stem) or read(path, at))
+    read, reads = disk.load, []
+    monkeypatch.setattr(disk, "load", lambda path: reads.append(path.stem) or read(path))
     claims.take("add-rte-4")
     for number in range(4):
         folder.end(folder.cells[number]["cell_id"], ago=100)
         for _ in range(3):
             assert watch.look().total.done == number + 1
-    assert reads == [cell["cell_id"] for cell in folder.cells[:4]]
+    assert reads == ["plan", *(cell["cell_id"] for cell in folder.cells[:4])]
     folder.plan(folder.cells[:10])
     assert watch.look().total.total == 10
 
 
 def test_old_records_are_counted_and_not_read(folder, watch, monkeypatch):
     monkeypatch.setattr(module, "AT_LEAST", 3)
-    read, reads = module._read, []
-    monkeypatch.setattr(module, "_read", lambda path, at: reads.append(path.stem) or read(path, at))
+    read, reads = disk.load, []
+    monkeypatch.setattr(disk, "load", lambda path: reads.append(path.stem) or read(path))
     for number, cell in enumerate(folder.cells[:8]):
         folder.end(cell["cell_id"], ago=10_000 - number)
     assert watch.look().total.done == 8
-    assert len(reads) == 3
+    assert len(reads) == 1 + 3  # the plan, and the newest
 
 
 def test_a_damaged_record_is_a_finished_cell_without_a_pace(folder, watch, claims):

@@ -8,6 +8,7 @@ from typing import Any
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
+from glue_bench.records.plan import NO_PLAN, ArmFacts, Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.reporting.notes import is_demo
@@ -38,7 +39,7 @@ class OurArm:
 
 def read_arms(store: Store, results: Results) -> list[OurArm]:
     """The arms of the plan, in its order; from their records what the plan does not say."""
-    plan = store.read_plan() or {}
+    plan = store.read_plan() or NO_PLAN
     recorded = {record.cell.arm: record for record in store.scan_records()[0]}
     cells = results.cells.drop_duplicates("arm")
     return [
@@ -47,22 +48,21 @@ def read_arms(store: Store, results: Results) -> list[OurArm]:
     ]
 
 
-def _our_arm(cell: Mapping[Any, str], plan: Mapping[str, Any], record: Record | None, results: Results) -> OurArm:
-    name, config = cell["arm"], plan.get("config", {})
-    configured: Mapping[str, Any] = next((arm for arm in config.get("arms", []) if arm["name"] == name), {})
-    pretraining = config.get("pretraining") if results.steps else None
-    checkpoint = configured.get("checkpoint") or (record.checkpoint.name if record else "") or SCRATCH
-    fresh = checkpoint == SCRATCH or (pretraining and pretraining["start"] == SCRATCH)
+def _our_arm(cell: Mapping[Any, str], plan: Plan, record: Record | None, results: Results) -> OurArm:
+    name = cell["arm"]
+    configured, facts = plan.configured(name), plan.arms.get(name, ArmFacts())
+    checkpoint = configured.checkpoint or (record.checkpoint.name if record else "") or SCRATCH
+    fresh = checkpoint == SCRATCH or (results.steps and plan.pretrained_from == SCRATCH)
     mine = results.cells[results.cells["arm"] == name]
     return OurArm(
         name=name,
         variant=cell["variant"],
         origin=cell["origin"],
-        options=configured.get("options") or (record.options if record else {}),
+        options=configured.options or (record.options if record else {}),
         rates=int(mine.groupby("task")["learning_rate"].nunique().max()),
-        parameters=plan.get("arms", {}).get(name, {}).get("parameters") or (record.parameters if record else None),
+        parameters=facts.parameters or (record.parameters if record else None),
         checkpoint=None if fresh else PurePath(checkpoint).name,
-        batch_tokens=pretraining["batch_tokens"] if pretraining else None,
+        batch_tokens=plan.batch_tokens if results.steps else None,
     )
 
 

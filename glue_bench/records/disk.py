@@ -1,0 +1,112 @@
+"""Files of records: JSON objects that are read as typed values, and arrays."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from glue_bench.errors import UserError
+from glue_bench.records.record import Record
+from glue_bench.records.value import SCHEMA_VERSION, StoredValue
+
+Stamp = tuple[int, int, int]
+Value = TypeVar("Value", bound=StoredValue)
+
+
+class DamagedError(UserError):
+    """A file that no run has left as it is now."""
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes whenever a file is written anew."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def dump(document: Mapping[str, Any]) -> bytes:
+    """A JSON object as its file has it."""
+    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        UserError: the file cannot be read.
+        DamagedError: it holds no JSON object.
+    """
+    try:
+        value = from_json(path.read_bytes(), allow_inf_nan=False)
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise DamagedError(f"{path}: not valid JSON ({error}); delete it and run again") from error
+    if not isinstance(value, dict):
+        raise DamagedError(f"{path}: not a JSON object; delete it and run again")
+    return value
+
+
+def read_value(kind: type[Value], path: Path) -> Value:
+    """The value that a file holds.
+
+    Raises:
+        UserError: the file cannot be read, lacks a key or has another schema version.
+        DamagedError: it holds no JSON object, or a key has a value that no run writes.
+    """
+    return _parsed(kind, load(path), path)
+
+
+def read_record(path: Path) -> Record:
+    """The record in a file, as the run wrote it. One without a digest is held to its form only.
+
+    Raises:
+        UserError: as `read_value`.
+        DamagedError: as `read_value`, or the record was edited.
+    """
+    document = load(path)
+    record = _parsed(Record, document, path)
+    if record.cell_id != path.stem or record.digest not in (None, record_digest(document)):
+        raise DamagedError(f"{path}: edited since the run wrote it; delete it and run again")
+    return record
+
+
+def record_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a record's content, by which an edited one is told from the one that the run wrote."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _parsed(kind: type[Value], document: dict[str, Any], path: Path) -> Value:
+    missing = [name for name, field in kind.model_fields.items() if field.is_required() and name not in document]
+    if missing:
+        raise UserError(f"{path}: it lacks {', '.join(sorted(missing))}; delete it and run again")
+    if "schema_version" in kind.model_fields and document["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: schema version {document['schema_version']}, this glue-bench reads {SCHEMA_VERSION}; "
+            "delete it and run again, or use the version that wrote it"
+        )
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        raise DamagedError(f"{path}: edited since the run wrote it; delete it and run again") from error
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file of predictions or labels.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        name = f"{path.parent.name}/{path.name}"
+        raise UserError(f"{name}: cannot be read ({error}); delete it and its records and run again") from error

@@ -1,0 +1,149 @@
+"""What an experiment asks for, as plan.json says it."""
+
+from typing import Any, ClassVar
+
+from pydantic import AliasPath, Field
+
+from glue_bench.config import Protocol
+from glue_bench.records.identity import CellIdentity, PretrainingIdentity, digest_of, pretrained_start
+from glue_bench.records.record import CellKey, Named, Shape
+from glue_bench.records.value import SCHEMA_VERSION, StoredValue
+
+
+class AskedCell(CellKey, Named):
+    """A cell that the experiment asks for.
+
+    `from_mnli` is the id of the MNLI cell that it starts from. `pretraining` is the id of the pretraining that it
+    starts from, where this is not the one that the facts of its arm name.
+    """
+
+    left_out: ClassVar = CellKey.left_out | {"recipe", "from_mnli", "pretraining"}
+
+    recipe: int = 1
+    from_mnli: str | None = None
+    pretraining: str | None = None
+
+
+class Hashed(StoredValue):
+    """What a recipe hashes in its own way: the arm's options, and the digest of its tokenizer."""
+
+    options: dict[str, Any] = Field({})
+    tokenizer: str = ""
+
+
+class ArmFacts(StoredValue):
+    """What decides the outcome of all cells of an arm, and what the arm costs.
+
+    `older` has what ids of older recipes hash. `pretraining` is the one that the newest of its cells start from. Sizes
+    and operations are those of `model.cost.budget`. Fields that have a default are not in the plans of all versions.
+    """
+
+    left_out: ClassVar = frozenset({"pretraining_identity"})
+
+    variant: str = ""
+    origin: str = ""
+    start: str = ""
+    options: dict[str, Any] = Field({})
+    tokenizer: str = ""
+    older: dict[int, Hashed] = Field({})
+    plugin: str | None = None
+    pretraining: str | None = None
+    pretraining_identity: PretrainingIdentity | None = None
+    shape: Shape | None = None
+    parameters: int | None = None
+    non_embedding_parameters: int | None = None
+    added_over_add: int | None = None
+    flops_per_token: int | None = None
+    length: int | None = None
+
+    def hashed(self, recipe: int) -> Hashed:
+        """What ids of a recipe hash. Plans of the first recipe know no older one: theirs are the arm's own facts."""
+        return self.older.get(recipe) or Hashed(options=self.options, tokenizer=self.tokenizer)
+
+
+class TaskFacts(StoredValue):
+    """What decides the outcome of all cells of a task, but for the learning rate."""
+
+    data: str
+    hyperparameters: dict[str, Any]
+
+
+class ConfiguredArm(StoredValue):
+    """An arm as the experiment file has it."""
+
+    name: str
+    checkpoint: str = ""
+    revision: str | None = None
+    options: dict[str, Any] = Field({})
+
+
+class ScratchSizes(StoredValue):
+    """The sizes of arms that start from fresh weights."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+
+
+def _configured(*path: str, default: Any = None) -> Any:
+    """A field that is read from the configuration in the plan, and not written a second time."""
+    return Field(default, validation_alias=AliasPath("config", *path), exclude=True)
+
+
+class Plan(StoredValue):
+    """The cells that an experiment asks for, and what they are expected to cost.
+
+    `config` is the experiment as its file has it, but for the places of data and text; what readers need of it stands
+    in fields of its own. `training_tokens` is about how many tokens a cell of each task trains on. Plans of earlier
+    versions have no `tasks` and no `training_tokens`: from them no identity can be told, and no cost.
+    """
+
+    schema_version: int
+    experiment: str | None = None
+    data_source: str = ""
+    config: dict[str, Any] = Field({})
+    arms: dict[str, ArmFacts] = Field({})
+    tasks: dict[str, TaskFacts] = Field({})
+    training_tokens: dict[str, int] = Field({})
+    cells: tuple[AskedCell, ...]
+
+    protocol: Protocol = _configured("protocol", default=Protocol())
+    held_out_share: float | None = _configured("finetuning", "held_out_share")
+    scratch: ScratchSizes | None = _configured("scratch")
+    pretrained_from: str | None = _configured("pretraining", "start")
+    batch_tokens: int | None = _configured("pretraining", "batch_tokens")
+    configured_arms: tuple[ConfiguredArm, ...] = _configured("arms", default=())
+
+    def configured(self, arm: str) -> ConfiguredArm:
+        """The arm of this name as the experiment file has it, or one of which nothing is known."""
+        return next((one for one in self.configured_arms if one.name == arm), ConfiguredArm(name=arm))
+
+    def identity(self, cell: AskedCell) -> CellIdentity:
+        """What the id of one of the plan's cells ends in the digest of.
+
+        Raises:
+            KeyError: the plan says nothing of the cell's arm or task, as those of earlier versions.
+        """
+        arm, task = self.arms[cell.arm], self.tasks[cell.task]
+        hashed, pretraining = arm.hashed(cell.recipe), cell.pretraining or arm.pretraining or ""
+        return CellIdentity(
+            variant=cell.variant,
+            options=hashed.options,
+            tokenizer=hashed.tokenizer,
+            plugin=arm.plugin,
+            recipe=cell.recipe,
+            start=arm.start if cell.steps is None else pretrained_start(digest_of(pretraining), cell.steps),
+            arm=cell.arm,
+            task=cell.task,
+            data=task.data,
+            hyperparameters={"learning_rate": cell.learning_rate, **task.hyperparameters},
+            seed=cell.seed,
+            from_mnli=digest_of(cell.from_mnli) if cell.from_mnli else None,
+        )
+
+
+NO_PLAN = Plan(schema_version=SCHEMA_VERSION, cells=())
+"""What is known without a plan: nothing."""
