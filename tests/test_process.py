@@ -160,6 +160,7 @@ def host(monkeypatch):
     monkeypatch.setenv("HOST", "its own")
     were_frozen = gc.get_freeze_count()
     gc.unfreeze()
+    monkeypatch.setattr("glue_bench.training.memory._frozen_by", set())
     with process_kept():
         own = Accelerator(mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True)
         signal.signal(signal.SIGINT, _interrupted)
@@ -299,7 +300,8 @@ def test_so_does_what_explains_and_what_converts(tiny, make_bert, tmp_path):
     assert changed(before, snapshot()) == {}
 
 
-def test_objects_that_the_caller_has_frozen_stay_frozen(call):
+def test_objects_that_the_caller_has_frozen_stay_frozen(call, monkeypatch):
+    monkeypatch.setattr("glue_bench.training.memory._frozen_by", set())
     with process_kept():
         gc.freeze()
         call()

@@ -179,6 +179,8 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
 
 def _fitting_head(checkpoint: Checkpoint, config: EncoderConfig) -> dict[str, Tensor]:
     """The masked-LM head if it is whole and of this encoder's shapes; its decoder is tied to the words."""
+    if not checkpoint.head:
+        return {}
     expected = on_meta(EncoderForMaskedLM, config).state_dict()
     names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
     found = {name: checkpoint.head[name] for name in names if name in checkpoint.head}

@@ -1,5 +1,7 @@
 """What an arm costs, from its configuration alone: parameters and floating-point operations."""
 
+import json
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ from glue_bench.model.checkpoints import with_variant
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.base import Variant
 
 TABLES = ("variant.words.", "variant.positions.", "variant.segments.")
 BATCH = 32
@@ -21,6 +25,13 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
     against `add` at the same sizes; `flops_per_token`, matrix products of one forward and backward pass over
     `BATCH` sequences of `length` tokens, counted by PyTorch (a multiply-add is two).
     """
+    return dict(_budget(config.to_json_string(use_diff=False), length, VARIANTS.get(config.variant)))
+
+
+@cache
+def _budget(settings: str, length: int, _: type[Variant] | None) -> dict[str, Any]:
+    """Counted once per process; a plugin that was edited is another class under the same name."""
+    config = EncoderConfig.from_dict(json.loads(settings))
     encoder, add = (on_meta(EncoderModel, each) for each in (config, with_variant(config, "add", {}, config.origin)))
     total = sum(parameter.numel() for parameter in encoder.parameters())
     tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))

@@ -4,7 +4,7 @@ The tests do it for all of VARIANTS; a plugin is held to the same clauses before
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from inspect import getsourcefile
 from typing import Any
 
@@ -23,6 +23,8 @@ ENCODERS: dict[str, dict[str, int]] = {
     "without segments": {"type_vocab_size": 0},
     "with tables narrower than its blocks": {"embedding_size": NARROW},
 }
+IN_ONE = {"save and load", "bfloat16", "wrong shapes", "draws"}
+"""Clauses that the first of ENCODERS is enough for: no size reaches what they ask, and they take the longest."""
 
 
 class ContractError(Exception):
@@ -46,6 +48,8 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
         ContractError: it breaks the clause, or its own code raises; then with the line that does.
     """
     for encoder, sizes in ENCODERS.items():
+        if sizes and clause in IN_ONE:
+            continue
         if (options or {}).get("segments") == "scores" and "type_vocab_size" in sizes:
             continue
         try:
@@ -62,11 +66,13 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """The caller's random numbers stay as they are, and transformers says nothing about the tiny files."""
+    # Only where another device is the default: a mode of torch makes each of its small operations twice as slow.
+    device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     put_bars_back, verbosity = keep_bars_of_transformers(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     try:
-        with drawing(), torch.device("cpu"):
+        with drawing(), device:
             yield
     finally:
         transformers_logging.set_verbosity(verbosity)

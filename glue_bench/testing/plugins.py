@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from glue_bench.errors import UserError
-from glue_bench.model.plugins import PLUGINS, Plugin, load_file, remove_plugins
+from glue_bench.model.plugins import PLUGINS, load_file, remove_plugins
 from glue_bench.testing.contract import ContractError, check_contract
 
-_met: set[Plugin] = set()
+_met: set[tuple[str, str]] = set()  # names and digests: loaded again, the same code is not checked again
 
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
@@ -37,10 +37,10 @@ def check_plugin(name: str) -> None:
         UserError: the first clause that it breaks, and where.
     """
     plugin = PLUGINS.get(name)
-    if plugin is None or plugin in _met:
+    if plugin is None or (name, plugin.digest) in _met:
         return
     try:
         check_contract(name)
     except ContractError as error:
         raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {error}") from error
-    _met.add(plugin)
+    _met.add((name, plugin.digest))

@@ -21,6 +21,7 @@ _SAID = (
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
 )
 _kept: list[bool] = []
+_frozen_by: set[str] = set()  # "caller", who then stays in it, and "us"
 
 
 def sees_cuda() -> bool:
@@ -85,11 +86,24 @@ def return_freed() -> None:
 def freeze_imports() -> None:
     """Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
 
-    Objects that a caller has frozen cannot be told from others: where there are some, all stays as it is.
+    Objects that a caller has frozen cannot be told from others: where there are some, all stays as it is. To count
+    them takes 0.05 s, so that a caller who had some once is taken to have some from then on.
     """
     gc.collect()
-    if not gc.get_freeze_count():
+    if "caller" in _frozen_by:
+        return
+    if gc.get_freeze_count() and "us" not in _frozen_by:
+        _frozen_by.add("caller")
+    else:
         gc.freeze()
+        _frozen_by.add("us")
+
+
+def unfreeze_imports() -> None:
+    """Undo `freeze_imports`, if it has frozen anything."""
+    if "us" in _frozen_by:
+        _frozen_by.remove("us")
+        gc.unfreeze()
 
 
 def release_memory() -> None:

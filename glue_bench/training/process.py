@@ -1,7 +1,6 @@
 """What a call sets in the process that made it, and how all of it is put back when the call ends."""
 
 import faulthandler
-import gc
 import logging
 import os
 import random
@@ -17,7 +16,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from glue_bench.model.bars import keep_bars_of_transformers
 from glue_bench.model.plugins import keep_plugins
 from glue_bench.training.engine import ENGINES
-from glue_bench.training.memory import release_memory, stop_keeping_freed
+from glue_bench.training.memory import release_memory, stop_keeping_freed, unfreeze_imports
 from glue_bench.training.quiet import keep_bars_of_datasets
 from glue_bench.training.runtime import all_threads, settle_anew
 
@@ -64,8 +63,7 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
             ending.callback(keep_bars_of_datasets())
         ending.callback(keep_plugins())
         ending.callback(stop_keeping_freed)
-        if not gc.get_freeze_count():
-            ending.callback(gc.unfreeze)
+        ending.callback(unfreeze_imports)
         ending.callback(_drop_engines)
         yield
 

@@ -212,8 +212,18 @@ def test_a_broken_variant_is_told_the_clause_and_the_place(
     monkeypatch.setitem(VARIANTS, "broken", variant)
     with pytest.raises(ContractError, match=f"^clause '{clause}', encoder like BERT: .*{said}"):
         check_clause(clause, "broken")
-    with pytest.raises(ContractError):
+
+
+def test_the_contract_is_every_clause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant that breaks the last one alone does not meet it."""
+    monkeypatch.setitem(VARIANTS, "broken", StartsAgain)
+    with pytest.raises(ContractError, match=f"^clause '{list(CLAUSES)[-1]}', "):
         check_contract("broken")
+
+
+def test_the_callers_default_device_has_no_part_in_it() -> None:
+    with torch.device("meta"):
+        check_clause("shapes", "add")
 
 
 def test_every_clause_is_broken_by_some_variant() -> None:
