@@ -1,12 +1,12 @@
-"""Verbs about variants: list them, convert checkpoints between them."""
+"""Verbs about variants and checkpoints: list variants, convert between them, measure what a checkpoint has learnt."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import Plugins, app
-from glue_bench.cli.printing import new_table, print_table, say
+from glue_bench.cli.app import Format, Output, Plugins, app
+from glue_bench.cli.printing import emit, new_table, print_table, say
 
 
 @app.command()
@@ -53,6 +53,40 @@ def variants(plugin: Plugins = None) -> None:
     for name, variant in VARIANTS.items():
         table.add_row(name, variant.summary, variant.source)
     print_table(table)
+
+
+@app.command()
+def intrinsic(
+    checkpoints: Annotated[
+        list[str], typer.Argument(metavar="CHECKPOINT...", help="Masked-LM checkpoints: hub ids or folders.")
+    ],
+    corpus: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="Text to measure on, as for `run`; it may be given repeatedly.")
+    ],
+    length: Annotated[int, typer.Option(metavar="N", min=8, help="Tokens of a sequence, at most.")] = 128,
+    tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens to read; more give smaller errors.")] = 32_768,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
+    ] = "auto",
+    plugin: Plugins = None,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Measure masked-LM checkpoints on a text: their loss, and how much they use the order of words."""
+    from glue_bench.reporting.formats import chosen_format
+
+    chosen = chosen_format(format, output)
+    say("reading the text and the checkpoints ...")
+    from glue_bench.analysis.checkpoints import intrinsic as measure
+    from glue_bench.reporting.intrinsic_page import render_intrinsic
+    from glue_bench.testing.plugins import load_plugins
+
+    load_plugins(plugin or ())
+    measured = measure(checkpoints, corpus, length=length, tokens=tokens, tokenizer=tokenizer, device=device)
+    emit(render_intrinsic(measured, chosen), output)
 
 
 def _print_conversion(record: dict[str, Any], out: Path) -> None:

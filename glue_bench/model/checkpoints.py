@@ -146,12 +146,16 @@ def masked_lm(checkpoint: Checkpoint) -> EncoderForMaskedLM:
     """The checkpoint as it is, with its masked-LM head; the decoder is tied to the token table.
 
     Raises:
-        UserError: the checkpoint has no such head.
+        UserError: the checkpoint has no such head, or not all of it.
     """
-    if not checkpoint.head:
-        raise UserError(f"checkpoint '{checkpoint.name}' has no masked-LM head")
+    head = _fitting_head(checkpoint, checkpoint.config)
+    if not head:
+        what = "an incomplete" if checkpoint.head else "no"
+        raise UserError(
+            f"checkpoint '{checkpoint.name}' has {what} masked-LM head; give one that was saved with its head"
+        )
     model = fresh(EncoderForMaskedLM, checkpoint.config)
-    state = {f"base.{name}": tensor for name, tensor in checkpoint.weights.items()} | checkpoint.head
+    state = {f"base.{name}": tensor for name, tensor in checkpoint.weights.items()} | head
     model.load_state_dict(state, strict=False)
     return model
 

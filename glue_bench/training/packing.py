@@ -46,12 +46,7 @@ def pack(
         UserError: the corpus is too small to hold out a sequence, or the tokenizer knows nothing of it, or has no
             [CLS], [SEP] or [MASK].
     """
-    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
-    missing = [name for name, token_id in needed.items() if token_id is None]
-    if missing:
-        raise UserError(
-            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
-        )
+    _check_special(tokenizer)
     parts = (f"v{LAYOUT_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
     folder = cache_folder() / "corpora" / "-".join(map(str, parts))
     packed = kept_or_made(
@@ -65,6 +60,36 @@ def pack(
     if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
         raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}' (validation part); name another")
     return packed
+
+
+def pack_beginning(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, tokens: int) -> PackedText:
+    """The sequences of at most `length` tokens that a text begins with, as many as have `tokens`; nothing is cached.
+
+    Raises:
+        UserError: as `pack`, of the whole text.
+    """
+    _check_special(tokenizer)
+    packer, packed = _Packer(length - 2, int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)), 0
+    for document in corpus.documents():
+        for sentence in _encode(document, tokenizer):
+            packer.add(sentence)
+            packed += len(sentence)
+        packer.end_document()
+        if packed >= tokens:
+            break
+    text = PackedText(**packer.arrays())
+    if np.isin(text.ids, tokenizer.all_special_ids).all():
+        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another")
+    return text
+
+
+def _check_special(tokenizer: PreTrainedTokenizerBase) -> None:
+    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
+    missing = [name for name, token_id in needed.items() if token_id is None]
+    if missing:
+        raise UserError(
+            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
+        )
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""One encoder -> measures of its inside."""

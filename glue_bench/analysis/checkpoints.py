@@ -1,0 +1,109 @@
+"""The measures of any masked-LM checkpoint on any text."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.analysis.intrinsic import intrinsic_sums
+from glue_bench.analysis.text import TOKENS, HeldOut
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import masked_lm, read_checkpoint
+from glue_bench.model.locate import locate
+from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.packing import pack_beginning
+from glue_bench.training.pretrained import IDENTITY
+from glue_bench.training.process import process_kept
+from glue_bench.training.quiet import quiet_transformers
+from glue_bench.training.runtime import accelerator, computing
+from glue_bench.training.tokenizers import load_tokenizer
+
+COLUMNS = ("checkpoint", "measure", "value", "standard_error", "n")
+LENGTH = 128
+
+
+def intrinsic(
+    checkpoints: str | Path | Sequence[str | Path],
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    length: int = LENGTH,
+    tokens: int = TOKENS,
+    tokenizer: str | None = None,
+    device: str = "auto",
+) -> pd.DataFrame:
+    """Measures of masked-LM checkpoints on the beginning of a text, which they should not have been trained on.
+
+    One row per checkpoint and measure: COLUMNS. `value` is a loss or its rise in nats, or for `swap_` a share from 0
+    to 1; `standard_error` is over the `n` sequences that count. `checkpoints` are hub ids or folders, a pretraining's
+    folder standing for its last checkpoint; `corpus` is as for `run`. So many sequences of at most `length` tokens are
+    read as have `tokens`. `tokenizer` is only needed where a checkpoint has none. All is computed in float32.
+
+    Raises:
+        UserError: before anything is measured, a text or a checkpoint that cannot be read, no masked-LM head, or a
+            tokenizer that does not fit.
+    """
+    names = [str(name) for name in ([checkpoints] if isinstance(checkpoints, str | Path) else checkpoints)]
+    texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+    with process_kept(), computing(device, "float32"):
+        quiet_transformers()
+        opened = open_corpus(texts)
+        ready = [_Measurable(name, opened, length, tokens, tokenizer) for name in names]
+        rows = [
+            (one.name, measure, sums.value, sums.standard_error, sums.n)
+            for one in ready
+            for measure, sums in intrinsic_sums(one.model, one.text, one.positions).items()
+        ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+class _Measurable:
+    """A checkpoint with all that it takes to measure it. `positions` are those that it was trained on."""
+
+    def __init__(self, name: str, corpus: Corpus, length: int, tokens: int, tokenizer: str | None) -> None:
+        folder = _last_checkpoint(name)
+        self.name = name
+        self.model = open_masked_lm(folder)
+        self.positions = _trained_positions(folder, self.model)
+        loaded = _fitting_tokenizer(self.model, tokenizer or folder)
+        self.text = HeldOut(pack_beginning(corpus, loaded, min(length, self.positions), tokens), loaded, tokens=tokens)
+
+
+def open_masked_lm(name: str) -> EncoderForMaskedLM:
+    """A checkpoint with its masked-LM head, on this process's device.
+
+    Raises:
+        UserError: it cannot be read, or has no such head.
+    """
+    return masked_lm(read_checkpoint(name)).eval().to(accelerator().device)
+
+
+def _last_checkpoint(name: str) -> str:
+    """The last checkpoint of a pretraining's folder; any other name as it is."""
+    folder = Path(name).expanduser()
+    if not (folder / IDENTITY).is_file():
+        return name
+    steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    if not steps:
+        raise UserError(f"the pretraining in '{name}' has kept no checkpoint yet")
+    return str(steps[-1])
+
+
+def _trained_positions(folder: str, model: EncoderForMaskedLM) -> int:
+    """The length of the sequences of a pretraining of ours; of any other checkpoint all positions that it has."""
+    identity = locate(folder).parent / IDENTITY
+    if not identity.is_file():
+        return int(model.config.max_position_embeddings)
+    return int(json.loads(identity.read_bytes())["settings"]["length"])
+
+
+def _fitting_tokenizer(model: EncoderForMaskedLM, name: str) -> PreTrainedTokenizerBase:
+    tokenizer = load_tokenizer(name)
+    if len(tokenizer) > model.config.vocab_size:
+        raise UserError(
+            f"the tokenizer of '{name}' has {len(tokenizer)} tokens but the checkpoint embeds "
+            f"{model.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
+        )
+    return tokenizer

@@ -1,0 +1,334 @@
+"""Measures of a masked-LM encoder: exact where theory says so, by hand where logits are known."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from glue_bench.analysis import losses
+from glue_bench.analysis.checkpoints import open_masked_lm
+from glue_bench.analysis.intrinsic import intrinsic_sums
+from glue_bench.analysis.losses import row_losses
+from glue_bench.analysis.shuffle import in_n_grams, moved
+from glue_bench.analysis.start import start_sums
+from glue_bench.analysis.sums import Sums
+from glue_bench.analysis.swap import DISTANCES, original_and_swapped, pairs, swap_sums
+from glue_bench.analysis.text import IGNORED, HeldOut, Probe, Row
+from glue_bench.analysis.validation import validation_sums
+from glue_bench.analysis.words import WordRule
+from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.testing.tiny import encoder_config, random_model
+from glue_bench.training.packing import PackedText
+from glue_bench.training.sample import SENTENCES
+from glue_bench.training.tokenizers import train_tokenizer
+
+POSITIONS = 64
+RELATIVE = ("alibi", "rotary", "shaw", "diet-rel", "disentangled")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A vocabulary so small that most words have several pieces."""
+    return train_tokenizer(SENTENCES, 80)
+
+
+def packed(tokenizer, texts) -> PackedText:
+    """A sequence for each text, a tuple of sentences with separators between them."""
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    sequences = []
+    for sentences in texts:
+        ids = [cls]
+        for encoded in tokenizer(list(sentences), add_special_tokens=False)["input_ids"]:
+            ids += [*encoded[: POSITIONS // len(sentences) - 2], sep]
+        sequences.append(np.array(ids, dtype=np.int32))
+    return PackedText(np.concatenate(sequences), np.cumsum([0, *map(len, sequences)]))
+
+
+@pytest.fixture(scope="module")
+def text(tokenizer) -> HeldOut:
+    """Eight sequences: four of a sentence, four of two."""
+    texts = [*((one,) for one in SENTENCES[:4]), *zip(SENTENCES[4:8], SENTENCES[8:12], strict=True)]
+    return HeldOut(packed(tokenizer, texts), tokenizer)
+
+
+def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
+    config = encoder_config(variant, vocab_size=len(tokenizer), max_position_embeddings=POSITIONS)
+    return random_model(EncoderForMaskedLM, config)
+
+
+class KnowsPairs:
+    """A model whose prediction follows from the token before alone: `table` (vocabulary, vocabulary) of logits."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = torch.from_numpy(table)
+        self.base = SimpleNamespace(hidden_states=lambda ids, *_: [ids.roll(1, 1)[..., None]])
+
+    def predict(self, states):
+        return self.table[states[:, 0]]
+
+
+# Exact by theory
+
+
+def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
+    measured = intrinsic_sums(model_of("none", tokenizer), text, POSITIONS)
+    for distance in DISTANCES:
+        sums = measured[f"swap_{distance}"]
+        assert sums.n > 5
+        assert (sums.sums == sums.counts / 2).all()
+        assert sums.value == 0.5
+    for name in ("shuffle_1", "shuffle_2", "shuffle_3", "reverse", "start_8", "start_16"):
+        assert np.abs(measured[name].sums).max() < 1e-4, name
+
+
+def test_with_positions_order_matters(tokenizer, text):
+    measured = intrinsic_sums(model_of("add", tokenizer), text, POSITIONS)
+    assert list(measured) == [
+        "validation_loss", "swap_1", "swap_2", "swap_4", "swap_8", "shuffle_1", "shuffle_2", "shuffle_3", "reverse",
+        "start_8", "start_16",
+    ]  # fmt: skip
+    ties = [sums.sums % 1 > 0 for name, sums in measured.items() if name.startswith("swap_")]
+    assert np.sum(ties) <= 1  # of more than a hundred swaps
+    for name in ("shuffle_1", "shuffle_2", "shuffle_3", "reverse", "start_8", "start_16"):
+        assert np.abs(measured[name].sums).min() > 1e-3, name
+
+
+@pytest.mark.parametrize("variant", RELATIVE)
+def test_what_knows_distances_alone_does_not_feel_a_moved_start(variant, tokenizer, text):
+    found = dict(start_sums(model_of(variant, tokenizer), text, POSITIONS))
+    assert list(found) == [8, 16]
+    assert all((sums.sums == 0).all() for sums in found.values())
+
+
+def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text, monkeypatch):
+    model, seen = model_of("add", tokenizer), []
+    states = model.base.hidden_states
+
+    def watch(ids, mask, segments, start):
+        seen.append((start, ids.shape[1]))
+        assert (ids[:, 0] == tokenizer.cls_token_id).all()
+        return states(ids, mask, segments, start)
+
+    monkeypatch.setattr(model.base, "hidden_states", watch)
+    counts = {start: sums.counts.tolist() for start, sums in start_sums(model, text, POSITIONS)}
+    assert counts[8] == counts[16]
+    assert sorted({start for start, _ in seen}) == [0, 8, 16]
+    assert all(start + length <= POSITIONS for start, length in seen)
+    assert list(start_sums(model, text, 31)) == []
+
+
+# By hand
+
+
+def test_the_swap_test_by_hand(tokenizer):
+    drawn = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
+    one = HeldOut(packed(tokenizer, [(SENTENCES[0],)]), tokenizer, tokens=1)  # so few that one swap is made
+    (probe,) = one.probes
+    (((a, b), (c, d)),) = pairs(probe, 2, 0, one)
+    ids = probe.ids.tolist()
+    swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
+    places = {0: [*range(a, b), *range(c, d)], 1: [*range(a, a + d - c), *range(d - b + a, d)]}
+    outcomes = set()
+    for table in (drawn, -drawn, drawn.T, -drawn.T):
+        log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
+        # The token before stands there as it is: each token is masked on its own.
+        likelihoods = [
+            sum(log_p[tokens[place - 1], tokens[place]] for place in places[index])
+            for index, tokens in enumerate((ids, swapped))
+        ]
+        outcomes.add(likelihoods[0] > likelihoods[1])
+        assert swap_sums(KnowsPairs(table), one, 2).value == float(likelihoods[0] > likelihoods[1])
+    assert outcomes == {True, False}
+
+
+def test_a_model_that_has_learnt_the_text_prefers_it(tokenizer, text):
+    table = np.zeros((len(tokenizer), len(tokenizer)))
+    for first, second in zip(text.text.ids, text.text.ids[1:], strict=False):
+        table[first, second] += 2
+    for distance in (1, 2):
+        assert swap_sums(KnowsPairs(table), text, distance).value > 0.9
+        assert swap_sums(KnowsPairs(-table), text, distance).value < 0.1
+
+
+def test_losses_by_hand(tokenizer, text):
+    size = len(tokenizer)
+    table = np.random.default_rng(1).normal(size=(size, size))
+    log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
+    sums = validation_sums(KnowsPairs(table), text)
+    for probe, total, count in zip(text.probes, sums.sums, sums.counts, strict=True):
+        places = np.flatnonzero(probe.masked.labels != IGNORED)
+        expected = -sum(log_p[probe.masked.ids[place - 1], probe.ids[place]] for place in places)
+        assert (total, count) == (pytest.approx(expected), len(places))
+    assert sums.value == sums.sums.sum() / sums.counts.sum()
+
+
+def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(**sizes, vocab_size=len(tokenizer), initializer_range=0.3)
+    theirs = transformers.BertForMaskedLM(config).eval()
+    torch.nn.init.normal_(theirs.cls.predictions.bias)
+    theirs.save_pretrained(tmp_path)
+    total, count = 0.0, 0
+    for probe in text.probes:
+        ids, labels = (torch.from_numpy(part)[None] for part in (probe.masked.ids, probe.masked.labels))
+        masked = int((labels != IGNORED).sum())
+        with torch.no_grad():
+            total += float(theirs(ids, labels=labels).loss) * masked
+        count += masked
+    ours = validation_sums(open_masked_lm(str(tmp_path)), text)
+    assert ours.value == pytest.approx(total / count, rel=1e-5)
+
+
+def test_rows_do_not_feel_what_goes_with_them(tokenizer, text, monkeypatch):
+    model, rows = model_of("add", tokenizer), [probe.masked for probe in text.probes]
+    together = row_losses(model, rows)
+    monkeypatch.setattr(losses, "TOKENS_AT_ONCE", 1)
+    assert row_losses(model, rows) == pytest.approx(together, abs=1e-4)
+
+
+# Words and their labels
+
+
+def test_words_are_whole_and_stay_between_separators(tokenizer, text):
+    for probe, *sentences in zip(text.probes[4:], SENTENCES[4:8], SENTENCES[8:12], strict=True):
+        assert len(probe.stretches) == 2
+        for words, sentence in zip(probe.stretches, sentences, strict=True):
+            spelt = [tokenizer.decode(probe.ids[slice(*word)]).replace(" ", "") for word in words]
+            expected = [
+                word for word, _ in tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(sentence.lower())
+            ]
+            assert len(spelt) > 3
+            assert spelt[:-1] == expected[: len(spelt) - 1]  # the last one may have been cut
+            assert expected[len(spelt) - 1].startswith(spelt[-1])
+        assert any(stop - first > 1 for words in probe.stretches for first, stop in words)
+
+
+BYTES = ["<s>", "</s>", "<mask>", "<unk>", "Ġthe", "Ġbak", "er", ",", "The", "Ġ'", "s", "âĢ"]
+PIECES = ["<s>", "</s>", "<mask>", "<unk>", "▁the", "▁bak", "er", ",", "▁", "x"]
+
+
+class Tokenizer:
+    """What a rule asks of a tokenizer whose first four tokens are special."""
+
+    all_special_ids = (0, 1, 2, 3)
+    unk_token_id = 3
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [self.tokens[number] for number in ids]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sequence", "words"),
+    [
+        (BYTES, "<s> The Ġbak er , Ġthe <unk> </s> The er </s>", [["The", "Ġbaker", ",", "Ġthe", "<unk>"], ["Theer"]]),
+        (BYTES, "<s> Ġthe Ġ' s The Ġbak âĢ </s>", [["Ġthe", "Ġ'", "sThe", "ĠbakâĢ"]]),
+        (PIECES, "<s> ▁the ▁bak er , x </s>", [["▁the", "▁baker", ",", "x"]]),
+    ],
+)
+def test_words_of_other_vocabularies(tokens, sequence, words):
+    ids = np.array([tokens.index(token) for token in sequence.split()])
+    found = WordRule.of(Tokenizer(tokens)).stretches(ids)
+    assert [["".join(tokens[i] for i in ids[slice(*word)]) for word in stretch] for stretch in found] == words
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_labels_move_with_their_words(n, text):
+    for index, probe in enumerate(text.probes):
+        unmasked = replace(probe, masked=Row(probe.ids, np.arange(len(probe.ids))))
+        row, plain = (
+            moved(each, lambda words, k=index: in_n_grams(words, n, np.random.default_rng([n, k])))
+            for each in (probe, unmasked)
+        )
+        # Where each token went to: its mask and its label went there, too.
+        assert (row.ids == probe.masked.ids[plain.labels]).all()
+        assert (row.labels == probe.masked.labels[plain.labels]).all()
+        assert (plain.ids == probe.ids[plain.labels]).all()
+        predicted = row.labels != IGNORED
+        assert (row.labels[predicted] == plain.ids[predicted]).all()
+        for words in probe.stretches:
+            first, stop = words[0][0], words[-1][1]
+            places = plain.labels[first:stop].tolist()
+            assert sorted(places) == list(range(first, stop))
+            for gram in (words[k : k + n] for k in range(0, len(words), n)):
+                whole = list(range(gram[0][0], gram[-1][1]))
+                at = places.index(whole[0])
+                assert places[at : at + len(whole)] == whole
+
+
+def test_the_reverse_by_hand():
+    probe = Probe(np.arange(10), Row(np.arange(10), np.arange(10) + 50), [[(1, 3), (3, 4), (4, 7)], [(8, 9)]])
+    row = moved(probe, lambda words: words[::-1])
+    assert row.ids.tolist() == [0, 4, 5, 6, 3, 1, 2, 7, 8, 9]
+    assert (row.labels == row.ids + 50).all()
+
+
+def test_swapped_words_differ_and_stay_in_their_segment(text):
+    for distance in DISTANCES:
+        for index, probe in enumerate(text.probes):
+            for first, second in pairs(probe, distance, index, text):
+                stretch = next(words for words in probe.stretches if first in words)
+                assert stretch.index(second) - stretch.index(first) == distance
+                assert probe.ids[slice(*first)].tolist() != probe.ids[slice(*second)].tolist()
+
+
+def test_the_swap_moves_what_lies_between():
+    (ids, places), (swapped, other) = original_and_swapped(np.arange(10), (1, 2), (4, 7))
+    assert (ids.tolist(), places.tolist()) == (list(range(10)), [1, 4, 5, 6])
+    assert swapped.tolist() == [0, 4, 5, 6, 2, 3, 1, 7, 8, 9]
+    assert (other.tolist(), swapped[other].tolist()) == ([1, 2, 3, 6], [4, 5, 6, 1])
+
+
+# What is read, and what comes of it
+
+
+def test_equal_calls_give_equal_bits_and_another_seed_another_text(tokenizer, text):
+    model = model_of("add", tokenizer)
+    text = replace(text, text=packed(tokenizer, [(SENTENCES[0],), (SENTENCES[1],)]))
+    first, again, other = (
+        intrinsic_sums(model, replace(text, seed=seed), POSITIONS) for seed in (text.seed, text.seed, 2)
+    )
+    for name, sums in first.items():
+        assert (sums.sums == again[name].sums).all()
+        assert (sums.counts == again[name].counts).all()
+    assert first["validation_loss"].value != other["validation_loss"].value
+    assert first["shuffle_1"].value != other["shuffle_1"].value
+
+
+def test_of_a_long_text_sequences_are_read_that_are_spread_over_it(tokenizer):
+    long = packed(tokenizer, [(SENTENCES[index % 12],) for index in range(60)])
+    read = HeldOut(long, tokenizer, tokens=-(-len(long.ids) // 3))
+    assert sum(len(probe.ids) for probe in read.probes) == pytest.approx(read.tokens, rel=0.2)
+    expected = [long.ids[long.offsets[row] : long.offsets[row + 1]].tolist() for row in range(0, 60, 3)]
+    assert [probe.ids.tolist() for probe in read.probes] == expected
+    assert len(HeldOut(long, tokenizer).probes) == 60
+
+
+def test_a_standard_error_is_that_of_a_ratio():
+    values = np.random.default_rng(0).normal(size=30)
+    single = Sums(values, np.ones(30))
+    assert single.value == pytest.approx(values.mean())
+    assert single.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
+    # Sequences of several sizes: against the spread of the ratio itself when sequences are drawn anew.
+    generator = np.random.default_rng(1)
+    counts = generator.integers(1, 9, size=400).astype(float)
+    sums = counts * generator.normal(2, 0.5, size=400) + generator.normal(size=400)
+    drawn = generator.integers(400, size=(2000, 400))
+    ratios = sums[drawn].sum(1) / counts[drawn].sum(1)
+    assert Sums(sums, counts).standard_error == pytest.approx(ratios.std(), rel=0.06)
+
+
+def test_a_standard_error_needs_two_sequences():
+    assert np.isnan(Sums(np.array([1.0, 0.0]), np.array([2.0, 0.0])).standard_error)
+    assert Sums(np.array([1.0, 0.0]), np.array([2.0, 0.0])).n == 1
