@@ -1,12 +1,13 @@
 """An experiment's files in one archive for others, and the manifest that says what belongs into it.
 
-Records, predictions, gold labels, failures, pretrainings, the plan (with the experiment's configuration) and tables.
-Checkpoints, claims and what is half-written stay behind. The same content gives the same bytes.
+A bundle has records, predictions, gold labels, failures, pretrainings, the plan (with the experiment's configuration)
+and tables. Checkpoints, claims and half-written files stay behind. The same content gives the same bytes.
 """
 
 import hashlib
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from glue_bench.benchmark.archive import plain_entry
 from glue_bench.errors import UserError
 from glue_bench.files import whole_file
-from glue_bench.records.disk import record_digest
+from glue_bench.records.disk import dump, record_digest
 from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
@@ -34,9 +35,10 @@ TEXTS = (".md", ".csv")
 
 
 def write_bundle(stores: Iterable[Store], path: Path) -> dict[str, Any]:
-    """Write the experiments' files and their manifest; the manifest. `path` is either whole or as it was.
+    """Write the experiments' files and their manifest, which is returned. `path` is either whole or as it was.
 
-    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
+    The manifest has each file's size and SHA-256, and in short what the experiments hold. Nothing is compressed: logits
+    hardly can be, and compressors differ between builds of zlib.
 
     Raises:
         UserError: two experiments have one name, or a file cannot be read or written.
@@ -48,32 +50,24 @@ def write_bundle(stores: Iterable[Store], path: Path) -> dict[str, Any]:
             for name, content in _contents(by_name):
                 sums[name] = summed(content)
                 archive.writestr(plain_entry(name), content)
-            manifest = make_manifest(by_name, sums, version("glue-bench"))
+            manifest = {
+                "format": FORMAT,
+                "schema_version": SCHEMA_VERSION,
+                "glue_bench": version("glue-bench"),
+                "experiments": {name: describe(store) for name, store in by_name.items()},
+                "files": sums,
+            }
+            manifest["digest"] = record_digest(manifest)
             archive.writestr(plain_entry(MANIFEST), dump(manifest))
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
     return manifest
 
 
-def make_manifest(stores: Mapping[str, Store], sums: Mapping[str, Any], made_by: str) -> dict[str, Any]:
-    """What is in a bundle: each file's size and SHA-256, and in short what the experiments hold."""
-    manifest = {
-        "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
-        "glue_bench": made_by,
-        "experiments": {name: describe(store) for name, store in stores.items()},
-        "files": dict(sums),
-    }
-    return {**manifest, "digest": record_digest(manifest)}
-
-
 def describe(store: Store) -> dict[str, Any]:
     """An experiment in short: how many cells and records, their data, and where they were made."""
     plan, (records, _) = store.read_plan() or NO_PLAN, store.scan_records()
-    made: dict[str, int] = {}
-    for record in records:
-        text = json.dumps(record.environment.document(), sort_keys=True)
-        made[text] = made.get(text, 0) + 1
+    made = Counter(json.dumps(record.environment.document(), sort_keys=True) for record in records)
     return {
         "experiment": plan.experiment,
         "planned": len(plan.cells),
@@ -101,11 +95,6 @@ def files_of(store: Store) -> dict[str, Path]:
 def summed(content: bytes) -> dict[str, Any]:
     """Size and SHA-256 of a file."""
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def dump(manifest: Mapping[str, Any]) -> bytes:
-    """The manifest as its file has it."""
-    return (json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def is_place(name: str) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
 
 import numpy as np
 
@@ -125,21 +125,20 @@ def _recompute(store: Store, record: Record) -> bool:
     Raises:
         UserError: the predictions are not those of the record.
     """
-    name, task = record.cell_id, record.cell.task
+    name, both = record.cell_id, "delete it and its record and run again"
     file = f"predictions/{name}.safetensors"
     if not store.has_predictions(name):
         raise UserError(f"{file}: missing; restore it, or delete its record and run again")
     stored = (store.folder / file).read_bytes()
     if record.predictions_sha256 not in (None, hashlib.sha256(stored).hexdigest()):
-        raise UserError(f"{file}: changed since the run wrote it; delete it and its record and run again")
-    logits, labels = store.read_predictions(name), store.read_labels(task, record.data.digest)
-    if not labels:
-        return False
+        raise UserError(f"{file}: changed since the run wrote it; {both}")
+    logits, labels = store.read_predictions(name), store.read_labels(record.cell.task, record.data.digest)
     try:
-        _check_scores(record, logits, labels)
+        if labels:
+            _check_scores(record, logits, labels)
     except (LookupError, TypeError, ValueError) as error:
-        raise UserError(f"{file}: {error}; delete it and its record and run again") from error
-    return True
+        raise UserError(f"{file}: {error}; {both}") from error
+    return bool(labels)
 
 
 def _check_scores(record: Record, logits: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> None:
@@ -148,16 +147,12 @@ def _check_scores(record: Record, logits: Mapping[str, np.ndarray], labels: Mapp
     if record.scores != {split: scores for split, scores in last.items() if split != HELD_OUT}:
         raise ValueError(f"the scores of records/{record.cell_id}.json are not those of its last epoch")
     for split, scores in record.scores.items():
-        again = score_logits(task, logits[split], labels[split])
-        for metric, value in again.items():
-            if not _is_close(scores.get(metric), value):
-                raise ValueError(f"{split} gives {metric} {value:.6f}, the record says {scores.get(metric)}")
+        for metric, value in score_logits(task, logits[split], labels[split]).items():
+            said = scores.get(metric)
+            if said is None or not math.isclose(said, value, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                raise ValueError(f"{split} gives {metric} {value:.6f}, the record says {said}")
         if is_collapsed(task, logits[split]) != (split in record.collapsed):
             raise ValueError(f"the record is wrong on whether {split} is collapsed")
-
-
-def _is_close(stored: Any, value: float) -> bool:
-    return isinstance(stored, int | float) and math.isclose(stored, value, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
 def check_failures(store: Store) -> Check:
@@ -173,41 +168,34 @@ def check_failures(store: Store) -> Check:
 
 
 def check_tables(store: Store) -> Check:
-    """Every table is, byte for byte, what the records give."""
+    """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
+    from glue_bench.reporting.papers.export import render
+
+    folder = store.folder
     try:
-        expected = tables(store.folder) | _papers(store)
+        papers = {f"{name}.md": render(name, folder) for name in PAPERS if (folder / f"{name}.md").is_file()}
+        expected = {name: text.encode() for name, text in (tables(folder) | papers).items()}
     except UserError as error:
         return Check("tables", "cannot be recomputed", (_inside(store, error),))
     except (LookupError, TypeError, ValueError) as error:
         line = f"records/: no tables can be made of them ({type(error).__name__} {error}); get them anew"
         return Check("tables", "cannot be recomputed", (line,))
-    present = {path.name: path.read_bytes() for path in store.folder.iterdir() if path.suffix in (".md", ".csv")}
-    faults = [line for name, text in expected.items() for line in _compared(name, text.encode(), present.get(name))]
+    present = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".md", ".csv")}
+    wrong = {name: content for name, content in expected.items() if present.get(name) != content}
+    faults = [f"{name}: {_wrong(content, present.get(name))}; {REWRITE}" for name, content in wrong.items()]
     more = [name for name in TABLES if name in present and name not in expected]
     faults += [f"{name}: not among the tables that the records give; {REWRITE}" for name in more]
     others = sorted(present.keys() - expected.keys() - set(TABLES))
     note = f"; not checked: {', '.join(others)}" if others else ""
-    right = sum(present.get(name) == text.encode() for name, text in expected.items())
-    return Check("tables", f"{right} recompute byte for byte{note}", tuple(faults))
+    return Check("tables", f"{len(expected) - len(wrong)} recompute byte for byte{note}", tuple(faults))
 
 
-def _papers(store: Store) -> dict[str, str]:
-    """Published tables with this experiment's rows, of those that lie in its folder."""
-    from glue_bench.reporting.papers.export import render
-
-    return {f"{name}.md": render(name, store.folder) for name in PAPERS if (store.folder / f"{name}.md").is_file()}
-
-
-def _compared(name: str, expected: bytes, found: bytes | None) -> list[str]:
+def _wrong(expected: bytes, found: bytes | None) -> str:
     if found is None:
-        return [f"{name}: missing; {REWRITE}"]
-    if found == expected:
-        return []
-    lines, right = found.splitlines(), expected.splitlines()
-    number = next(
-        (i for i, (a, b) in enumerate(zip(lines, right, strict=False)) if a != b), min(len(lines), len(right))
-    )
-    return [f"{name}: line {number + 1} is not what the records give; {REWRITE}"]
+        return "missing"
+    lines = list(zip_longest(found.splitlines(), expected.splitlines()))
+    number = next((number for number, (was, right) in enumerate(lines, 1) if was != right), len(lines))
+    return f"line {number} is not what the records give"
 
 
 def _inside(store: Store, error: UserError) -> str:

@@ -13,6 +13,7 @@ DIGITS = 12
 UNKNOWN = object()
 """The value of a fact that an identity has, but that is stored nowhere."""
 MNLI, PRETRAINING = "its MNLI run: ", "pretraining: "
+STARTS, FROM_MNLI, STEPS = "starts from", "starts from an MNLI run", "steps of pretraining"
 Facts = Mapping[str, Any]
 
 
@@ -32,7 +33,7 @@ def differences(before: CellIdentity, after: CellIdentity, known: Known) -> list
     alike are told once.
     """
     was, now = facts_of(before, known), facts_of(after, known)
-    pairs = {name: (was.get(name), now.get(name)) for name in dict.fromkeys([*was, *now])}
+    pairs = {name: (was.get(name), now.get(name)) for name in [*was, *now]}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and UNKNOWN not in pair}
     shown = {name: pair for name, pair in changed.items() if not _is_said(name, pair, changed)}
     return [Difference(name, _text(before), _text(after)) for name, (before, after) in shown.items()]
@@ -47,18 +48,13 @@ def unknown_facts(before: CellIdentity, after: CellIdentity, known: Known) -> li
 def _is_said(name: str, pair: tuple[Any, Any], changed: Mapping[str, tuple[Any, Any]]) -> bool:
     """Whether another changed fact says as much: the cell's own one, or that of a start of another kind."""
     own = name.removeprefix(MNLI).removeprefix(PRETRAINING)
-    said = {name.removeprefix(MNLI), own, "pretraining.steps" if name == _STEPS else own} - {name}
-    if any(changed.get(other) == pair for other in said):
-        return True
-    if name.startswith(MNLI) and _FROM_MNLI in changed:
+    said = {name.removeprefix(MNLI), own, "pretraining.steps" if name == STEPS else own} - {name}
+    if any(changed.get(other) == pair for other in said) or (name.startswith(MNLI) and FROM_MNLI in changed):
         return True
     of_start = ("scratch.", "checkpoint (")
-    if PRETRAINING + _STARTS in changed and own.startswith(of_start):
+    if PRETRAINING + STARTS in changed and own.startswith(of_start):
         return True
-    return _STARTS in changed and name.startswith((*of_start, PRETRAINING, "pretraining.", _STEPS))
-
-
-_STARTS, _FROM_MNLI, _STEPS = "starts from", "starts from an MNLI run", "steps of pretraining"
+    return STARTS in changed and name.startswith((*of_start, PRETRAINING, "pretraining.", STEPS))
 
 
 def facts_of(identity: CellIdentity, known: Known) -> Facts:
@@ -74,7 +70,7 @@ def facts_of(identity: CellIdentity, known: Known) -> Facts:
         "plugin (its source)": _short(identity.plugin),
         f"data of {identity.task} (their content)": _short(identity.data),
         **{f"finetuning.{key}": value for key, value in identity.hyperparameters.items()},
-        "tokenizer (how it splits text)": _short(identity.tokenizer) if identity.tokenizer else UNKNOWN,
+        "tokenizer (how it splits text)": _short(identity.tokenizer) or UNKNOWN,
         **_start(identity.start, known),
         **_mnli(identity.from_mnli, known),
     }
@@ -85,11 +81,11 @@ def _start(start: str, known: Known) -> Facts:
         digest, steps = pretrained
         made = known.pretrainings.get(digest)
         told = {"pretraining (its hash)": digest} if made is None else dict(_pretraining(made, known))
-        return {_STARTS: "pretraining", _STEPS: steps, **told}
+        return {STARTS: "pretraining", STEPS: steps, **told}
     if start.startswith(f"{SCRATCH} "):
         sizes = json.loads(start.removeprefix(f"{SCRATCH} "))
-        return {_STARTS: "fresh weights", **{f"scratch.{key}": value for key, value in sizes.items()}}
-    return {_STARTS: "a checkpoint", "checkpoint (its files)": _short(start)}
+        return {STARTS: "fresh weights", **{f"scratch.{key}": value for key, value in sizes.items()}}
+    return {STARTS: "a checkpoint", "checkpoint (its files)": _short(start)}
 
 
 def _pretraining(made: PretrainingIdentity, known: Known) -> Iterator[tuple[str, Any]]:
@@ -105,16 +101,16 @@ def _pretraining(made: PretrainingIdentity, known: Known) -> Iterator[tuple[str,
 def _mnli(digest: str | None, known: Known) -> Facts:
     """What the MNLI run was made with from which the cell starts."""
     if digest is None:
-        return {_FROM_MNLI: "no"}
+        return {FROM_MNLI: "no"}
     named = next((name for name in [*known.planned, *known.records] if name.endswith(f"-{digest}")), None)
     identity = known.identity(named) if named else None
     if identity is None:
-        return {_FROM_MNLI: digest}
-    return {_FROM_MNLI: "yes", **{f"{MNLI}{name}": value for name, value in facts_of(identity, known).items()}}
+        return {FROM_MNLI: digest}
+    return {FROM_MNLI: "yes", **{f"{MNLI}{name}": value for name, value in facts_of(identity, known).items()}}
 
 
-def _short(value: Any) -> Any:
-    return value[:DIGITS] if isinstance(value, str) else value
+def _short(digest: str | None) -> str | None:
+    return digest[:DIGITS] if digest else digest
 
 
 def _text(value: Any) -> str:

@@ -56,21 +56,18 @@ def explain(store: Store, plan: Plan | None, name: str, now: Environment | None 
             "give the experiment file in place of the folder"
         )
     failed = store.has_failure(cell_id)
-    remark = f"{store.read_failure(cell_id).error} (the next run tries it again)" if failed else _WHY_MISSING
+    error = f"{store.read_failure(cell_id).error} (the next run tries it again)" if failed else None
+    remarks = [error or "no record has this id, so the cell is to be run"]
+    if (store.folder / "claims" / cell_id).exists():
+        remarks.append("a sweep runs it just now, or was killed while it did")
+    if not cells.records:
+        remarks.append("the experiment has no records yet")
     return Explanation(
         cell_id=cell_id,
         state="failed" if failed else "missing",
-        remarks=(remark, *_claim(cell_id, store), *([] if cells.records else ["the experiment has no records yet"])),
+        remarks=tuple(remarks),
         candidates=_nearest(cell_id, cells, cells.records),
     )
-
-
-def _claim(cell_id: str, store: Store) -> list[str]:
-    claimed = (store.folder / "claims" / cell_id).exists()
-    return ["a sweep runs it just now, or was killed while it did"] if claimed else []
-
-
-_WHY_MISSING = "no record has this id, so the cell is to be run"
 
 
 def find(name: str, cells: Known, store: Store) -> str:
@@ -87,14 +84,11 @@ def find(name: str, cells: Known, store: Store) -> str:
                 return found[0]
             if found:
                 raise UserError(f"{len(found)} cells have ids with '{name}': {_listed(found)}; give more of it")
-    raise UserError(f"no cell '{name}' in '{store.folder}'; {_near(name, [*cells.planned, *stored])}")
-
-
-def _near(name: str, ids: Sequence[str]) -> str:
-    """Ids that begin nearly as `name`, or the first few of all."""
-    beginnings = {cell_id[: len(name)]: cell_id for cell_id in reversed(ids)}
+    every = list(dict.fromkeys([*cells.planned, *stored]))
+    beginnings = {cell_id[: len(name)]: cell_id for cell_id in reversed(every)}
     near = [beginnings[found] for found in get_close_matches(name, beginnings, n=SHOWN, cutoff=0.7)]
-    return f"did you mean {' or '.join(near)}?" if near else f"its cells: {_listed(list(dict.fromkeys(ids))) or 'none'}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"its cells: {_listed(every) or 'none'}"
+    raise UserError(f"no cell '{name}' in '{store.folder}'; {hint}")
 
 
 def has_cell(store: Store, name: str) -> bool:
@@ -108,22 +102,19 @@ def _listed(ids: Sequence[str]) -> str:
 
 
 def _done(cell_id: str, cells: Known, store: Store, now: Environment) -> Explanation:
+    """A finished cell, and the records of the same place from before: the cell was run again."""
     record = cells.records.get(cell_id)
     if record is None:
         line = next((line for line in store.scan_records()[1] if cell_id in line), f"records/{cell_id}.json is gone")
         return Explanation(cell_id=cell_id, state="done", remarks=(f"but tables leave it out: {line}",), candidates=())
-    remarks = [made_by(record), *_recipe(record), *_encoder(cell_id, cells, store), *_other_environment(record, now)]
-    earlier = [name for name in cells.records if name not in cells.planned]
-    twins = [name for name in earlier if _is_twin(name, cell_id, cells)]
-    candidates = _nearest(cell_id, cells, twins)
+    remarks = [made_by(record)]
+    if record.recipe != recipes.RECIPE:
+        older = f"run by recipe {record.recipe} (now {recipes.RECIPE})"
+        remarks.append(f"{older}, which counts as done; --again recipe runs it anew")
+    remarks += [*_encoder(cell_id, cells, store), *_other_environment(record, now)]
+    earlier = [name for name in cells.records if name not in cells.planned and not _distance(name, cell_id, cells)]
+    candidates = _nearest(cell_id, cells, earlier)
     return Explanation(cell_id=cell_id, state="done", remarks=tuple(remarks), candidates=candidates)
-
-
-def _recipe(record: Record) -> list[str]:
-    """That an older recipe has run it, which is the one difference that does not run a cell again."""
-    if record.recipe == recipes.RECIPE:
-        return []
-    return [f"run by recipe {record.recipe} (now {recipes.RECIPE}), which counts as done; --again recipe runs it anew"]
 
 
 def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:
@@ -134,14 +125,14 @@ def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:
         cell_id=cell_id,
         state="no longer asked for",
         remarks=(*([made_by(record)] if record else []), remark),
-        candidates=_nearest(cell_id, cells, list(cells.planned), forwards=False) if record else (),
+        candidates=_nearest(cell_id, cells, cells.planned, forwards=False) if record else (),
     )
 
 
 def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = True) -> tuple[Candidate, ...]:
-    """The cells that differ least from this one: of the same task, arm, seed and rate before all others.
+    """The cells that differ least from this one: those of the same task, arm, seed and rate before all others.
 
-    Those of the very same place are all of interest, up to SHOWN; of the others one is.
+    Up to SHOWN cells of the very same place are returned, else one. `forwards`: the others were there before this one.
     """
     mine, others = cells.identity(cell_id), [name for name in among if name != cell_id]
     if mine is None or not others:
@@ -157,10 +148,9 @@ def _candidate(cell_id: str, mine: CellIdentity, cells: Known, forwards: bool) -
     other = cells.identity(cell_id)
     assert other is not None, "a record or a planned cell has an identity"
     before, after = (other, mine) if forwards else (mine, other)
-    record = cells.records.get(cell_id)
     return Candidate(
         cell_id=cell_id,
-        made=made_by(record) if record else "not run yet",
+        made=made_by(cells.records[cell_id]) if cell_id in cells.records else "not run yet",
         differences=tuple(differences(before, after, cells)),
         unknown=tuple(unknown_facts(before, after, cells)),
     )
@@ -170,10 +160,6 @@ def _distance(first: str, second: str, cells: Known) -> int:
     """In how many of PLACE two cells differ, the first of PLACE counting most."""
     a, b = cells.key(first), cells.key(second)
     return sum((getattr(a, name) != getattr(b, name)) << bit for bit, name in enumerate(reversed(PLACE)))
-
-
-def _is_twin(first: str, second: str, cells: Known) -> bool:
-    return _distance(first, second, cells) == 0
 
 
 def made_by(record: Record) -> str:
@@ -206,8 +192,8 @@ def _commit(environment: Environment) -> str:
 
 def _encoder(cell_id: str, cells: Known, store: Store) -> list[str]:
     """Whether a finished MNLI cell has to run once more, for the encoder that others start from."""
-    waiting = [name for name, cell in cells.planned.items() if cell.from_mnli == cell_id and not store.has_record(name)]
-    kept = any((store.folder / "checkpoints").glob(f"*-{digest_of(cell_id)}"))
-    if not waiting or kept:
+    after = [name for name, cell in cells.planned.items() if cell.from_mnli == cell_id]
+    waiting = [name for name in after if not store.has_record(name)]
+    if not waiting or any((store.folder / "checkpoints").glob(f"*-{digest_of(cell_id)}")):
         return []
     return [f"its encoder is gone and {_listed(waiting)} would start from it: it is run once more, its record stays"]

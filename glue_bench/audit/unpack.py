@@ -70,7 +70,8 @@ def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
 def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[str], bytes]) -> Iterator[str]:
     """A line about each of the files `names` that is not as the manifest has it, and each that is missing.
 
-    `read` gives a file's content, or raises a UserError or what damaged zips raise.
+    `read` gives a file's content, or raises a UserError or what damaged zips raise. It is not asked for files that no
+    bundle has.
     """
     counts = Counter(names)
     for name, count in counts.items():
@@ -83,12 +84,12 @@ def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[s
             yield f"{name}: missing; {DAMAGED}"
             continue
         try:
-            found = summed(read(name))
+            if not is_place(name):
+                raise UserError("a bundle has no file of such a name")
+            if summed(read(name)) != expected:
+                yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
         except (*UNREADABLE, UserError) as error:
             yield f"{name}: cannot be read ({error}); {DAMAGED}"
-            continue
-        if found != expected:
-            yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
 
 
 def _manifest_bytes(archive: zipfile.ZipFile, path: Path) -> bytes:
@@ -110,25 +111,16 @@ def _unpack(archive: zipfile.ZipFile, manifest: Mapping[str, Any], folder: Path,
         raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
 
     def read(name: str) -> bytes:
-        if not is_place(name):
-            raise UserError("a bundle has no file of such a name")
         _check_entry(archive.getinfo(name), size)
         return archive.read(name)
 
     names = [entry.filename for entry in entries]
-    for name in manifest["files"].keys() & set(names):
-        with suppress(*_DAMAGE):
+    for name in filter(is_place, manifest["files"].keys() & set(names)):
+        with suppress(*(kind for kind in (*UNREADABLE, UserError) if kind is not OSError)):  # which a full disk raises
             content = read(name)
-            _write(folder / name, content)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
     return list(compare(manifest, names, read))
-
-
-_DAMAGE = tuple(kind for kind in (*UNREADABLE, UserError) if not issubclass(OSError, kind))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def _check_entry(entry: zipfile.ZipInfo, size: int) -> None:

@@ -1,7 +1,7 @@
 """Whether stored results are true: a bundle against its manifest, and every experiment in it or in a folder."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,46 +34,32 @@ def verify(path: str | Path) -> list[Verified]:
         UserError: there is no such file or folder, or it is none of these.
     """
     path = Path(path)
+    if (path / MANIFEST).is_file():
+        manifest = read_manifest((path / MANIFEST).read_bytes(), path)
+        files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+        names = [name for name in files if name != MANIFEST]
+        faults = compare(manifest, names, lambda name: (path / name).read_bytes())
+        return _verify_bundle(path, manifest, tuple(faults))
     if path.is_dir():
-        return _verify_folder(path, _manifest_in(path))
+        return [Verified(str(store.folder), tuple(check_experiment(store))) for store in experiments_in(path)]
     if not path.exists():
         raise UserError(f"no file or folder '{path}'")
     with unpacked(path) as bundle:
         return _verify_bundle(bundle.folder, bundle.manifest, bundle.faults)
 
 
-def _manifest_in(folder: Path) -> Mapping[str, Any] | None:
-    """The manifest of an unpacked bundle."""
-    file = folder / MANIFEST
-    return read_manifest(file.read_bytes(), folder) if file.is_file() else None
-
-
-def _verify_folder(folder: Path, manifest: Mapping[str, Any] | None) -> list[Verified]:
-    if manifest is None:
-        return [Verified(str(store.folder), tuple(check_experiment(store))) for store in experiments_in(folder)]
-
-    def read(name: str) -> bytes:
-        if not is_place(name):
-            raise UserError("a bundle has no file of such a name")
-        return (folder / name).read_bytes()
-
-    files = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
-    names = [name for name in files if name != MANIFEST]
-    return _verify_bundle(folder, manifest, tuple(compare(manifest, names, read)))
-
-
 def _verify_bundle(folder: Path, manifest: Mapping[str, Any], faults: tuple[str, ...]) -> list[Verified]:
     """The bundle itself, then each experiment, whose faults are told by their paths in the bundle."""
     stores = {name: Store(folder / name) for name in manifest["experiments"] if is_place(f"{name}/plan.json")}
-    within = [Verified(name, tuple(_named(name, check_experiment(store)))) for name, store in stores.items()]
+    within = [Verified(name, tuple(_inside(name, check_experiment(store)))) for name, store in stores.items()]
     faults = (*faults, *_undescribed(stores, manifest))
     files = f"{len(manifest['files'])} files, by glue-bench {manifest['glue_bench']}"
     return [Verified(BUNDLE, (Check("digests", files, faults),)), *within]
 
 
-def _named(experiment: str, checks: list[Check]) -> Iterator[Check]:
+def _inside(experiment: str, checks: list[Check]) -> Iterator[Check]:
     for check in checks:
-        yield Check(check.name, check.found, tuple(f"{experiment}/{fault}" for fault in check.faults))
+        yield replace(check, faults=tuple(f"{experiment}/{fault}" for fault in check.faults))
 
 
 def _undescribed(stores: Mapping[str, Store], manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -52,36 +52,13 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def read_value(kind: type[Value], path: Path) -> Value:
-    """The value that a file holds.
+    """The value that a file holds. A record without a digest, of an earlier version, is held to its form only.
 
     Raises:
         UserError: the file cannot be read, lacks a key or has another schema version.
-        DamagedError: it holds no JSON object, or a key has a value that no run writes.
-    """
-    return _parsed(kind, load(path), path)
-
-
-def read_record(path: Path) -> Record:
-    """The record in a file, as the run wrote it. One without a digest is held to its form only.
-
-    Raises:
-        UserError: as `read_value`.
-        DamagedError: as `read_value`, or the record was edited.
+        DamagedError: it holds no JSON object, a key has a value that no run writes, or a record was edited.
     """
     document = load(path)
-    record = _parsed(Record, document, path)
-    if record.cell_id != path.stem or record.digest not in (None, record_digest(document)):
-        raise DamagedError(f"{path}: edited since the run wrote it; delete it and run again")
-    return record
-
-
-def record_digest(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a record's content, by which an edited one is told from the one that the run wrote."""
-    content = {key: value for key, value in document.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _parsed(kind: type[Value], document: dict[str, Any], path: Path) -> Value:
     missing = [name for name, field in kind.model_fields.items() if field.is_required() and name not in document]
     if missing:
         raise UserError(f"{path}: it lacks {', '.join(sorted(missing))}; delete it and run again")
@@ -90,10 +67,22 @@ def _parsed(kind: type[Value], document: dict[str, Any], path: Path) -> Value:
             f"{path}: schema version {document['schema_version']}, this glue-bench reads {SCHEMA_VERSION}; "
             "delete it and run again, or use the version that wrote it"
         )
+    edited = f"{path}: edited since the run wrote it; delete it and run again"
     try:
-        return kind.model_validate(document)
+        value = kind.model_validate(document)
     except ValidationError as error:
-        raise DamagedError(f"{path}: edited since the run wrote it; delete it and run again") from error
+        raise DamagedError(edited) from error
+    if isinstance(value, Record):
+        digest = record_digest(document)
+        if (value.cell_id, value.digest or digest) != (path.stem, digest):
+            raise DamagedError(edited)
+    return value
+
+
+def record_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a record's content, by which an edited one is told from the one that the run wrote."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

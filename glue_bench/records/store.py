@@ -11,7 +11,7 @@ DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: bu
 import gc
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from glue_bench.records.disk import (
     dump,
     load,
     load_arrays,
-    read_record,
     read_value,
     record_digest,
     stamp,
@@ -111,7 +110,7 @@ class Store:
             UserError: the file cannot be read, lacks a key, has another schema version or was edited.
         """
         path = self.folder / "plan.json"
-        return self._unchanged(path, lambda path: read_value(Plan, path)) if path.exists() else None
+        return self._read_once(Plan, path) if path.exists() else None
 
     def states(self) -> list[tuple[AskedCell, str]]:
         """Every planned cell with `done`, `failed` or `missing`.
@@ -186,16 +185,16 @@ class Store:
         Raises:
             UserError: there is none, or a problem as in `scan_records`.
         """
-        return self._unchanged(self._path("records", cell_id), read_record)
+        return self._read_once(Record, self._path("records", cell_id))
 
-    def _unchanged(self, path: Path, read: Callable[[Path], Value]) -> Value:
-        """What `read` gives; read again only if the file is another one than before."""
+    def _read_once(self, kind: type[Value], path: Path) -> Value:
+        """The value that a file holds; read again only if the file is another one than before."""
         try:
             now = stamp(path)
         except OSError as error:
             raise UserError(f"cannot read '{path}': {error.strerror}") from error
         if path not in self._read or self._read[path][0] != now:
-            self._read[path] = now, read(path)
+            self._read[path] = now, read_value(kind, path)
         value: Value = self._read[path][1]
         return value
 

@@ -35,16 +35,15 @@ def check_log(path: Path) -> None:
     Raises:
         UserError: it cannot.
     """
+    reason = None
     if path.is_dir():
-        raise _cannot_write(path, "it is a folder")
-    if not path.parent.is_dir():
-        raise _cannot_write(path, f"no folder '{path.parent}'; create it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _cannot_write(path, "Permission denied")
-
-
-def _cannot_write(path: Path, reason: str | None) -> UserError:
-    return UserError(f"cannot write the log '{path}': {reason}")
+        reason = "it is a folder"
+    elif not path.parent.is_dir():
+        reason = f"no folder '{path.parent}'; create it first"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        reason = "Permission denied"
+    if reason:
+        raise UserError(f"cannot write the log '{path}': {reason}")
 
 
 class JsonLog:
@@ -67,7 +66,7 @@ class JsonLog:
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
-            raise _cannot_write(self.path, error.strerror) from error
+            raise UserError(f"cannot write the log '{path}': {error.strerror}") from error
 
     def __str__(self) -> str:
         return f"the log '{self.path}'"

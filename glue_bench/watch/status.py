@@ -1,9 +1,10 @@
 """How far an experiment is, from its folder alone: for another terminal, or after the fact. No torch."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glue_bench.errors import UserError
 from glue_bench.records.plan import AskedCell, Plan
@@ -47,25 +48,21 @@ class Watch:
         self._read_plan()
         done = self.store.ids("records") & self.cells.keys()
         self._read_new(done)
-        failed = (self.store.ids("failures") & self.cells.keys()) - done
+        failed = self.store.ids("failures") & self.cells.keys()
         claims = [claim for claim in read_claims(self.store.folder / "claims") if claim.is_alive]
         running = {claim.name for claim in claims} & self.cells.keys() - done
-        arms: dict[str, Counts] = {}
+        states = dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running") | dict.fromkeys(done, "done")
+        arms: dict[str, Counter[str]] = {}
         for cell_id, cell in self.cells.items():
-            counts = arms.setdefault(cell.arm, Counts())
-            state = _state(cell_id, done, running, failed)
-            setattr(counts, state, getattr(counts, state) + 1)
-        return self._snapshot(arms, claims, running, self.cells.keys() - done - running - failed)
-
-    def _snapshot(self, arms: dict[str, Counts], claims: list[Claim], running: set[str], rest: set[str]) -> Snapshot:
-        lines = [self._describe(claim) for claim in claims if claim.name in running or claim.name not in self.cells]
+            arms.setdefault(cell.arm, Counter())[states.get(cell_id, "queued")] += 1
+        shown = [claim for claim in claims if claim.name in running or claim.name not in self.cells]
+        counts = {arm: Counts(**found) for arm, found in arms.items()}
+        snapshot = Snapshot(counts, [self._describe(claim) for claim in shown], rest="missing")
         if not running:
-            return Snapshot(arms, lines, rest="missing")
+            return snapshot
         per_hour, tokens = self._pace()
-        left = self._estimate.seconds_left(rest, dict.fromkeys(running), len(running))
-        return Snapshot(
-            arms, lines, seconds_left=left, cells_per_hour=per_hour, tokens_per_second=tokens, rest="missing"
-        )
+        left = self._estimate.seconds_left(self.cells.keys() - states, dict.fromkeys(running), len(running))
+        return replace(snapshot, seconds_left=left, cells_per_hour=per_hour, tokens_per_second=tokens)
 
     def _describe(self, claim: Claim) -> str:
         cell = self.cells.get(claim.name)
@@ -108,11 +105,3 @@ class Watch:
         if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
             return None, None
         return 3600 * len(recent) / period, sum(ended.tokens for ended in recent) / period
-
-
-def _state(cell_id: str, done: set[str], running: set[str], failed: set[str]) -> str:
-    if cell_id in done:
-        return "done"
-    if cell_id in running:
-        return "running"
-    return "failed" if cell_id in failed else "queued"

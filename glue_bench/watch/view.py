@@ -70,7 +70,9 @@ def view(snapshot: Snapshot, console: Console, latest: Sequence[Text] = ()) -> G
     totals = Text(describe_counts(snapshot), style="bold", no_wrap=True, overflow="ellipsis")
     if snapshot.total.failed:
         totals.highlight_words([f"{snapshot.total.failed:,} failed"], "red")
-    return Group(totals, _pace(snapshot), *_rows(arms, snapshot.rest, console), *lines)
+    spent = "" if snapshot.elapsed is None else f"{duration(snapshot.elapsed)} so far"
+    pace = Text(", ".join(filter(None, (spent, describe_pace(snapshot)))), no_wrap=True, overflow="ellipsis")
+    return Group(totals, pace, *_rows(arms, snapshot.rest, console), *lines)
 
 
 def describe_pace(snapshot: Snapshot) -> str:
@@ -108,12 +110,6 @@ def duration(seconds: float) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes // 1440} d {minutes % 1440 // 60} h"
-
-
-def _pace(snapshot: Snapshot) -> Text:
-    spent = [] if snapshot.elapsed is None else [f"{duration(snapshot.elapsed)} so far"]
-    pace = describe_pace(snapshot)
-    return Text(", ".join([*spent, *([pace] if pace else [])]), no_wrap=True, overflow="ellipsis")
 
 
 def _rows(arms: Mapping[str, Counts], rest: str, console: Console) -> list[Text]:
