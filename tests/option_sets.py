@@ -9,8 +9,8 @@ from glue_bench.model.variants.four_term import TERMS
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "none": [{"segments": "none"}],
     "add": [{"segments": "scores"}, {"segments": "none"}],
-    "add-sinusoidal": [{"scale": 0.1}],
-    "concat": [{"segments": "scores"}, {"segments": "none"}],
+    "add-sinusoidal": [{"scale": 0.1}, {"scale": "words"}],
+    "concat": [{"segments": "scores"}, {"segments": "none"}, {"init": "identity"}],
     "concat-split": [{"position_share": 0.25}],
     "four-term": [{"terms": list(terms)} for count in range(1, len(TERMS)) for terms in combinations(TERMS, count)],
     "untied": [{"share": False}, {"segments": "scores"}],

@@ -223,6 +223,10 @@ def test_a_wrong_type_is_refused_with_its_place(changes, said):
         ({"finetuning": {"max_length": 3}}, "finetuning.max_length"),
         ({"scratch": {"hidden_size": 10, "num_attention_heads": 3}}, "hidden_size 10 is not a multiple of"),
         ({"name": "a/b"}, "name: string should match pattern"),
+        (
+            {"checkpoint": "base", "arms": [{"variant": "add", "embedding_size": 64}]},
+            "embedding_size is of an arm from scratch; the tables of 'base' have their own width",
+        ),
         ({"checkpoint": ""}, "arms.0.checkpoint: string should have at least 1 character"),
     ],
 )

@@ -41,7 +41,7 @@ def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
     path = tmp_path / "example.yaml"
     path.write_text(block("yaml"))
     experiment = load_experiment(path)
-    assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch"]
+    assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch", "concat-split"]
     explained = "".join(blocks("yaml"))
     for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings, Protocol, Resources):
         for name, field in section.model_fields.items():

@@ -63,7 +63,8 @@ class Arm(Section):
     """One line-up entry: a variant, its options, and the checkpoint it starts from.
 
     `checkpoint` is a hub id, a folder, an official TUPE file, or `scratch`. `tokenizer` is only needed where the
-    checkpoint has none.
+    checkpoint has none. `embedding_size` is the width of the tables of an arm from scratch where it is not the hidden
+    size; the encoder projects them to it.
     """
 
     name: Name
@@ -72,6 +73,15 @@ class Arm(Section):
     checkpoint: str = Field(min_length=1)
     revision: str | None = None
     tokenizer: str | None = None
+    embedding_size: int | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _tables_are_fresh(self) -> "Arm":
+        if self.embedding_size is not None and self.checkpoint != SCRATCH:
+            raise ValueError(
+                f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have their own width"
+            )
+        return self
 
 
 class TaskSettings(Section):

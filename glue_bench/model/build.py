@@ -73,6 +73,7 @@ def build_variant(config: EncoderConfig) -> Variant:
         segment_types=config.type_vocab_size if segments_enter(config) == "input" else 0,
         num_blocks=config.num_hidden_layers,
         layer_norm_eps=config.layer_norm_eps,
+        initializer_range=config.initializer_range,
         padding_id=config.pad_token_id,
     )
     try:

@@ -8,7 +8,13 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    initialization,
+)
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
@@ -28,6 +34,8 @@ _NOT_HERE = ("position_ids", "inputs_embeds", "output_attentions")
 class EncoderPreTrainedModel(PreTrainedModel):
     """Weight initialisation is transformers' own: N(0, initializer_range), biases 0, LayerNorm 1 and 0.
 
+    A module that has a method `fresh_weight` starts with the weight that it returns.
+
     Every forward takes `output_hidden_states` and `return_dict` (False: a tuple), whose defaults are those of the
     configuration, as transformers' models do. `position_ids`, `inputs_embeds` and `output_attentions` raise ValueError
     unless they are None or False; an argument that no encoder knows raises TypeError.
@@ -36,6 +44,12 @@ class EncoderPreTrainedModel(PreTrainedModel):
     config_class = EncoderConfig
     base_model_prefix = "base"
     _supports_sdpa = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        fresh_weight = getattr(module, "fresh_weight", None)
+        if fresh_weight is not None:  # what a checkpoint has loaded is left alone by this `copy_`
+            initialization.copy_(module.get_parameter("weight"), fresh_weight())
 
     def _wants_states(self, asked: bool | None, others: Mapping[str, Any]) -> bool:
         """Whether hidden states are to be returned. Refuses `others`: nothing that was asked for is left undone."""

@@ -1,5 +1,6 @@
 """The identities of an experiment's cells and pretrainings; under an older recipe, as that recipe had them."""
 
+import json
 from typing import Any
 
 from glue_bench import recipe as recipes
@@ -50,7 +51,10 @@ def start_digest(arm: Arm, inputs: Inputs, steps: int | None = None, recipe: int
     if steps is not None:
         return pretrained_start(pretraining_identity(arm, inputs, recipe).digest, steps)
     if arm.checkpoint == SCRATCH:
-        return f"{SCRATCH} {inputs.experiment.scratch.model_dump_json()}"
+        sizes = inputs.experiment.scratch.model_dump_json()
+        if arm.embedding_size is not None:
+            sizes = json.dumps(json.loads(sizes) | {"embedding_size": arm.embedding_size})
+        return f"{SCRATCH} {sizes}"
     return inputs.fingerprint(arm)
 
 

@@ -150,6 +150,7 @@ class Inputs:
         tokenizer = self.tokenizer(arm)
         config = EncoderConfig(
             **self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)},
+            embedding_size=arm.embedding_size or 0,
             variant=arm.variant,
             variant_options=canonical_options(arm.variant, arm.options),
             pad_token_id=tokenizer.pad_token_id,

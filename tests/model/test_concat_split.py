@@ -1,6 +1,5 @@
 """`concat-split`: which shares it takes, what it is a special case of, and what its graft keeps."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from transformers import BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, graft, masked_lm, read_checkpoint
+from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants.base import Grafted
 from glue_bench.model.variants.concat_split import position_width, principal_basis, variance_kept
@@ -38,54 +38,34 @@ def split_config(share: float = SHARE, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("width", "heads", "share", "expected"),
-    [
-        (128, 2, 0.5, 64),
-        (128, 2, 0.2, 26),
-        (128, 2, 0.05, 6),
-        (768, 12, 0.5, 384),
-        (384, 12, 0.1875, 72),
-        (384, 12, 0.2188, 84),
-        (24, 3, 1 / 24 * 3, 3),
-    ],
+    ("width", "share", "expected"), [(128, 0.5, 64), (128, 1 / 32, 4), (384, 1 / 32, 12), (160, 0.2, 32), (24, 0.2, 5)]
 )
-def test_positions_have_their_share(width: int, heads: int, share: float, expected: int) -> None:
-    assert position_width(width, heads, share) == expected
+def test_positions_have_their_share(width: int, share: float, expected: int) -> None:
+    """Whatever the heads are: attention mixes the dimensions of both parts."""
+    assert position_width(width, share) == expected
 
 
-@pytest.mark.parametrize(
-    ("share", "message"),
-    [
-        (0.2, r"24 dimensions into 19 for tokens and 5 for positions.*0\.125 \(3 for .*, 0\.25 \(6 for positions\)$"),
-        (0.01, r"24 for tokens and 0 for positions; both .*multiples of 3 heads and not 0.* work: 0\.125 .*0\.25 "),
-        (0.99, r"0 for tokens and 24 for positions.* work: 0\.75 .*, 0\.875 "),
-    ],
-)
-def test_a_share_that_does_not_split_the_heads_is_refused(share: float, message: str) -> None:
+@pytest.mark.parametrize(("share", "parts"), [(0.01, "24 for tokens and 0"), (0.99, "0 for tokens and 24")])
+def test_a_share_that_leaves_a_part_nothing_is_refused(share: float, parts: str) -> None:
+    message = rf"{parts} for positions; neither may be 0, so give a share from 0\.04167 to 0\.9583"
     with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
         EncoderModel(split_config(share))
 
 
-@pytest.mark.parametrize(
-    ("width", "message"), [(10, "10 dimensions do not divide by 3 heads"), (3, "nearest shares that work: none")]
-)
-def test_dimensions_that_no_share_splits_are_refused(width: int, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        EncoderModel(split_config(0.5, embedding_size=width))
+@pytest.mark.parametrize("share", [0, 1, 1.5])
+def test_a_share_is_between_0_and_1(share: float) -> None:
+    with pytest.raises(UserError, match="option 'position_share' of variant 'concat-split': input should be"):
+        EncoderModel(split_config(share))
 
 
-@pytest.mark.parametrize(("width", "heads"), [(24, 3), (128, 2), (384, 12), (768, 12), (1024, 16)])
-def test_the_shares_that_a_refusal_names_work(width: int, heads: int) -> None:
-    refused = 0
-    for percent in range(1, 100):
-        try:
-            position_width(width, heads, percent / 100)
-        except ValueError as error:
-            refused += 1
-            named = re.findall(r"(0\.\d+) \((\d+) for positions\)", str(error))
-            assert len(named) == 2
-            assert all(position_width(width, heads, float(share)) == int(size) for share, size in named)
-    assert refused
+def test_wider_tables_give_tokens_the_width_of_add_and_are_projected_back() -> None:
+    """5/4 of the dimensions with a share of 1/5, as 160 with 0.2 beside 128."""
+    wide = fresh(EncoderModel, split_config(0.2, embedding_size=HIDDEN * 5 // 4))
+    add = fresh(EncoderModel, encoder_config("add"))
+    assert torch.equal(wide.variant.words.weight, add.variant.words.weight)
+    assert wide.variant.positions.weight.shape == (POSITIONS, HIDDEN // 4)
+    assert wide.project.weight.shape == (HIDDEN, HIDDEN * 5 // 4)
+    assert add.project is None
 
 
 def test_each_part_has_tables_of_its_width() -> None:

@@ -1,7 +1,8 @@
 """Variants against each other where one is a special case, and against their equations in explicit loops."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from tiny_models import encoder_config
 from torch import Tensor
 
 from glue_bench.errors import UserError
+from glue_bench.model.build import canonical_options
+from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants.four_term import TERMS
 
@@ -41,6 +45,44 @@ def output(model: EncoderModel, tokens: Tensor) -> Tensor:
 def assert_same(one: EncoderModel, other: EncoderModel) -> None:
     tokens = ids()
     assert (output(one, tokens) - output(other, tokens)).abs().max() < 1e-5
+
+
+def start(variant: str, options: Mapping[str, object], **sizes: object) -> EncoderModel:
+    """An encoder with fresh weights."""
+    return fresh(EncoderModel, encoder_config(variant, variant_options=dict(options), **sizes)).eval()
+
+
+@pytest.mark.parametrize("segments", ["input", "none"])
+def test_concat_that_starts_from_the_identity_starts_as_addition(segments: str) -> None:
+    place, tokens = {"segments": segments}, ids()
+    add = output(start("add", place), tokens)
+    assert (output(start("concat", {"init": "identity", **place}), tokens) - add).abs().max() < 1e-5
+    assert (output(start("concat", place), tokens) - add).abs().max() > 0.1
+    assert canonical_options("concat", {"init": "random", **place}) == canonical_options("concat", place)
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.1])
+def test_a_random_start_of_concat_is_smaller_than_addition_by_the_range_and_the_width(scale: float) -> None:
+    width, tokens = 192, torch.arange(40)[None, :16]
+    add, concat = (
+        start(name, {}, hidden_size=width, initializer_range=scale).variant(tokens, tokens * 0).hidden.std().item()
+        for name in ("add", "concat")
+    )
+    assert concat / add == pytest.approx(scale * width**0.5, rel=0.1)
+
+
+def test_sinusoids_start_at_the_scale_of_the_words(tmp_path: Path) -> None:
+    tokens = ids()
+    words, number, fixed = (
+        start("add-sinusoidal", options, initializer_range=0.1) for options in ({"scale": "words"}, {"scale": 0.1}, {})
+    )
+    assert (output(words, tokens) - output(number, tokens)).abs().max() < 1e-5
+    assert (output(words, tokens) - output(fixed, tokens)).abs().max() > 0.1
+    encoder("add").save_pretrained(tmp_path)
+    add = read_checkpoint(str(tmp_path))
+    grafted = graft(add, "add-sinusoidal", {"scale": "words"})
+    assert grafted.weights["variant.scale"] == add.weights["variant.words.weight"].std()
+    assert "variant.scale" not in graft(add, "add-sinusoidal", {}).weights
 
 
 def test_word_and_position_terms_alone_are_untied_with_cls_tied() -> None:

@@ -1,5 +1,6 @@
 """What inputs keep, and what ids stand for, are of one state of the files."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,15 @@ def test_a_checkpoint_that_changes_between_plan_and_use_is_refused(experiment: E
     change(experiment)
     with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
         inputs.initial(experiment.arms[0])
+
+
+def test_tables_of_another_width_are_part_of_the_start_where_an_arm_has_them(tiny: Callable[..., Any]) -> None:
+    """The others' start is what it was before arms had widths."""
+    wide = {"name": "wide", "variant": "concat-split", "options": {"position_share": 0.2}, "embedding_size": 20}
+    experiment = parse_experiment(tiny(arms=["add", wide], tasks=["cola"]))
+    inputs = Inputs(experiment)
+    usual, other = (start_digest(arm, inputs) for arm in experiment.arms)
+    assert usual == f"scratch {experiment.scratch.model_dump_json()}"
+    assert json.loads(other.removeprefix("scratch ")) == experiment.scratch.model_dump() | {"embedding_size": 20}
+    add, config = (inputs.initial(arm).config for arm in experiment.arms)
+    assert (add.embedding_size, config.embedding_size, config.hidden_size) == (16, 20, 16)

@@ -25,6 +25,7 @@ class Dimensions:
     segment_types: int
     num_blocks: int = 1
     layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
     padding_id: int | None = None
 
 

@@ -24,6 +24,9 @@ class Disentangled(Variant):
     K^r = P W_kr without bias and Q^r = P W_qr with bias, of their own in each block; P has 2n rows and is shared.
     The paper writes j - i + n for Q^r; its code, followed here, takes i - j + n for both. With one of the two
     `terms` the scale is 1 / sqrt(2k), as in the code too.
+
+    What is missing of the paper: its enhanced mask decoder, which gives absolute positions to the masked-LM head
+    (section 3.2). Here they do not enter at all.
     """
 
     summary = "content-position and position-content scores over relative distances (DeBERTa)"

@@ -13,6 +13,8 @@ class Shaw(Variant):
     """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k) (equation 4 of TUPE; Shaw et al. 2018, equation 4).
 
     Each block has its own table of keys, shared by its heads; distances beyond `max_distance` share the last.
+
+    What is missing of the paper: the relative values a^V, which it adds to what attention mixes (its equation 3).
     """
 
     summary = "a key a distance, of its own in each block (relative keys)"

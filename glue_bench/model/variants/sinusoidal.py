@@ -3,27 +3,43 @@
 Shapes: b batch, l length, d width of the tables, h heads, k head size.
 """
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, check_positions, rows_from
+from glue_bench.model.variants.base import (
+    Additive,
+    Dimensions,
+    EncoderInput,
+    Grafted,
+    Variant,
+    check_positions,
+    rows_from,
+)
 
 
 class AddSinusoidal(Variant):
     """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
 
     `scale` c is the table's standard deviation. Vaswani et al. scale the words up instead, by sqrt(d); BERT's
-    words start at 0.02, and so do these positions (as Wang & Chen 2020's code rescales them).
+    words start at 0.02, and so do these positions (as Wang & Chen 2020's code rescales them). With `scale: words` it is
+    that of the word table's start: the encoder's `initializer_range` where weights are fresh, and in a graft the
+    deviation of the checkpoint's word table. It stays what it was at the start.
     """
 
     summary = "token + fixed sinusoid + segment, as the original Transformer"
     source = "Vaswani et al. 2017"
 
-    def __init__(self, dims: Dimensions, *, scale: float = 0.02) -> None:
+    def __init__(self, dims: Dimensions, *, scale: float | Literal["words"] = 0.02) -> None:
         super().__init__(dims)
         check_pairs(dims.embedding_size, "its embeddings")
-        self.scale = scale
+        self.scale: float | Tensor
+        if scale == "words":
+            self.register_buffer("scale", torch.tensor(dims.initializer_range))  # saved with the weights
+        else:
+            self.scale = scale
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
@@ -31,6 +47,11 @@ class AddSinusoidal(Variant):
         sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
         table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
         return EncoderInput(hidden + self.scale * 2**0.5 * table)  # a sinusoid's deviation is 1 / sqrt(2)
+
+    def graft(self, base: Additive) -> Grafted:
+        if isinstance(self.scale, Tensor):
+            self.scale.copy_(base.words.std())
+        return super().graft(base)
 
 
 class Rotary(Variant):
