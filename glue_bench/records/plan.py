@@ -114,6 +114,7 @@ class Plan(StoredValue):
     held_out_share: float | None = _configured("finetuning", "held_out_share")
     scratch: ScratchSizes | None = _configured("scratch")
     pretrained_from: str | None = _configured("pretraining", "start")
+    pretraining_seed: int = _configured("pretraining", "seed", default=1)  # of versions that knew only one
     batch_tokens: int | None = _configured("pretraining", "batch_tokens")
     configured_arms: tuple[ConfiguredArm, ...] = _configured("arms", default=())
 

@@ -15,9 +15,9 @@ Scores = dict[str, dict[str, Score | None]]
 
 
 class CellKey(StoredValue):
-    """What a cell is called by; `steps` of pretraining came before it."""
+    """What a cell is called by; `steps` of pretraining with `pretraining_seed` came before it."""
 
-    left_out: ClassVar = frozenset({"steps"})
+    left_out: ClassVar = frozenset({"steps", "pretraining_seed"})
 
     arm: str
     variant: str
@@ -25,6 +25,7 @@ class CellKey(StoredValue):
     learning_rate: float
     seed: int
     steps: int | None = None
+    pretraining_seed: int | None = None
 
     def id(self, digest: str) -> str:
         """The id of the cell whose identity has this digest: a readable part, then the digest."""

@@ -85,6 +85,8 @@ def tables(path: str | Path) -> dict[str, str]:
     board = make_board(store)
     steps, statistics = steps_frame(store), assess_experiment(store, board)
     scores = board.results.scores[list(SCORE_COLUMNS)]
+    if scores["pretraining_seed"].nunique() < 2:
+        scores = scores.drop(columns="pretraining_seed")
     scores = scores.assign(value=scores["value"].map(lambda value: number(value, 4)))
     contents = {
         "leaderboard.md": render_page(_tested_page(board, statistics, steps)),
