@@ -10,8 +10,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from glue_bench.sweep.executors import Failure, attempt
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.attempts import attempt_cell
+from glue_bench.sweep.jobs import Failure, PlannedCell
 from glue_bench.training.engine import ENGINES, Engine
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.loop import NonFiniteLossError
@@ -83,7 +83,7 @@ def _nan_of_a_sweep() -> Figures:
     """What a sweep makes of it: a second try in float32, then a failure that says so."""
     cases = Cases(steps=3, dropout=0.1)
     case = cases.case("add").changed(learning_rate=DIVERGING, warmup_ratio=0.0, epochs=1)
-    found = attempt(PlannedCell("nan", case.cell, "scratch"), cases.inputs)
+    found = attempt_cell(PlannedCell("nan", case.cell, "scratch"), cases.inputs)
     assert isinstance(found, Failure), found
     assert "NonFiniteLossError" in found.error, found.error
     return {"figures": {"wrong": 0}, "limits": {"wrong": 0}, "said": found.error}
@@ -99,13 +99,13 @@ def _memory_of_a_sweep(plan: Plan) -> Figures:
     cases = _large(plan)
     planned = PlannedCell("memory", cases.case("add").cell, "scratch")
     _reset_peak()
-    whole = attempt(planned, cases.inputs)
+    whole = attempt_cell(planned, cases.inputs)
     needed = _peak()
     assert isinstance(whole, Outcome), whole
     for share in SHARES:
         ENGINES.drop()
         with _short_of_memory(plan, int(share * needed)):
-            parts = attempt(planned, cases.inputs)
+            parts = attempt_cell(planned, cases.inputs)
         assert isinstance(parts, Outcome), parts
         if parts.record.micro_batch_size:
             break
@@ -125,7 +125,7 @@ def _fill_and_run(plan: Plan) -> None:
     """A cell that memory is never enough for, not even row by row; its attempt ends as a failure."""
     cases = _large(plan)
     with _short_of_memory(plan, 0):
-        found = attempt(PlannedCell("memory", cases.case("add").cell, "scratch"), cases.inputs)
+        found = attempt_cell(PlannedCell("memory", cases.case("add").cell, "scratch"), cases.inputs)
     assert isinstance(found, Failure), found
     release_memory()
 

@@ -11,6 +11,7 @@ import io
 import json
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ from glue_bench.records.record import RunFacts
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import write_tables
 from glue_bench.sweep import executors, run
+from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.options import RunOptions
-from glue_bench.sweep.plan import PlannedCell, plan_cells
+from glue_bench.sweep.plan import plan_cells
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.inputs import Inputs
 
@@ -56,7 +58,7 @@ def experiment(cells: int) -> Experiment:
     )
 
 
-def nothing(planned: PlannedCell, inputs: Inputs) -> Outcome:  # noqa: ARG001
+def nothing(planned: PlannedCell, inputs: Inputs) -> Iterator[Outcome]:  # noqa: ARG001
     """A cell's outcome without a cell."""
     task, score = TASKS[planned.cell.task], (hash(planned.id) % 1000) / 1000
     splits = {name: dict.fromkeys(task.metrics, score) for name in task.columns}
@@ -70,7 +72,7 @@ def nothing(planned: PlannedCell, inputs: Inputs) -> Outcome:  # noqa: ARG001
         "parameters": 1,
         "environment": {},
     }
-    return Outcome(RunFacts.model_validate(record), {name: np.zeros((8, 2), np.float32) for name in splits})
+    yield Outcome(RunFacts.model_validate(record), {name: np.zeros((8, 2), np.float32) for name in splits})
 
 
 def main() -> None:

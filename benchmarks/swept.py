@@ -8,7 +8,7 @@ from unittest.mock import patch
 from rich.console import Console
 
 from cells import Settings
-from glue_bench.sweep import executors
+from glue_bench.sweep import attempts
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.run import sweep
 from glue_bench.training import finetune as finetuning
@@ -23,7 +23,7 @@ def make_sweep(settings: Settings, results: str, started: float) -> Round:
         clock = CellClock(started)
         with (
             patch.object(finetuning, "training_of", clock.training_of),
-            patch.object(executors, "finetune", clock.finetune),
+            patch.object(attempts, "finetune", clock.finetune),
         ):
             summary = sweep(experiment, RunOptions(results=results), console=Console(file=StringIO()))
         if summary.failed:
@@ -39,7 +39,7 @@ class CellClock:
     def __init__(self, started: float) -> None:
         self.cells: list[dict[str, float]] = []
         self._ended, self._scoring = started, 0.0
-        self._training_of, self._finetune = finetuning.training_of, executors.finetune
+        self._training_of, self._finetune = finetuning.training_of, attempts.finetune
 
     def training_of(self, *arguments: Any) -> Any:
         """A cell's training, whose forward passes over a split are timed."""

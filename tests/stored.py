@@ -71,7 +71,7 @@ class Bench:
     def expect(self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant="") -> dict[str, Any]:
         """A cell that the plan asks for and no record answers yet."""
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
-        entry = (cell_id, arm, variant or arm, origin, task, rate, seed)
+        entry = (cell_id, arm, variant or arm, origin, task, rate, seed, None)
         self.cells.append(dict(zip(CELL_COLUMNS, entry, strict=True)))
         self.arms.setdefault(arm, {"variant": variant or arm, "origin": origin, "shape": SHAPE, "parameters": 1})
         return self.cells[-1]

@@ -32,16 +32,16 @@ def finished(glue_bench, config, kept, tmp_path) -> Path:
 
 def make_fail(monkeypatch, error: BaseException) -> None:
     """Every cell of the arm `none` raises."""
-    from glue_bench.sweep import executors
+    from glue_bench.sweep import attempts
 
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def perhaps(cell, start, tokens, keep_in=None):
         if cell.arm.name == "none":
             raise error
         return finetune(cell, start, tokens, keep_in)
 
-    monkeypatch.setattr(executors, "finetune", perhaps)
+    monkeypatch.setattr(attempts, "finetune", perhaps)
 
 
 # run

@@ -25,7 +25,7 @@ from rich.console import Console
 from glue_bench.api import explain, run
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep import executors, plan
+from glue_bench.sweep import attempts, plan
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.convert import convert
@@ -216,7 +216,7 @@ def lacks_a_device(call, *_):
 
 
 def meets_a_failing_cell(call, patch, _):
-    patch.setattr(executors, "finetune", _raising(RuntimeError))
+    patch.setattr(attempts, "finetune", _raising(RuntimeError))
     assert len(call().failed) == 1
 
 
@@ -244,7 +244,7 @@ def is_interrupted_in_pretraining(call, patch, _):
 
 
 def is_interrupted_in_a_cell(call, patch, _):
-    patch.setattr(executors, "finetune", lambda *_: [signal.raise_signal(signal.SIGINT) for _ in range(2)])
+    patch.setattr(attempts, "finetune", lambda *_: [signal.raise_signal(signal.SIGINT) for _ in range(2)])
     assert call().interrupted
 
 

@@ -67,7 +67,9 @@ def check_plan(store: Store) -> Check:
 
 def _is_id(cell_id: str, key: CellKey, digest: str) -> bool:
     """Whether the id is that of the cell, as far as this can be told where the digest is not known ("")."""
-    return cell_id == key.id(digest) if digest else cell_id.startswith(key.id(""))
+    if digest:
+        return cell_id in (key.id(digest), key.former_id(digest))
+    return cell_id.startswith(key.id(""))
 
 
 def check_records(store: Store) -> Check:

@@ -13,7 +13,7 @@ from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.record import Environment, Record
 from glue_bench.records.store import Store
 
-PLACE = ("task", "arm", "seed", "learning_rate", "steps")
+PLACE = ("task", "arm", "seed", "pretraining_seed", "learning_rate", "steps")
 SHOWN = 3
 LISTED = 8
 
@@ -76,7 +76,7 @@ def find(name: str, cells: Known, store: Store) -> str:
     Raises:
         UserError: none or several.
     """
-    stored = [*cells.records, *(failure.cell_id for failure in store.read_failures() if failure.cell_id)]
+    stored = [*cells.records, *(each.cell_id for each in store.read_failures() if each.task or each.damaged)]
     for ids in (list(cells.planned), sorted({*stored} - cells.planned.keys())):
         for fits in (str.__eq__, str.startswith, str.__contains__):
             found = [cell_id for cell_id in ids if fits(cell_id, name)]

@@ -26,7 +26,10 @@ class Known:
 
     def key(self, cell_id: str) -> CellKey:
         """What a cell that is planned or has a record is called by."""
-        return self.planned.get(cell_id) or self.records[cell_id].cell
+        key = self.planned.get(cell_id) or self.records[cell_id].cell
+        if key.steps is None or key.pretraining_seed is not None:
+            return key
+        return key.model_copy(update={"pretraining_seed": self.plan.pretraining_seed})
 
     def identity(self, cell_id: str) -> CellIdentity | None:
         """What the id ends in the digest of, from the plan or else the record; None where neither holds it."""
@@ -57,8 +60,7 @@ def known(store: Store, plan: Plan | None) -> Known:
     """
     plan = plan or NO_PLAN
     pretrainings = {digest_of(record.pretraining_id): record.identity for record in store.read_pretrainings()}
-    for arm in plan.arms.values():
-        if arm.pretraining and arm.pretraining_identity:
-            pretrainings[digest_of(arm.pretraining)] = arm.pretraining_identity
+    planned = {digest_of(each.pretraining_id): each.identity for each in plan.all_pretrainings()}
+    pretrainings |= {digest: identity for digest, identity in planned.items() if identity}
     records = {record.cell_id: record for record in store.scan_records()[0]}
     return Known(plan=plan, records=records, pretrainings=pretrainings)

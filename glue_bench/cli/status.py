@@ -94,7 +94,7 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     pretrained = looking.store.pretrained_arms()
     table = new_table("arm", *(["pretraining"] if pretrained else []), "done", "running", "failed", "missing")
     for arm, counts in snapshot.arms.items():
-        begun = [("done" if pretrained[arm] else "missing")] if arm in pretrained else []
+        begun = [_ended(pretrained[arm])] if arm in pretrained else []
         table.add_row(arm, *begun, *map(str, (counts.done, counts.running, counts.failed, counts.queued)))
     print_table(table)
     for line in snapshot.running:
@@ -105,3 +105,9 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     if pace:
         typer.echo(f"at the last hour's pace: {pace}")
     typer.echo(f"{snapshot.total.done} of {snapshot.total.total} cells done in {folder}")
+
+
+def _ended(pretrainings: list[bool]) -> str:
+    if len(pretrainings) == 1:
+        return "done" if all(pretrainings) else "missing"
+    return f"{sum(pretrainings)} of {len(pretrainings)}"

@@ -25,14 +25,18 @@ Corpus = Annotated[
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Only cells with this arm, variant, task, learning_rate or seed."),
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed or steps.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")]
 Workers = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Run cells in N processes of this machine (needs Ray).")
+    int | None,
+    typer.Option(metavar="N", min=1, help="Pretrain and run cells in N processes of this machine (needs Ray)."),
 ]
 Address = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Run cells on a Ray cluster; `auto` is the one of this machine.")
+    str | None, typer.Option(metavar="HOST:PORT", help="The same on a Ray cluster; `auto` is the one of this machine.")
 ]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
 Precision = Annotated[
@@ -100,29 +104,40 @@ def run(
 
 
 def _print_dry_run(summary: "Summary") -> None:
-    for arm in summary.pretraining:
-        typer.echo(f"pretraining {arm}")
+    for what in summary.pretraining:
+        typer.echo(f"pretraining {what}")
     for cell_id in summary.waiting:
         typer.echo(cell_id)
-    first = f"would pretrain {len(summary.pretraining)} arms, then " if summary.pretraining else "would "
-    typer.echo(
-        f"{first}run {len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done, in {summary.folder}"
-    )
+    count = len(summary.pretraining)
+    first = f"{count} pretraining{'s' * (count > 1)}, then " if count else ""
+    cells = f"{len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done"
+    typer.echo(f"would run {first}{cells}, in {summary.folder}")
+
+
+BUDGET = {
+    "pretraining_seed": "seed",
+    "learning_rate": "rate",
+    "parameters": "parameters",
+    "tokens": "tokens seen",
+    "search_tokens": "tokens of the search",
+    "tokens_per_second": "tokens/s",
+    "validation_loss": "validation loss",
+}
 
 
 def _print_budget(folder: Path) -> None:
     """What pretraining cost each arm and what it learnt; nothing where no arm is pretrained."""
     from glue_bench.records.store import Store
     from glue_bench.reporting.budget_page import shown
-    from glue_bench.results.budgets import budget_frame
+    from glue_bench.results.budgets import budget_frame, told
 
-    budgets = budget_frame(Store(folder)).dropna(subset="tokens")
+    budgets = told(budget_frame(Store(folder)).dropna(subset="tokens"))
     if budgets.empty:
         return
-    table = new_table("pretrained arm", "parameters", "tokens seen", "tokens/s", "validation loss")
+    columns = {name: title for name, title in BUDGET.items() if name in budgets}
+    table = new_table("pretrained arm", *columns.values())
     for row in budgets.to_dict("records"):
-        values = (row[name] for name in ("parameters", "tokens", "tokens_per_second", "validation_loss"))
-        table.add_row(row["arm"], *map(shown, values))
+        table.add_row(row["arm"], *(shown(row[name], name) for name in columns))
     typer.echo()
     print_table(table)
 

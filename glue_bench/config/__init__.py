@@ -1,8 +1,8 @@
 """The experiment file: YAML to frozen, validated values, and those to cells."""
 
-from glue_bench.config.experiment import Cell, Experiment, Hyperparameters
+from glue_bench.config.experiment import ArmPretraining, Cell, Experiment, Hyperparameters
 from glue_bench.config.parse import load_experiment, parse_experiment, with_sources
-from glue_bench.config.pretraining import Pretraining
+from glue_bench.config.pretraining import Pretraining, RateSearch
 from glue_bench.config.protocol import HELD_OUT, Protocol, changed_protocol
 from glue_bench.config.sections import SCRATCH, Arm, Finetuning, Resources, ScratchEncoder, Section, TaskSettings
 
@@ -10,12 +10,14 @@ __all__ = [
     "HELD_OUT",
     "SCRATCH",
     "Arm",
+    "ArmPretraining",
     "Cell",
     "Experiment",
     "Finetuning",
     "Hyperparameters",
     "Pretraining",
     "Protocol",
+    "RateSearch",
     "Resources",
     "ScratchEncoder",
     "Section",

@@ -1,6 +1,7 @@
 """An experiment: arms, tasks, rates and seeds, and the cells that they make."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Annotated, Any
 
 from pydantic import (
@@ -42,6 +43,18 @@ class Hyperparameters(Section):
     held_out_share: float | None = None
 
 
+class ArmPretraining(Section):
+    """One pretraining = arm x seed, or one run of the arm's rate search. `settings` are those of this run alone."""
+
+    arm: Arm
+    settings: Pretraining
+    recipe: int = Field(default_factory=lambda: recipes.RECIPE)
+
+    def searches(self) -> "list[ArmPretraining]":
+        """The runs of which the best one decides its learning rate."""
+        return [self.model_copy(update={"settings": settings}) for settings in self.settings.searches()]
+
+
 class Cell(Section):
     """One fine-tuning run = arm x task x learning rate x seed, after `steps` of pretraining where there is one.
 
@@ -54,6 +67,7 @@ class Cell(Section):
     hyperparameters: Hyperparameters
     seed: int
     steps: int | None = None
+    pretraining_seed: int | None = None
     mnli_rate: float | None = None
     recipe: int = Field(default_factory=lambda: recipes.RECIPE)
     pretraining_recipe: int = Field(default_factory=lambda: recipes.RECIPE)
@@ -61,7 +75,7 @@ class Cell(Section):
     @property
     def key(self) -> dict[str, Any]:
         """The cell as records name it."""
-        pretrained = {} if self.steps is None else {"steps": self.steps}
+        pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
         return {
             "arm": self.arm.name,
             "variant": self.arm.variant,
@@ -148,19 +162,29 @@ class Experiment(Section):
             for task in self.tasks:
                 for rate in self._settled(task, "learning_rates"):
                     settled = self._hyperparameters(task, rate)
-                    for seed in self.seeds:
-                        for arm in self.arms:
-                            yield Cell(
-                                arm=arm,
-                                task=task,
-                                hyperparameters=settled,
-                                seed=seed,
-                                steps=steps,
-                                mnli_rate=self._mnli_rate(task),
-                            )
+                    for pretraining_seed, seed, arm in product(self._pretraining_seeds(), self.seeds, self.arms):
+                        yield Cell(
+                            arm=arm,
+                            task=task,
+                            hyperparameters=settled,
+                            seed=seed,
+                            steps=steps,
+                            pretraining_seed=pretraining_seed,
+                            mnli_rate=self._mnli_rate(task),
+                        )
 
     def _steps(self) -> list[int] | list[None]:
         return [None] if self.pretraining is None else self.pretraining.finetuned_steps[::-1]
+
+    def _pretraining_seeds(self) -> list[int] | list[None]:
+        return [None] if self.pretraining is None else self.pretraining.seeds
+
+    def pretraining_of(self, cell: Cell) -> ArmPretraining | None:
+        """The pretraining that the cell starts from, None if it starts from its arm's own checkpoint."""
+        if self.pretraining is None or cell.pretraining_seed is None:
+            return None
+        settings = self.pretraining.with_seed(cell.pretraining_seed)
+        return ArmPretraining(arm=cell.arm, settings=settings, recipe=cell.pretraining_recipe)
 
     def mnli_cell(self, cell: Cell) -> Cell | None:
         """The MNLI cell that this one starts from, None if it starts from its arm."""

@@ -9,7 +9,7 @@ from pydantic import (
 )
 
 from glue_bench.config.experiment import Experiment
-from glue_bench.config.pretraining import Pretraining
+from glue_bench.config.pretraining import Pretraining, RateSearch
 from glue_bench.config.protocol import Protocol
 from glue_bench.config.sections import (
     SCRATCH,
@@ -117,6 +117,8 @@ def _explain_one(problem: dict[str, Any]) -> str:
 
 
 def _section_of(parents: list[Any]) -> type[Section]:
+    if parents[-1:] == ["rate_search"]:
+        return RateSearch
     if parents[:2] and parents[0] == "finetuning" and "tasks" in parents:
         return TaskSettings
     return _SECTIONS.get(parents[0], Experiment) if parents else Experiment

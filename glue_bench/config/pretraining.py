@@ -1,5 +1,6 @@
 """How arms are pretrained."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -9,13 +10,25 @@ from pydantic import (
     model_validator,
 )
 
-from glue_bench.config.sections import SCRATCH, Section, Seed, distinct
+from glue_bench.config.sections import SCRATCH, LearningRates, Section, Seed, distinct
+
+_SHORT = {"seed": "seeds", "learning_rate": "learning_rates"}
+
+
+class RateSearch(Section):
+    """How each arm's learning rate is chosen: every rate is tried for so many steps, with a seed of its own."""
+
+    steps: int = Field(gt=0)
+    seed: Seed = 0
 
 
 class Pretraining(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
-    With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own.
+    With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
+    arm is pretrained once with each of `seeds`; all arms of one seed see the same masks and order. Of several
+    `learning_rates`, each arm is given the one of its lowest validation loss in `rate_search`. `seed: 1` and
+    `learning_rate: 1e-4` are short for lists of one.
     """
 
     corpus: Annotated[list[str], Field(min_length=1), AfterValidator(distinct)]
@@ -26,16 +39,28 @@ class Pretraining(Section):
     micro_batch_tokens: int | None = Field(None, gt=0)
     length: int = Field(128, ge=8)
     mask_probability: float = Field(0.15, gt=0, lt=1)
-    learning_rate: float = Field(1e-4, gt=0)
+    learning_rates: LearningRates = Field([1e-4])
+    rate_search: RateSearch | None = None
     warmup_ratio: float = Field(0.01, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
-    seed: Seed = 1
+    seeds: Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)] = Field([1])
     validation_share: float = Field(0.01, gt=0, lt=1)
     validations: int = Field(10, gt=0)
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = Field([])
     finetune_checkpoints: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, given: Any) -> Any:
+        """One seed and one rate as lists of one."""
+        if not isinstance(given, Mapping):
+            return given
+        for short, full in _SHORT.items():
+            if short in given and full in given:
+                raise ValueError(f"give {short} or {full}, not both")
+        return {_SHORT.get(key, key): [value] if key in _SHORT else value for key, value in given.items()}
 
     @field_validator("corpus", mode="before")
     @classmethod
@@ -53,6 +78,52 @@ class Pretraining(Section):
         if self.tokenizer and self.start != SCRATCH:
             raise ValueError("tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint")
         return self
+
+    @model_validator(mode="after")
+    def _search_fits(self) -> "Pretraining":
+        rates, search = self.learning_rates, self.rate_search
+        if search is None:
+            if len(rates) > 1:
+                raise ValueError(
+                    f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
+                )
+            return self
+        if len(rates) == 1:
+            raise ValueError("rate_search has nothing to choose from; give several learning_rates, or leave it out")
+        if search.steps > self.steps:
+            raise ValueError(f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps")
+        if search.seed in self.seeds:
+            raise ValueError(
+                f"rate_search.seed {search.seed} is among the seeds {self.seeds}: the rate would be chosen on a run "
+                "that is compared; give the search another seed"
+            )
+        return self
+
+    @property
+    def seed(self) -> int:
+        """The seed of one run's settings."""
+        return self.seeds[0]
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of one run's settings."""
+        return self.learning_rates[0]
+
+    def with_seed(self, seed: int) -> "Pretraining":
+        """The settings of the run with one of the seeds; its rate may still have to be chosen."""
+        return self.model_copy(update={"seeds": [seed]})
+
+    def at(self, rate: float) -> "Pretraining":
+        """The settings at one of the rates, chosen."""
+        return self.model_copy(update={"learning_rates": [rate], "rate_search": None})
+
+    def searches(self) -> "list[Pretraining]":
+        """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""
+        if self.rate_search is None:
+            return []
+        kept = {"checkpoints": [], "finetune_checkpoints": False, "validations": 1}
+        short = self.model_copy(update={"steps": self.rate_search.steps, "seeds": [self.rate_search.seed], **kept})
+        return [short.at(rate) for rate in self.learning_rates]
 
     @property
     def rows(self) -> int:

@@ -13,8 +13,8 @@ from glue_bench.records.value import SCHEMA_VERSION, StoredValue
 class AskedCell(CellKey, Named):
     """A cell that the experiment asks for.
 
-    `from_mnli` is the id of the MNLI cell that it starts from. `pretraining` is the id of the pretraining that it
-    starts from, where this is not the one that the facts of its arm name.
+    `from_mnli` is the id of the MNLI cell that it starts from, `pretraining` that of the pretraining. Plans of earlier
+    versions say the latter only where it is not the one that the facts of its arm name.
     """
 
     left_out: ClassVar = CellKey.left_out | {"recipe", "from_mnli", "pretraining"}
@@ -31,14 +31,31 @@ class Hashed(StoredValue):
     tokenizer: str = ""
 
 
+class PretrainingFacts(StoredValue):
+    """A pretraining that cells start from, or, where `is_search`, a run of the search for its learning rate.
+
+    `searches` are the ids of the runs that its rate is chosen from.
+    """
+
+    left_out: ClassVar = frozenset({"searches", "is_search"})
+
+    pretraining_id: str
+    arm: str
+    seed: int
+    searches: tuple[str, ...] = ()
+    is_search: bool = False
+    identity: PretrainingIdentity | None = None
+
+
 class ArmFacts(StoredValue):
     """What decides the outcome of all cells of an arm, and what the arm costs.
 
-    `older` has what ids of older recipes hash. `pretraining` is the one that the newest of its cells start from. Sizes
-    and operations are those of `model.cost.budget`. Fields that have a default are not in the plans of all versions.
+    `older` has what ids of older recipes hash. In plans of earlier versions `pretraining` is the arm's only one, or the
+    one that the newest of its cells start from. Sizes and operations are those of `model.cost.budget`. Fields that have
+    a default are not in the plans of all versions.
     """
 
-    left_out: ClassVar = frozenset({"pretraining_identity"})
+    left_out: ClassVar = frozenset({"pretraining", "pretraining_identity"})
 
     variant: str = ""
     origin: str = ""
@@ -101,6 +118,8 @@ class Plan(StoredValue):
     versions have no `tasks` and no `training_tokens`: from them no identity can be told, and no cost.
     """
 
+    left_out: ClassVar = frozenset({"pretrainings"})
+
     schema_version: int
     experiment: str | None = None
     data_source: str = ""
@@ -108,18 +127,33 @@ class Plan(StoredValue):
     arms: dict[str, ArmFacts] = Field({})
     tasks: dict[str, TaskFacts] = Field({})
     training_tokens: dict[str, int] = Field({})
+    pretrainings: tuple[PretrainingFacts, ...] = ()
     cells: tuple[AskedCell, ...]
 
     protocol: Protocol = _configured("protocol", default=Protocol())
     held_out_share: float | None = _configured("finetuning", "held_out_share")
     scratch: ScratchSizes | None = _configured("scratch")
     pretrained_from: str | None = _configured("pretraining", "start")
+    pretraining_seed: int = _configured("pretraining", "seed", default=1)  # of versions that knew only one
     batch_tokens: int | None = _configured("pretraining", "batch_tokens")
     configured_arms: tuple[ConfiguredArm, ...] = _configured("arms", default=())
 
     def configured(self, arm: str) -> ConfiguredArm:
         """The arm of this name as the experiment file has it, or one of which nothing is known."""
         return next((one for one in self.configured_arms if one.name == arm), ConfiguredArm(name=arm))
+
+    def all_pretrainings(self) -> list[PretrainingFacts]:
+        """Those that cells start from, and the runs of rate searches; earlier versions planned one for each arm."""
+        return list(self.pretrainings) or [
+            PretrainingFacts(
+                pretraining_id=facts.pretraining,
+                arm=name,
+                seed=self.pretraining_seed,
+                identity=facts.pretraining_identity,
+            )
+            for name, facts in self.arms.items()
+            if facts.pretraining
+        ]
 
     def identity(self, cell: AskedCell) -> CellIdentity:
         """What the id of one of the plan's cells ends in the digest of.

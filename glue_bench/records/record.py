@@ -15,9 +15,9 @@ Scores = dict[str, dict[str, Score | None]]
 
 
 class CellKey(StoredValue):
-    """What a cell is called by; `steps` of pretraining came before it."""
+    """What a cell is called by; `steps` of pretraining with `pretraining_seed` came before it."""
 
-    left_out: ClassVar = frozenset({"steps"})
+    left_out: ClassVar = frozenset({"steps", "pretraining_seed"})
 
     arm: str
     variant: str
@@ -25,11 +25,20 @@ class CellKey(StoredValue):
     learning_rate: float
     seed: int
     steps: int | None = None
+    pretraining_seed: int | None = None
 
     def id(self, digest: str) -> str:
-        """The id of the cell whose identity has this digest: a readable part, then the digest."""
-        steps = "" if self.steps is None else f"-step{self.steps}"
+        """The id of the cell whose identity has this digest: a readable part, then the digest.
+
+        Seed 1 of a pretraining is not said.
+        """
+        pretraining = "" if self.pretraining_seed in (None, 1) else f"-p{self.pretraining_seed}"
+        steps = "" if self.steps is None else f"{pretraining}-step{self.steps}"
         return f"{self.arm}-{self.task}-lr{self.learning_rate:g}-s{self.seed}{steps}-{digest}"
+
+    def former_id(self, digest: str) -> str:
+        """The id that the cell had in versions with one seed of pretraining, which they never said."""
+        return self.model_copy(update={"pretraining_seed": None}).id(digest)
 
 
 class Named(StoredValue):
@@ -203,10 +212,12 @@ class LossPoint(StoredValue):
 class PretrainingRecord(StoredValue):
     """How an arm was pretrained: what decides its weights, what it cost, and its loss curve.
 
-    `stream` is a hash over everything that the arm was shown, in order.
+    `stream` is a hash over everything that the arm was shown, in order. Where the rate was searched for,
+    `learning_rate` is the chosen one and `searches` are the ids of the runs that it was chosen from. A run of a search
+    that diverged has no `validation_loss`.
     """
 
-    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens"})
+    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens", "learning_rate", "searches"})
 
     schema_version: int
     pretraining_id: str
@@ -214,6 +225,8 @@ class PretrainingRecord(StoredValue):
     arm: str
     origin: str
     identity: PretrainingIdentity
+    learning_rate: float | None = None
+    searches: tuple[str, ...] = ()
     steps: int
     tokens: int
     seconds: float
@@ -231,9 +244,12 @@ class PretrainingRecord(StoredValue):
 
 
 class FailureRecord(StoredValue):
-    """Why the last attempt of a cell failed. A file that cannot be read is a failure, too, and `damaged`."""
+    """Why the last attempt of a cell, or of a pretraining with its id as `cell_id` and no `task`, failed.
 
-    left_out: ClassVar = frozenset({"steps", "recipe", "from_mnli", "damaged"})
+    A file that cannot be read is a failure, too, and `damaged`.
+    """
+
+    left_out: ClassVar = frozenset({"steps", "pretraining_seed", "recipe", "from_mnli", "damaged"})
 
     cell_id: str = ""
     origin: str | None = None
@@ -243,6 +259,7 @@ class FailureRecord(StoredValue):
     learning_rate: float | None = None
     seed: int | None = None
     steps: int | None = None
+    pretraining_seed: int | None = None
     recipe: int = 1
     from_mnli: str | None = None
     error: str = ""

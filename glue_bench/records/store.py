@@ -223,8 +223,17 @@ class Store:
         return self._is_whole(self._path("pretraining", pretraining_id))
 
     def write_pretraining(self, record: PretrainingRecord) -> None:
-        """Store how an arm was pretrained."""
+        """Store how an arm was pretrained; a failure of it is past."""
         write_atomically(self._path("pretraining", record.pretraining_id), dump(record.document()))
+        self._path("failures", record.pretraining_id).unlink(missing_ok=True)
+
+    def read_pretraining(self, pretraining_id: str) -> PretrainingRecord:
+        """The record of a pretraining.
+
+        Raises:
+            UserError: there is none, or as `read_pretrainings`.
+        """
+        return read_value(PretrainingRecord, self._path("pretraining", pretraining_id))
 
     def read_pretrainings(self) -> list[PretrainingRecord]:
         """The records of all finished pretrainings, sorted by id.
@@ -233,13 +242,15 @@ class Store:
             UserError: a record is not valid JSON, lacks a key or has another schema version.
         """
         paths = sorted((self.folder / "pretraining").glob("*.json"))
-        return [read_value(PretrainingRecord, path) for path in paths]
+        return [self.read_pretraining(path.stem) for path in paths]
 
-    def pretrained_arms(self) -> dict[str, bool]:
-        """Whether each arm's pretraining has ended, by its name; no arm of an experiment without pretraining."""
-        plan = self.read_plan()
-        arms = plan.arms.items() if plan else ()
-        return {name: self.has_pretraining(facts.pretraining) for name, facts in arms if facts.pretraining}
+    def pretrained_arms(self) -> dict[str, list[bool]]:
+        """By the arm's name, whether its pretrainings have ended, one for each seed; none of those not pretrained."""
+        plan, found = self.read_plan(), dict[str, list[bool]]()
+        for each in plan.all_pretrainings() if plan else ():
+            if not each.is_search:
+                found.setdefault(each.arm, []).append(self.has_pretraining(each.pretraining_id))
+        return found
 
     def has_predictions(self, cell_id: str) -> bool:
         """Whether the cell's logits are stored."""

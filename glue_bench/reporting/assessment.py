@@ -15,7 +15,7 @@ from glue_bench.records.store import Store
 from glue_bench.reporting.numbers import number
 from glue_bench.results.board import RANKED_BY, Board, make_board
 from glue_bench.results.encoders import blocks_of
-from glue_bench.results.protocol import at_rates, main_scores
+from glue_bench.results.protocol import SEEDS, at_rates, main_scores
 from glue_bench.stats.measures import AVERAGE
 from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.pairs import AssessedBlock, assess, compare
@@ -24,7 +24,7 @@ from glue_bench.stats.ties import ranks_frame, tied_best
 
 Leaders = Mapping[str, AbstractSet[str]]
 HIGHEST = "Bold is the best of a column within its block"
-KEY = ["arm", "task", "learning_rate", "seed"]
+KEY = ["arm", "task", "learning_rate", *SEEDS]
 NO_LABELS = (
     "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
 )
@@ -92,7 +92,7 @@ def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
             task, split = COLUMNS[column]
             mine = scores[(scores["task"] == task) & (scores["split"] == split) & scores["arm"].isin(arms)]
             runs = mine.merge(board.results.cells[[*KEY, "cell_id"]], on=KEY)
-            runs = runs.assign(owner=runs["arm"].map(arms.index)).sort_values(["owner", "seed"])
+            runs = runs.assign(owner=runs["arm"].map(arms.index)).sort_values(["owner", *SEEDS])
             if runs.empty:
                 continue
             outcomes = Outcomes(

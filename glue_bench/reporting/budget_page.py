@@ -1,21 +1,32 @@
-"""What each arm cost, as a page: one row per arm."""
+"""What each pretraining of an arm cost, as a page."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.numbers import MISSING, number
+from glue_bench.results.budgets import told
 
 COLUMNS = {
+    "pretraining_seed": "Pretraining seed",
+    "learning_rate": "Learning rate",
     "parameters": "Parameters",
     "non_embedding_parameters": "Without tables",
     "added_over_add": "Over add",
     "flops_per_token": "FLOPs per token",
     "tokens": "Tokens seen",
+    "search_tokens": "Tokens of the search",
     "tokens_per_second": "Tokens/s",
     "peak_memory_mb": "Peak memory (MB)",
     "train_loss": "Training loss",
+    "validation_loss": "Validation loss",
+}
+RATE_COLUMNS = {
+    "learning_rate": "Learning rate",
+    "steps": "Steps",
+    "tokens": "Tokens seen",
     "validation_loss": "Validation loss",
 }
 NOTES = (
@@ -27,51 +38,68 @@ NOTES = (
 )
 
 
-def budget_page(budgets: pd.DataFrame, experiment: str) -> Page:
-    """The table, and what its columns mean."""
-    rows = [
-        (
-            *(GridCell(row[key]) for key in ("arm", "variant", "origin")),
-            *(GridCell(shown(row[name])) for name in COLUMNS),
-        )
-        for row in budgets.to_dict("records")
-    ]
-    header = ("Arm", "Variant", "Origin", *COLUMNS.values())
-    grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1, 2}))
+SEARCH = "Tokens of the search: those of all runs that the arm's learning rate was chosen from, once for all its seeds."
+
+
+def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | None = None) -> Page:
+    """The table, the search for learning rates where there was one, and what the columns mean."""
+    shown_ones = told(budgets)
+    columns = {name: title for name, title in COLUMNS.items() if name in shown_ones}
+    sections = [PageSection(title="", grid=_grid(shown_ones, ("arm", "variant", "origin"), columns))]
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
     devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
     notes = [note.format(length=lengths, device=devices) for note in NOTES]
+    if rates is not None and len(rates):
+        marked = rates.assign(chosen=rates["chosen"].map({True: "yes", False: ""}))
+        grid = _grid(marked, ("arm", "chosen"), RATE_COLUMNS)
+        sections.append(PageSection(title="Search for the learning rate", grid=grid))
+        notes.append(SEARCH)
     return Page(
         title=f"Budgets: {experiment}",
-        sections=(PageSection(title="", grid=grid),),
+        sections=tuple(sections),
         notes=(*notes, *_streams(budgets), *_recipes(budgets)),
     )
 
 
+def _grid(frame: pd.DataFrame, texts: Sequence[str], columns: Mapping[str, str]) -> Grid:
+    """A row for each of the frame's, first the `texts`, then figures."""
+    rows = [
+        (*(GridCell(row[key]) for key in texts), *(GridCell(shown(row[name], name)) for name in columns))
+        for row in frame.to_dict("records")
+    ]
+    header = (*(key.capitalize() for key in texts), *columns.values())
+    return Grid(header=header, rows=tuple(rows), texts=frozenset(range(len(texts))))
+
+
 def _streams(budgets: pd.DataFrame) -> list[str]:
-    """Whether the pretrained arms saw the same, by what each of them was really shown."""
-    streams = budgets["stream"].dropna()
-    if len(streams) < 2:
+    """Whether the pretrained arms of each seed saw the same, by what each of them was really shown."""
+    seen = budgets.dropna(subset="stream")
+    by_seed = seen.groupby("pretraining_seed", dropna=False)["stream"]
+    if len(seen) < 2 or by_seed.size().max() < 2:
         return []
-    if streams.nunique() == 1:
-        seen = streams.iloc[0][:12]
-        return [f"All {len(streams)} pretrained arms saw the same tokens, masks and order (hash {seen})."]
-    return ["**The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**"]
+    if by_seed.nunique().max() > 1:
+        return ["**The pretrained arms did not all see the same tokens, masks and order: losses do not compare.**"]
+    hashes = ", ".join(stream[:12] for stream in by_seed.first())
+    if by_seed.ngroups == 1:
+        return [f"All {len(seen)} pretrained arms saw the same tokens, masks and order (hash {hashes})."]
+    return [f"All pretrained arms of one seed saw the same tokens, masks and order (hashes {hashes})."]
 
 
 def _recipes(budgets: pd.DataFrame) -> list[str]:
     """Which arm was pretrained by which recipe, where they differ."""
     if budgets["recipe"].nunique() < 2:
         return []
-    by_arm = budgets.dropna(subset="recipe")
+    by_arm = budgets.dropna(subset="recipe").drop_duplicates(["arm", "recipe"])
     named = ", ".join(f"{arm} by {recipe:.0f}" for arm, recipe in zip(by_arm["arm"], by_arm["recipe"], strict=True))
     return [f"The arms were pretrained by more than one recipe, and differ by that, too: {named}."]
 
 
-def shown(value: Any) -> str:
-    """A figure of the table as text."""
+def shown(value: Any, name: str = "") -> str:
+    """A figure of the column `name` as text."""
     if value is None or pd.isna(value):
         return MISSING
+    if name == "learning_rate":
+        return f"{value:g}"
     if isinstance(value, float) and not value.is_integer():
         return number(value, 3) if value < 100 else f"{value:,.0f}"
     return f"{int(value):,}"

@@ -17,13 +17,13 @@ from glue_bench.reporting.numbers import frame_csv, json_text, number, plain_row
 from glue_bench.reporting.statistics_page import P_DECIMALS, statistics_page
 from glue_bench.results.averages import averages_frame
 from glue_bench.results.board import Board, make_board, open_board, steps_frame
-from glue_bench.results.budgets import budget_frame, losses_frame
+from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
 from glue_bench.results.encoders import FACTS
 from glue_bench.results.frame import SCORE_COLUMNS
 
 TABLES = (
     *("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv"),
-    *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv"),
+    *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv", "rates.csv"),
 )
 """Every file that `write_tables` may write."""
 
@@ -75,7 +75,8 @@ def tables(path: str | Path) -> dict[str, str]:
 
     The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
-    budget.csv and losses.csv, which hold measured speeds; where several checkpoints of the pretraining are fine-tuned
+    budget.csv and losses.csv, which hold measured speeds; where their learning rate is searched for also rates.csv;
+    where several checkpoints of the pretraining are fine-tuned
     also steps.csv; where the tasks allow an average also averages.csv.
 
     Raises:
@@ -85,6 +86,8 @@ def tables(path: str | Path) -> dict[str, str]:
     board = make_board(store)
     steps, statistics = steps_frame(store), assess_experiment(store, board)
     scores = board.results.scores[list(SCORE_COLUMNS)]
+    if scores["pretraining_seed"].nunique() < 2:
+        scores = scores.drop(columns="pretraining_seed")
     scores = scores.assign(value=scores["value"].map(lambda value: number(value, 4)))
     contents = {
         "leaderboard.md": render_page(_tested_page(board, statistics, steps)),
@@ -97,12 +100,14 @@ def tables(path: str | Path) -> dict[str, str]:
     if len(statistics.pairs):
         contents["statistics.md"] = render_page(statistics_page(statistics))
         contents["statistics.csv"] = frame_csv(statistics.pairs, P_DECIMALS)
-    budgets = budget_frame(store)
+    budgets, rates = budget_frame(store), rates_frame(store)
     if budgets["stream"].notna().any():
-        contents["budget.md"] = render_page(budget_page(budgets, board.results.experiment))
-        contents["budget.csv"] = budgets.drop(columns="recipe").to_csv(index=False, lineterminator="\n")
-        losses = losses_frame(store)
+        contents["budget.md"] = render_page(budget_page(budgets, board.results.experiment, rates))
+        contents["budget.csv"] = told(budgets).drop(columns="recipe").to_csv(index=False, lineterminator="\n")
+        losses = told(losses_frame(store))
         contents["losses.csv"] = losses.to_csv(index=False, lineterminator="\n", float_format="%.4f")
+    if len(rates):
+        contents["rates.csv"] = rates.to_csv(index=False, lineterminator="\n")
     return contents
 
 

@@ -15,6 +15,7 @@ from glue_bench.results.frame import ORIGINS, Results, read_results
 from glue_bench.results.protocol import (
     AVERAGES,
     LEADING,
+    SEEDS,
     aggregate,
     at_rates,
     average,
@@ -102,7 +103,8 @@ def _board(results: Results) -> Board:
     rates = best_rates(results.choosing, results.protocol.rate_statistic)
     tasks = set(results.cells["task"])
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
-    planned = results.cells.groupby(["arm", "task"], sort=False)["seed"].nunique().to_dict()
+    runs = results.cells.drop_duplicates(["arm", "task", *SEEDS])
+    planned = runs.groupby(["arm", "task"], sort=False).size().to_dict()
     arms = list(dict.fromkeys(results.cells["arm"]))
     return Board(
         results=results,

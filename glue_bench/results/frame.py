@@ -17,9 +17,11 @@ from glue_bench.results import epochs
 from glue_bench.results.encoders import FACTS, arm_facts
 
 ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
-CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed")
+CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed")
 RECIPES = ("recipe", "pretraining_recipe")
-SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "seed", "value")
+RUN = ("arm", "task", "learning_rate", "pretraining_seed", "seed")
+"""The columns that tell a run from the others of its experiment; the pretraining's seed is NA where there is none."""
+SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", *RUN[2:], "value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +34,12 @@ class Results:
     `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours).
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
-    `choosing` has a row for each finished run: arm, task, learning_rate, seed, and the `value` by which its rate
-    competes under the `protocol`. `partial_tasks` were run on a part of their official rows; `from_mnli` start from
-    the arm's own MNLI run; of each train set `held_out_share` was kept out. `left_out` counts records outside the plan.
-    `problems` has a line about each record that cannot be believed; its cell counts as missing. `differences`
-    are what runs or experiments shown together are not alike in; by task, `digests` has that of the data and
-    `settings` the hyperparameters but for the rate, as JSON.
+    `choosing` has a row for each finished run: RUN, and the `value` by which its rate competes under the `protocol`.
+    `partial_tasks` were run on a part of their official rows; `from_mnli` start from the arm's own MNLI run; of each
+    train set `held_out_share` was kept out. `left_out` counts records outside the plan. `problems` has a line about
+    each record that cannot be believed; its cell counts as missing. `differences` are what runs or experiments shown
+    together are not alike in; by task, `digests` has that of the data and `settings` the hyperparameters but for the
+    rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -87,7 +89,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     records = {record.cell_id: record for record in read}
     stored = store.read_plan()
     plan = stored or NO_PLAN
-    planned = _expected(stored, records.values())
+    planned = [_with_pretraining_seed(cell, plan) for cell in _expected(stored, records.values())]
     all_steps = tuple(sorted({cell.steps for cell in planned if cell.steps is not None}))
     steps = steps or max(all_steps, default=None)
     protocol = protocol or plan.protocol
@@ -132,10 +134,17 @@ def _expected(plan: Plan | None, records: Iterable[Record]) -> Sequence[AskedCel
     return sorted(cells, key=lambda cell: (cell.arm, tasks.index(cell.task), cell.learning_rate, cell.seed))
 
 
+def _with_pretraining_seed(cell: AskedCell, plan: Plan) -> AskedCell:
+    """The cell with the seed of its pretraining: earlier versions had one for all, and wrote it in the plan alone."""
+    if cell.steps is None or cell.pretraining_seed is not None:
+        return cell
+    return cell.model_copy(update={"pretraining_seed": plan.pretraining_seed})
+
+
 def _check_twins(cells: Iterable[AskedCell]) -> None:
     first: dict[tuple[Any, ...], AskedCell] = {}
     for cell in cells:
-        twin = first.setdefault((cell.arm, cell.task, cell.learning_rate, cell.seed, cell.steps), cell)
+        twin = first.setdefault(tuple(getattr(cell, key) for key in (*RUN, "steps")), cell)
         if twin is not cell:
             raise UserError(
                 f"records '{twin.cell_id}' and '{cell.cell_id}' are of the same cell and no plan.json "
@@ -163,8 +172,11 @@ def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: 
     arms = {arm: arm_facts(plan, arm, recorded.get(arm), after) for arm, after in steps.items()}
     rows = [dict(cell) | _of_run(finished.get(cell.cell_id)) | arms[cell.arm] for cell in expected]
     columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest"]
-    kinds = {"learning_rate": float, "seed": int, "finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
+    kinds = _KINDS | {"finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
     return pd.DataFrame(rows, columns=columns).astype(kinds)
+
+
+_KINDS: dict[str, Any] = {"learning_rate": float, "pretraining_seed": "Int64", "seed": int}
 
 
 def _of_run(record: Record | None) -> dict[str, Any]:
@@ -187,8 +199,7 @@ def _scores(expected: Iterable[AskedCell], finished: Mapping[str, Record], proto
         if cell.cell_id in finished
         for split, metric, value in _values(finished[cell.cell_id], protocol)
     ]
-    frame = pd.DataFrame(rows, columns=list(SCORE_COLUMNS))
-    return frame.astype({"learning_rate": float, "seed": int, "value": float})
+    return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).astype(_KINDS | {"value": float})
 
 
 def _choosing(expected: Iterable[AskedCell], finished: Mapping[str, Record], protocol: Protocol) -> pd.DataFrame:
@@ -197,8 +208,7 @@ def _choosing(expected: Iterable[AskedCell], finished: Mapping[str, Record], pro
         for cell in expected
         if cell.cell_id in finished
     ]
-    frame = pd.DataFrame(rows, columns=["arm", "task", "learning_rate", "seed", "value"])
-    return frame.astype({"learning_rate": float, "seed": int, "value": float})
+    return pd.DataFrame(rows, columns=[*RUN, "value"]).astype(_KINDS | {"value": float})
 
 
 def _values(record: Record, protocol: Protocol) -> Iterable[tuple[str, str, float]]:

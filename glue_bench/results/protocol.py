@@ -8,6 +8,8 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, TRAINABLE
 
 Part = tuple[tuple[str, str, str], ...]
+SEEDS = ["pretraining_seed", "seed"]
+"""The columns that tell apart the runs of an arm on a task at a rate; the first is NA without pretraining of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +110,8 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
 
 
 def run_means(scores: pd.DataFrame) -> pd.DataFrame:
-    """One `value` for each run (arm, task, learning_rate, seed): the mean of its scores given."""
-    runs = ["arm", "task", "learning_rate", "seed"]
-    return aggregate(scores, runs)["mean"].rename("value").reset_index()
+    """One `value` for each run (arm, task, learning_rate, SEEDS): the mean of its scores given."""
+    return aggregate(scores, ["arm", "task", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
 
 
 def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +129,7 @@ def aggregate(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> p
 
     An undefined (NaN) value makes statistic and deviation NaN: leaving it out would flatter a failed run.
     """
-    groups = values.groupby(by, sort=False)["value"]
+    groups = values.groupby(by, sort=False, dropna=False)["value"]
     rows = [
         (getattr(group, statistic)(skipna=False), group.std(ddof=1, skipna=False), len(group)) for _, group in groups
     ]
@@ -149,19 +150,19 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
 
 
 def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
-    """One value for each arm, part and seed; a run that lacks one of a part's scores has none."""
+    """One value for each arm, part and SEEDS; a run that lacks one of a part's scores has none."""
     parts = pd.DataFrame(
         [(part, *score) for part, entries in convention.parts.items() for score in entries],
         columns=["part", "task", "split", "metric"],
     )
     scores = scores.merge(parts, on=["task", "split", "metric"])
-    values = aggregate(scores, ["arm", "part", "seed"]).reset_index()
+    values = aggregate(scores, ["arm", "part", *SEEDS]).reset_index()
     whole = values["n"] == values["part"].map(lambda part: len(convention.parts[part]))
-    return values.loc[whole, ["arm", "part", "seed", "mean"]].rename(columns={"mean": "value"})
+    return values.loc[whole, ["arm", "part", *SEEDS, "mean"]].rename(columns={"mean": "value"})
 
 
 def _average_of(values: pd.DataFrame, parts: int, statistic: str) -> tuple[float, float, int]:
-    seeds = values.pivot(index="seed", columns="part", values="value")
+    seeds = values.pivot(index=SEEDS, columns="part", values="value")
     if seeds.shape[1] < parts:
         return float("nan"), float("nan"), 0
     middles = aggregate(values, ["part"], statistic)[statistic]

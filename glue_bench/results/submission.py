@@ -13,7 +13,7 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
-from glue_bench.results.protocol import aggregate, at_rates, main_scores
+from glue_bench.results.protocol import SEEDS, aggregate, at_rates, main_scores
 
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
@@ -128,15 +128,15 @@ def median_runs(board: Board, arm: str) -> dict[str, Run]:
     cells = at_rates(board.results.cells, board.rates)
     cells = cells[(cells["arm"] == arm) & cells["finished"]]
     scores = main_scores(at_rates(board.results.scores, board.rates))
-    values = aggregate(scores[scores["arm"] == arm], ["task", "seed"])["mean"].rename("value").reset_index()
-    runs = cells.merge(values, on=["task", "seed"])
+    values = aggregate(scores[scores["arm"] == arm], ["task", *SEEDS])["mean"].rename("value").reset_index()
+    runs = cells.merge(values, on=["task", *SEEDS])
     return {str(task): _median(group) for task, group in runs.groupby("task", sort=False)}
 
 
 def _median(runs: pd.DataFrame) -> Run:
     rounded = runs["value"].fillna(-np.inf).round(9)  # the order of summation must not decide between equals
     middle = rounded.sort_values().iloc[(len(runs) - 1) // 2]
-    row = runs[rounded == middle].sort_values("seed").iloc[0]
+    row = runs[rounded == middle].sort_values(SEEDS).iloc[0]
     return Run(
         cell_id=str(row["cell_id"]),
         learning_rate=float(row["learning_rate"]),

@@ -1,29 +1,44 @@
-"""Encoders of MNLI cells, kept for the cells that start from them, and no longer."""
+"""What is left to do of a job, and encoders of MNLI cells, kept for the cells that start from them, and no longer."""
 
 import shutil
 from collections.abc import Sequence
 
 from glue_bench.records.store import Store
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import encoder_folder
+from glue_bench.training.starts import encoder_folder, pretraining_folder
 
 
 class Done:
-    """Whether nothing of a cell is left to do: it has a record, and its encoder while others wait for it."""
+    """Whether nothing of a job is left to do: it has a record, and what others start from while they wait for it."""
 
-    def __init__(self, cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:
+    def __init__(self, jobs: Sequence[Job], inputs: Inputs, store: Store) -> None:
         self.inputs, self.store = inputs, store
         self._starting_from: dict[str, list[str]] = {}
-        for planned in cells:
-            if planned.mnli:
-                self._starting_from.setdefault(planned.mnli, []).append(planned.id)
+        for job in jobs:
+            if isinstance(job, PlannedCell) and job.mnli:
+                self._starting_from.setdefault(job.mnli, []).append(job.id)
 
-    def __call__(self, planned: PlannedCell) -> bool:
-        if not self.store.has_record(planned.id):
+    def __call__(self, job: Job) -> bool:
+        if isinstance(job, PlannedPretraining):
+            return is_pretrained(job, self.inputs, self.store)
+        if not self.store.has_record(job.id):
             return False
-        waiting = any(not self.store.has_record(name) for name in self._starting_from.get(planned.id, ()))
-        return not waiting or encoder_folder(planned.cell, self.inputs).is_dir()
+        waiting = any(not self.store.has_record(name) for name in self._starting_from.get(job.id, ()))
+        return not waiting or encoder_folder(job.cell, self.inputs).is_dir()
+
+    def has_record(self, job: Job) -> bool:
+        """Whether the job has ended well, whatever else is left of it."""
+        return (
+            self.store.has_pretraining(job.id) if isinstance(job, PlannedPretraining) else self.store.has_record(job.id)
+        )
+
+
+def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool:
+    """Whether a pretraining has a record, and all checkpoints that cells start from."""
+    if not store.has_pretraining(job.id):
+        return False
+    return job.is_search or not pretraining_folder(job.run, inputs).lacks(job.run.settings.finetuned_steps)
 
 
 def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:

@@ -10,18 +10,16 @@ from rich.console import Console
 
 from glue_bench.errors import UserError
 from glue_bench.records.record import LossPoint
-from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
-from glue_bench.training.finetune import Outcome
+from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Result
 
 
 @dataclass(frozen=True)
 class SweepStarted:
     """Everything is checked, nothing runs yet.
 
-    `before` are chosen cells that are done already, `cells` those that will run; `costs` of these are in operations.
-    `arms` are in the experiment's order, those of `pretraining` come before any cell.
-    `workers` is None where only the cluster knows how many there are.
+    `before` are chosen cells that are done already, `cells` those that will run, `pretraining` those that some of them
+    wait for; `costs` of both are in operations. `arms` are in the experiment's order. `workers` is None where only the
+    cluster knows how many there are.
     """
 
     experiment: str
@@ -30,60 +28,44 @@ class SweepStarted:
     cells: Sequence[PlannedCell]
     arms: Sequence[str]
     costs: dict[str, float] = field(default_factory=dict)
-    pretraining: Sequence[str] = ()
+    pretraining: Sequence[PlannedPretraining] = ()
     workers: int | None = 1
 
 
 @dataclass(frozen=True)
-class PretrainingStarted:
-    """An arm is pretrained for so many steps in all, from its beginning or from where it was left."""
+class JobStarted:
+    """A cell or a pretraining runs. It is told again if its `worker` (host:pid) is lost and another one goes on."""
 
-    arm: str
-    steps: int
-
-
-@dataclass(frozen=True)
-class PretrainingPoint:
-    """A point of an arm's loss curve."""
-
-    arm: str
-    point: LossPoint
-
-
-@dataclass(frozen=True)
-class PretrainingEnded:
-    """An arm is pretrained, or failed to be."""
-
-    arm: str
-    error: str | None
-
-
-@dataclass(frozen=True)
-class CellsStarted:
-    """Pretraining has ended, and cells run from now on."""
-
-
-@dataclass(frozen=True)
-class CellStarted:
-    """A cell runs. It is told again if its `worker` (host:pid) is lost and another one runs it."""
-
-    planned: PlannedCell
+    job: Job
     worker: str
 
 
 @dataclass(frozen=True)
-class CellEnded:
-    """A cell's record or failure is stored."""
+class PretrainingPoint:
+    """A point of a pretraining's loss curve."""
 
-    planned: PlannedCell
-    result: Outcome | Failure
+    job: PlannedPretraining
+    point: LossPoint
 
 
 @dataclass(frozen=True)
-class CellElsewhere:
-    """Another sweep has finished a cell, or failed at it."""
+class JobEnded:
+    """A job's record or failure is stored."""
 
-    planned: PlannedCell
+    job: Job
+    result: Result
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed."""
+        return self.result.error if isinstance(self.result, Failure) else None
+
+
+@dataclass(frozen=True)
+class JobElsewhere:
+    """Another sweep has finished a job, or failed at it."""
+
+    job: Job
     error: str | None
 
 
@@ -99,22 +81,11 @@ class SweepEnded:
     error: str | None = None
 
 
-Event = (
-    SweepStarted
-    | PretrainingStarted
-    | PretrainingPoint
-    | PretrainingEnded
-    | CellsStarted
-    | CellStarted
-    | CellEnded
-    | CellElsewhere
-    | SweepInterrupted
-    | SweepEnded
-)
+Event = SweepStarted | JobStarted | PretrainingPoint | JobEnded | JobElsewhere | SweepInterrupted | SweepEnded
 
 
 class Observer(Protocol):
-    """Hears of a sweep. The next cell waits until it has heard."""
+    """Hears of a sweep. The next job waits until it has heard."""
 
     def hear(self, event: Event) -> None:
         """Events that mean nothing to it are passed over."""

@@ -6,12 +6,16 @@ other cell waits for its encoder: run again, it would leave another one than its
 """
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 
 from glue_bench import recipe as recipes
 from glue_bench.recipe import older_recipes
+from glue_bench.records.identity import digest_of
+from glue_bench.records.record import CellKey
 from glue_bench.records.store import Store
-from glue_bench.sweep.plan import PlannedCell, as_planned, with_sources
-from glue_bench.sweep.pretraining import is_pretrained
+from glue_bench.sweep.encoders import is_pretrained
+from glue_bench.sweep.jobs import PlannedCell
+from glue_bench.sweep.plan import as_planned, planned_pretraining, with_sources
 from glue_bench.training.inputs import Inputs
 
 
@@ -24,7 +28,7 @@ def as_stored(
     """
     renewed = {planned.id for planned in again}
     starts = _pretrained_by(cells, renewed, inputs, store)
-    new = [_under(planned, recipes.RECIPE, starts[planned.cell.arm.name], inputs) for planned in cells]
+    new = [_under(planned, recipes.RECIPE, starts[planned.pretraining], inputs) for planned in cells]
     settled = [
         mine if planned.id in renewed else _stored(mine, inputs, store) or mine
         for planned, mine in zip(cells, new, strict=True)
@@ -35,29 +39,33 @@ def as_stored(
 
 def _pretrained_by(
     cells: Iterable[PlannedCell], renewed: Container[str], inputs: Inputs, store: Store
-) -> dict[str, int]:
-    """By arm, the recipe of the pretraining that new cells start from: the newest that is stored with its checkpoints.
+) -> dict[str | None, int]:
+    """By the pretraining of this version, the recipe of the one that new cells start from: the newest that is stored.
 
-    This version's where none is, and where a cell of the arm is to be renewed.
+    This version's where none is stored with its checkpoints, and where a cell of the pretraining is to be renewed.
     """
-    if inputs.experiment.pretraining is None:
-        return {planned.cell.arm.name: recipes.RECIPE for planned in cells}
-    anew = {planned.cell.arm.name for planned in cells if planned.id in renewed}
-    starts = {}
-    for arm in inputs.experiment.arms:
-        usable = _recipes() if arm.name not in anew else []
-        stored = (recipe for recipe in usable if is_pretrained(arm, inputs, store, recipe))
-        starts[arm.name] = next(stored, recipes.RECIPE)
+    anew = {planned.pretraining for planned in cells if planned.id in renewed}
+    starts: dict[str | None, int] = {}
+    for planned in cells:
+        run = inputs.experiment.pretraining_of(planned.cell)
+        if planned.pretraining in starts:
+            continue
+        under = [run.model_copy(update={"recipe": recipe}) for recipe in _recipes()] if run else []
+        usable = under if planned.pretraining not in anew else []
+        stored = (each.recipe for each in usable if is_pretrained(planned_pretraining(each, inputs), inputs, store))
+        starts[planned.pretraining] = next(stored, recipes.RECIPE)
     return starts
 
 
 def _stored(planned: PlannedCell, inputs: Inputs, store: Store) -> PlannedCell | None:
     """The cell under the newest recipes that have a record of it: its own, and that of its arm's pretraining."""
     for recipe in _recipes():
-        for start in range(recipe, 0, -1) if planned.cell.steps is not None else [recipe]:
+        for start in range(recipe, 0, -1) if planned.pretraining else [recipe]:
             candidate = _under(planned, recipe, start, inputs)
-            if store.has_record(candidate.id):
-                return candidate
+            former = replace(candidate, id=CellKey(**candidate.cell.key).former_id(digest_of(candidate.id)))
+            for known in (candidate, former):
+                if store.has_record(known.id):
+                    return known
     return None
 
 

@@ -1,37 +1,44 @@
-"""What cells are expected to cost, and the order that lets many workers end together."""
+"""What jobs are expected to cost, and the order that lets many workers end together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
-from glue_bench.config import Cell
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.jobs import Job, PlannedCell
 from glue_bench.training.inputs import Inputs
 
 SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
 
 
-def longest_first(cells: Sequence[PlannedCell], cost: Callable[[Cell], float]) -> list[PlannedCell]:
-    """The longest cells first, so that none of them is left to the end.
+def longest_first(jobs: Sequence[Job], cost: Callable[[Job], float]) -> list[Job]:
+    """The longest jobs first, so that none of them is left to the end.
 
-    One that others start from counts with the longest of them: they can only come after it. Equals keep their order.
+    One that others wait for counts with the longest chain of them: they can only come after it. Equals keep their
+    order.
     """
-    after: dict[str, float] = {}
-    costs = {planned.id: cost(planned.cell) for planned in cells}
-    for planned in cells:
-        if planned.mnli:
-            after[planned.mnli] = max(after.get(planned.mnli, 0.0), costs[planned.id])
-    return sorted(cells, key=lambda planned: -(costs[planned.id] + after.get(planned.id, 0.0)))
+    followers: dict[str, list[Job]] = {}
+    for job in jobs:
+        for name in job.after:
+            followers.setdefault(name, []).append(job)
+
+    @cache
+    def chain(name: str) -> float:
+        return max((cost(job) + chain(job.id) for job in followers.get(name, ())), default=0.0)
+
+    return sorted(jobs, key=lambda job: -(cost(job) + chain(job.id)))
 
 
 class Costs:
-    """The expected operations of a cell's training: tokens, of `expected_tokens`, x operations a token."""
+    """The expected operations of a job's training: tokens, of cells the `expected_tokens`, x operations a token."""
 
     def __init__(self, tokens: Mapping[str, float], operations: Mapping[str, float]) -> None:
-        """`tokens` by the task's name, `operations` of each arm's encoder for a token by the arm's."""
+        """`tokens` of a cell by the task's name, `operations` of each arm's encoder for a token by the arm's."""
         self.tokens, self.operations = tokens, operations
 
-    def __call__(self, cell: Cell) -> float:
-        return self.tokens[cell.task] * self.operations[cell.arm.name]
+    def __call__(self, job: Job) -> float:
+        if isinstance(job, PlannedCell):
+            return self.tokens[job.cell.task] * self.operations[job.arm]
+        return job.run.settings.steps * job.run.settings.batch_tokens * self.operations[job.arm]
 
 
 def expected_tokens(cells: Iterable[PlannedCell], inputs: Inputs) -> dict[str, int]:

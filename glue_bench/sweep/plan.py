@@ -1,36 +1,16 @@
 """From an experiment to cells with ids, everything checked before any compute is spent."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from glue_bench.config import Cell, Experiment
+from glue_bench.config import ArmPretraining, Cell, Experiment
 from glue_bench.errors import UserError, unknown
-from glue_bench.records.plan import AskedCell
 from glue_bench.records.record import CellKey
+from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.sweep.preflight import check_cell, check_experiment
-from glue_bench.training.identities import cell_identity
+from glue_bench.training.identities import cell_identity, pretraining_id
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import encoder_folder
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell and its id: a readable slug and a hash of everything that can change the outcome.
-
-    `mnli` is the id of the MNLI cell that it starts from; `is_source` says that others start from it.
-    """
-
-    id: str
-    cell: Cell
-    origin: str
-    mnli: str | None = None
-    is_source: bool = False
-
-    @property
-    def asked(self) -> AskedCell:
-        """The cell as plan.json lists it."""
-        cell, settled = self.cell, {"recipe": self.cell.recipe, "from_mnli": self.mnli}
-        return AskedCell(cell_id=self.id, origin=self.origin, **cell.key, **settled)
 
 
 def plan_cells(experiment: Experiment, inputs: Inputs) -> list[PlannedCell]:
@@ -54,13 +34,32 @@ def with_sources(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
 
 def as_planned(cell: Cell, inputs: Inputs) -> PlannedCell:
     """The cell with its id, under its recipe."""
-    source = inputs.experiment.mnli_cell(cell)
-    mnli = None if source is None else _cell_id(source, inputs)
-    return PlannedCell(_cell_id(cell, inputs), cell, inputs.origin(cell.arm), mnli)
+    source, run = inputs.experiment.mnli_cell(cell), inputs.experiment.pretraining_of(cell)
+    return PlannedCell(
+        _cell_id(cell, inputs),
+        cell,
+        inputs.origin(cell.arm),
+        mnli=None if source is None else _cell_id(source, inputs),
+        pretraining=None if run is None else pretraining_id(run, inputs),
+    )
 
 
 def _cell_id(cell: Cell, inputs: Inputs) -> str:
     return CellKey(**cell.key).id(cell_identity(cell, inputs).digest)
+
+
+def planned_pretraining(run: ArmPretraining, inputs: Inputs, *, is_search: bool = False) -> PlannedPretraining:
+    """The pretraining with its id, and those of the runs that its rate is chosen from."""
+    searches = tuple(pretraining_id(search, inputs) for search in run.searches())
+    return PlannedPretraining(pretraining_id(run, inputs), run, searches, is_search)
+
+
+def pretrainings_of(cells: Iterable[PlannedCell], inputs: Inputs) -> list[PlannedPretraining]:
+    """What these cells start from; runs of rate searches first, each once however many seeds there are."""
+    runs = {planned.pretraining: inputs.experiment.pretraining_of(planned.cell) for planned in cells}
+    wanted = [planned_pretraining(run, inputs) for run in runs.values() if run]
+    searches = [planned_pretraining(run, inputs, is_search=True) for one in wanted for run in one.run.searches()]
+    return [*{search.id: search for search in searches}.values(), *wanted]
 
 
 def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs) -> list[PlannedCell]:

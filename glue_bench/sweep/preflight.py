@@ -7,11 +7,12 @@ from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
 from glue_bench.model.build import check_variant
 from glue_bench.records.store import Store
+from glue_bench.sweep.jobs import PlannedPretraining
 from glue_bench.testing.order import check_order
 from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
-from glue_bench.training.starts import arm_start, cell_start, mnli_folder, pretraining_folder
+from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder
 
 
 def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
@@ -43,7 +44,7 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
 
     Raises:
         UserError: arms with different tokenizers, sequences longer than the positions, a batch that cannot be shared
-            by the processes, or no text to learn from.
+            by the processes, no text to learn from, or more seeds than there are sequences to put in order.
     """
     digests = {arm.name: inputs.tokenizer_digest(arm) for arm in experiment.arms}
     first, *others = digests
@@ -64,7 +65,13 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
         positions = inputs.initial(arm).config.max_position_embeddings
         if settings.length > positions:
             raise UserError(f"arm '{arm.name}': pretraining.length {settings.length} exceeds its {positions} positions")
-    inputs.pretraining_task(experiment.arms[0])
+    task = inputs.pretraining_task(experiment.arms[0])
+    if len(settings.seeds) > len(task.text["train"].offsets) - 1:
+        raise UserError(
+            f"pretraining.seeds has {len(settings.seeds)} seeds, but the text gives only "
+            f"{len(task.text['train'].offsets) - 1} sequences to train on, so that they could not differ in the order; "
+            "add text, or give fewer seeds"
+        )
 
 
 def check_cell(cell: Cell, inputs: Inputs) -> None:
@@ -118,27 +125,25 @@ def check_processes(experiment: Experiment, ids: Sequence[str]) -> None:
             raise UserError(f"process {accelerator().process_index} differs from the main one in {difference}")
 
 
-def check_starts(cells: Iterable[Cell], to_pretrain: Iterable[Arm], inputs: Inputs) -> None:
-    """Read all that these cells start from and that is there; the arms `to_pretrain` have yet to make theirs.
+def check_starts(cells: Iterable[Cell], to_pretrain: Iterable[PlannedPretraining], inputs: Inputs) -> None:
+    """Read all that these cells start from and that is there; pretrainings `to_pretrain` have yet to make theirs.
 
     Raises:
         UserError: a checkpoint, the state that a pretraining goes on from, or the encoder of an MNLI cell is damaged,
             or a folder is that of another pretraining.
     """
-    for arm in to_pretrain:
-        folder = pretraining_folder(arm, inputs)
+    for job in to_pretrain:
+        folder = pretraining_folder(job.run, inputs)
         folder.check()
         folder.read_state()
-    for cell in {(each.arm.name, each.steps, mnli_folder(each, inputs)): each for each in cells}.values():
-        encoder, recipe = mnli_folder(cell, inputs), cell.pretraining_recipe
-        if cell.steps is not None:
-            folder = pretraining_folder(cell.arm, inputs, recipe)
-            if not folder.checkpoint(cell.steps).is_dir():
-                continue
-        if encoder and encoder.is_dir():
-            cell_start(cell, inputs)
-        else:
-            arm_start(cell.arm, inputs, cell.steps, recipe)
+    starts = {(each.arm.name, each.pretraining_seed, each.steps, mnli_folder(each, inputs)): each for each in cells}
+    for cell in starts.values():
+        run, encoder = inputs.experiment.pretraining_of(cell), mnli_folder(cell, inputs)
+        if run and cell.steps and not pretraining_folder(run, inputs).checkpoint(cell.steps).is_dir():
+            continue
+        # Without its MNLI run's encoder, the cell waits for that run, which starts from the arm alone.
+        waits = encoder is not None and not encoder.is_dir()
+        cell_start(cell.model_copy(update={"mnli_rate": None}) if waits else cell, inputs)
 
 
 def check_disks(store: Store) -> None:

@@ -1,7 +1,7 @@
-"""Cells on many workers: processes of this machine, or of all machines of a Ray cluster.
+"""Jobs on many workers: processes of this machine, or of all machines of a Ray cluster.
 
 This process alone decides what runs and stores what comes of it. A worker computes; when it is lost, so is only the
-cell that it was running, which is run again elsewhere.
+job that it was running, which is run again elsewhere: a cell anew, a pretraining from its last state on.
 """
 
 import logging
@@ -23,23 +23,23 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
+from glue_bench.records.record import LossPoint
+from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.executors import Failure, OnStart, Results, attempt, this_process
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.executors import OnStart, Results, this_process
+from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
-from glue_bench.training.finetune import Outcome
-from glue_bench.training.identities import cell_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
 
 Machine = Mapping[str, float]
 """What a machine has by Ray's names: CPU, GPU."""
-Attempt = Callable[[PlannedCell, Inputs], Outcome | Failure]
+Attempt = Callable[[Job, Inputs], Iterator[Said]]
 
 RETRIES = 2
-"""How often a cell is run again after the worker that ran it was lost."""
+"""How often a job is run again after the worker that ran it was lost."""
 LOST_AT_START = 20
 """The number of workers lost one after another, none of them ready, that shows that something is wrong with all."""
 POLL_SECONDS = 1.0
@@ -53,13 +53,16 @@ PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "ACCELERATE_MIXED_
 
 
 class Worker:
-    """A process that keeps what its cells share: imports, data, checkpoints, tokens."""
+    """A process that keeps what its jobs share: imports, data, checkpoints, tokens.
+
+    Its methods are generators, so that Ray hands on what they yield as it comes.
+    """
 
     def __init__(self, experiment: Experiment, folder: Path, current: Path, attempt: Attempt) -> None:
         self.experiment, self.folder, self.current, self.attempt = experiment, folder, current, attempt
 
-    def ready(self) -> str:
-        """Get ready for the first cell; what is wrong with this machine shows here. Returns host:pid.
+    def ready(self) -> Iterator[str]:
+        """Get ready for the first job; what is wrong with this machine shows here. Yields host:pid.
 
         Raises:
             UserError: the folder in which the sweep was started is not there, or a plugin cannot be loaded.
@@ -73,33 +76,33 @@ class Worker:
         environment()
         self.inputs = Inputs(self.experiment, self.folder)
         freeze_imports()
-        return this_process()
+        yield this_process()
 
-    def run(self, planned: PlannedCell) -> Outcome | Failure:
-        """What comes of a cell.
+    def run(self, job: Job) -> Iterator[Said]:
+        """What a job says, at last its result.
 
         Raises:
-            UserError: on this machine it would be another cell, whatever its name.
+            UserError: on this machine it would be another job, whatever its name.
         """
-        if planned.cell.recipe != recipes.RECIPE:
+        if job.recipe != recipes.RECIPE:
             raise UserError(
-                f"{socket.gethostname()} trains by recipe {recipes.RECIPE}, cell '{planned.id}' is of recipe "
-                f"{planned.cell.recipe}; all machines must have the same version of glue-bench"
+                f"{socket.gethostname()} trains by recipe {recipes.RECIPE}, {job.kind} '{job.id}' is of recipe "
+                f"{job.recipe}; all machines must have the same version of glue-bench"
             )
-        if not planned.id.endswith(f"-{cell_identity(planned.cell, self.inputs).digest}"):
+        if not job.id.endswith(f"-{job.digest(self.inputs)}"):
             raise UserError(
-                f"{socket.gethostname()} sees other data, checkpoint, tokenizer or plugin than this one for cell "
-                f"'{planned.id}'; all machines must see the same files"
+                f"{socket.gethostname()} sees other data, text, checkpoint, tokenizer or plugin than this one for "
+                f"{job.kind} '{job.id}'; all machines must see the same files"
             )
-        return self.attempt(planned, self.inputs)
+        yield from self.attempt(job, self.inputs)
 
 
 @dataclass
 class _Task:
-    """What a worker is doing: a cell, or getting ready."""
+    """What a worker is doing: a job, or getting ready."""
 
     worker: Any
-    planned: PlannedCell | None
+    job: Job | None
 
 
 class RayExecutor:
@@ -123,7 +126,7 @@ class RayExecutor:
         self._under_way: dict[Any, _Task] = {}
         self._idle: list[Any] = []
         self._names: dict[Any, str] = {}
-        self._again: list[PlannedCell] = []
+        self._again: list[Job] = []
         self._losses: dict[str, int] = {}
         self._lost_at_start = 0
         self._room, self._room_at = 0, 0.0
@@ -163,48 +166,48 @@ class RayExecutor:
         _check_room(self.experiment, [{"CPU": cpus, "GPU": torch.cuda.device_count()}])
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
-        """Each cell with what came of it, as they end.
+        """Each job with what it says, as it comes.
 
         Raises:
             UserError: workers cannot start, or the disk is full.
         """
         while True:
             self._hand_out(schedule, on_start)
-            if not (schedule.open or self._again or self._runs_cells()):
-                return
-            if schedule.stop.asked and not self._runs_cells():
+            if not (schedule.open or (self._again and not schedule.stop.asked) or self._works(schedule)):
                 return
             self._hire(schedule)
             # Workers that wait for a machine are under way, too.
-            if not self._runs_cells() and not self._room and not self._homeless:
+            if not self._works(schedule) and not self._room and not self._homeless:
                 self._homeless = True
-                schedule.say("no machine of the cluster has room for a cell any more; waiting for one")
+                schedule.say("no machine of the cluster has room for a job any more; waiting for one")
             waited = list(self._under_way)
             if not waited:
                 time.sleep(POLL_SECONDS)
                 continue
             done, _ = ray.wait(waited, num_returns=1, timeout=POLL_SECONDS)
-            for reference in done:
-                task = self._under_way.pop(reference)
-                result = self._result(reference, task)
+            for stream in done:
+                task = self._under_way[stream]
+                said = self._said(stream, task)
                 self._hand_out(schedule, on_start)  # a worker does not wait until its last result is on the disk
-                if result and task.planned:
-                    yield task.planned, result
+                if said and task.job:
+                    yield task.job, said
 
-    def _runs_cells(self) -> bool:
-        return any(task.planned for task in self._under_way.values())
+    def _works(self, schedule: Schedule) -> bool:
+        """Whether there is a job to wait for. After Ctrl-C no pretraining is: it can go on from its last state."""
+        jobs = [task.job for task in self._under_way.values() if task.job]
+        return any(not (schedule.stop.asked and isinstance(job, PlannedPretraining)) for job in jobs)
 
     def _hand_out(self, schedule: Schedule, on_start: OnStart) -> None:
         while self._idle and not schedule.stop.asked:
-            planned = self._again.pop() if self._again else schedule.take()
-            if planned is None:
+            job = self._again.pop() if self._again else schedule.take()
+            if job is None:
                 return
             worker = self._idle.pop()
-            on_start(planned, self._names[worker])
-            self._under_way[worker.run.remote(planned)] = _Task(worker, planned)
+            on_start(job, self._names[worker])
+            self._under_way[worker.run.remote(job)] = _Task(worker, job)
 
     def _hire(self, schedule: Schedule) -> None:
-        """Start workers in place of lost ones, and where a machine has joined; never more than there are cells."""
+        """Start workers in place of lost ones, and where a machine has joined; never more than there are jobs."""
         now = time.monotonic()
         if now >= self._room_at:
             room = _room(self.experiment, _machines())
@@ -213,36 +216,40 @@ class RayExecutor:
             worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
             self._under_way[worker.ready.remote()] = _Task(worker, None)
 
-    def _result(self, reference: Any, task: _Task) -> Outcome | Failure | None:
-        """What came of a cell; None where it will be run again, or where a worker has just become ready."""
+    def _said(self, stream: Any, task: _Task) -> Said | None:
+        """What comes next of a job; None where it will be run again, or where a worker has just become ready."""
         try:
-            result = ray.get(reference)
+            said = ray.get(next(stream))
         except RayTaskError as error:
             # A user's mistake ends the sweep, and so does anything that keeps a worker from getting ready.
             if isinstance(error.cause, UserError):
                 raise UserError(str(error.cause)) from error
-            if task.planned is None:
+            if task.job is None:
                 raise UserError(f"a worker cannot start: {type(error.cause).__name__}: {error.cause}") from error
-            result = Failure(f"{type(error.cause).__name__}: {error.cause}", str(error))
+            said = Failure(f"{type(error.cause).__name__}: {error.cause}", str(error))
         except RayError as error:
+            del self._under_way[stream]
             ray.kill(task.worker)  # of a worker that only cannot be reached
-            return self._lost(task.planned, error)
+            return self._lost(task.job, error)
+        if isinstance(said, LossPoint):
+            return said
+        del self._under_way[stream]
         self._idle.append(task.worker)
         self._lost_at_start = 0
-        if task.planned is None:
-            self._names[task.worker] = result
+        if task.job is None:
+            self._names[task.worker] = said
             return None
-        return result
+        return said
 
-    def _lost(self, planned: PlannedCell | None, error: RayError) -> Failure | None:
-        if planned is None:
+    def _lost(self, job: Job | None, error: RayError) -> Failure | None:
+        if job is None:
             self._lost_at_start += 1
             if getattr(error, "actor_init_failed", False) or self._lost_at_start >= LOST_AT_START:
                 raise UserError(f"workers die before they are ready: {_cause(error)}")
             return None
-        self._losses[planned.id] = self._losses.get(planned.id, 0) + 1
-        if self._losses[planned.id] <= RETRIES:
-            self._again.append(planned)
+        self._losses[job.id] = self._losses.get(job.id, 0) + 1
+        if self._losses[job.id] <= RETRIES:
+            self._again.append(job)
             return None
         return Failure(f"its worker was lost {RETRIES + 1} times: {_cause(error)}", str(error))
 

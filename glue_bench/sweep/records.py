@@ -7,16 +7,16 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes
-from glue_bench.records.plan import ArmFacts, AskedCell, Hashed, Plan, TaskFacts
+from glue_bench.records.plan import ArmFacts, Hashed, Plan, PretrainingFacts, TaskFacts
 from glue_bench.records.record import CellKey, Checkpoint, DataFacts, Diagnostic, FailureRecord, Record, Shape
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.sweep.executors import Failure
+from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.order import expected_tokens
-from glue_bench.sweep.plan import PlannedCell, plan_cells
+from glue_bench.sweep.plan import plan_cells, pretrainings_of
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.identities import options_of, pretraining_id, pretraining_identity, start_digest
+from glue_bench.training.identities import cell_start_digest, options_of, pretraining_identity, start_digest
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 
@@ -41,10 +41,11 @@ def make_plan(experiment: Experiment, inputs: Inputs, cells: list[PlannedCell]) 
         data_source=inputs.source.kind,
         # Where a person keeps data and text is no one's business; their digests tell what they are.
         config=experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
-        arms={arm.name: _arm_facts(arm, cells, inputs) for arm in experiment.arms},
+        arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},
         tasks={planned.cell.task: _task_facts(planned, inputs) for planned in cells},
         training_tokens=expected_tokens(cells, inputs),
-        cells=tuple(_asked(planned, cells, inputs) for planned in cells),
+        pretrainings=tuple(_pretraining_facts(job, inputs) for job in pretrainings_of(cells, inputs)),
+        cells=tuple(planned.asked for planned in cells),
     )
 
 
@@ -53,9 +54,20 @@ def _task_facts(planned: PlannedCell, inputs: Inputs) -> TaskFacts:
     return TaskFacts(data=inputs.data(planned.cell.task).digest, hyperparameters=settings)
 
 
-def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> ArmFacts:
-    experiment, recipe = inputs.experiment, _pretraining_recipe(arm, cells)
-    pretraining, config = experiment.pretraining, inputs.initial(arm).config
+def _pretraining_facts(job: PlannedPretraining, inputs: Inputs) -> PretrainingFacts:
+    return PretrainingFacts(
+        pretraining_id=job.id,
+        arm=job.arm,
+        seed=job.run.settings.seed,
+        searches=job.searches,
+        is_search=job.is_search,
+        identity=pretraining_identity(job.run, inputs),
+    )
+
+
+def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
+    experiment, config = inputs.experiment, inputs.initial(arm).config
+    pretraining = experiment.pretraining
     return ArmFacts(
         variant=arm.variant,
         origin=inputs.origin(arm),
@@ -63,8 +75,6 @@ def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> ArmFacts:
         **dict(_hashed(arm, inputs)),
         older={older: _hashed(arm, inputs, older) for older in older_recipes()},
         plugin=plugin_digest(arm.variant),
-        pretraining=pretraining_id(arm, inputs, recipe) if pretraining else None,
-        pretraining_identity=pretraining_identity(arm, inputs, recipe) if pretraining else None,
         shape=_shape(config),
         **budget(config, pretraining.length if pretraining else experiment.finetuning.max_length),
     )
@@ -72,18 +82,6 @@ def _arm_facts(arm: Arm, cells: list[PlannedCell], inputs: Inputs) -> ArmFacts:
 
 def _hashed(arm: Arm, inputs: Inputs, recipe: int | None = None) -> Hashed:
     return Hashed(options=options_of(arm, recipe), tokenizer=inputs.tokenizer_digest(arm, recipe))
-
-
-def _pretraining_recipe(arm: Arm, cells: list[PlannedCell]) -> int:
-    return max(planned.cell.pretraining_recipe for planned in cells if planned.cell.arm.name == arm.name)
-
-
-def _asked(planned: PlannedCell, cells: list[PlannedCell], inputs: Inputs) -> AskedCell:
-    """The cell, with its pretraining where that is not the one that its arm's facts name."""
-    arm, recipe = planned.cell.arm, planned.cell.pretraining_recipe
-    if planned.cell.steps is None or recipe == _pretraining_recipe(arm, cells):
-        return planned.asked
-    return planned.asked.model_copy(update={"pretraining": pretraining_id(arm, inputs, recipe)})
 
 
 def _shape(config: EncoderConfig) -> Shape:
@@ -105,7 +103,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
         checkpoint=Checkpoint(
             name=cell.arm.checkpoint,
             revision=cell.arm.revision,
-            digest=start_digest(cell.arm, inputs, cell.steps, cell.pretraining_recipe),
+            digest=cell_start_digest(cell, inputs),
             recipe=1 if cell.steps is None else cell.pretraining_recipe,
         ),
         shape=_shape(start.config),
@@ -120,11 +118,11 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
     )
 
 
-def failure_of(planned: PlannedCell, failure: Failure) -> FailureRecord:
-    """Why a cell failed."""
-    return FailureRecord(
-        **dict(planned.asked),
-        error=failure.error,
-        traceback=failure.traceback,
-        environment=failure.environment,
-    )
+def failure_of(job: Job, failure: Failure) -> FailureRecord:
+    """Why a job failed."""
+    if isinstance(job, PlannedCell):
+        named = dict(job.asked)
+    else:
+        run = {"variant": job.run.arm.variant, "recipe": job.recipe, "pretraining_seed": job.run.settings.seed}
+        named = {"cell_id": job.id, "arm": job.arm, **run}
+    return FailureRecord(**named, error=failure.error, traceback=failure.traceback, environment=failure.environment)

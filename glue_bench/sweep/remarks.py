@@ -9,9 +9,8 @@ from glue_bench.errors import UserError
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.record import PretrainingRecord, Record
 from glue_bench.records.store import Store
+from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.options import RunOptions
-from glue_bench.sweep.plan import PlannedCell
-from glue_bench.training.identities import pretraining_id
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import AUTO, accelerator, describe
 
@@ -31,7 +30,7 @@ def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options:
     yield from _unused_plugins(inputs.experiment)
     asked = {name: value for name in _BY if (value := getattr(options, name)) != AUTO}
     if asked:
-        yield from _computed_otherwise(cells, inputs, store, asked)
+        yield from _computed_otherwise(cells, store, asked)
     for planned in cells:
         if store.has_damaged_record(planned.id):
             yield f"records/{planned.id}.json is damaged; its cell is run again"
@@ -40,7 +39,7 @@ def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options:
 def place(experiment: Experiment, options: RunOptions) -> str:
     """Where this process computes; workers to whom no GPU is promised are shown none."""
     on_cpus = options.side_by_side and not experiment.resources.gpus and accelerator().device.type != "cpu"
-    return f"computing on {describe()}" + ("; cells on CPUs, because resources.gpus is 0" if on_cpus else "")
+    return f"computing on {describe()}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
 
 
 def _older_recipes(cells: Sequence[PlannedCell]) -> Iterator[str]:
@@ -68,22 +67,20 @@ def _unused_plugins(experiment: Experiment) -> Iterator[str]:
             yield f"plugin '{path}' is not used: no arm has the variant {' or '.join(map(repr, names))}"
 
 
-def _computed_otherwise(
-    cells: Sequence[PlannedCell], inputs: Inputs, store: Store, asked: Mapping[str, str]
-) -> Iterator[str]:
+def _computed_otherwise(cells: Sequence[PlannedCell], store: Store, asked: Mapping[str, str]) -> Iterator[str]:
     """Lines about stored results that were not computed as asked for, as far as their records say.
 
     They count as done all the same: neither device nor precision is part of a cell's identity.
     """
     ids = {planned.id for planned in cells}
     records = [record for record in store.scan_records()[0] if record.cell_id in ids]
-    pretrainings = _pretrainings(cells, inputs, store)
+    pretrainings = _pretrainings(cells, store)
     for what, value in asked.items():
         if others := [record for record in records if _is_other(record, what, value)]:
             count = f"{len(others):,} of {len(cells):,} cells"
             yield f"{count} were run {_said(others, what, value)}, and count as done; {ANEW}"
         if made := [record for record in pretrainings if _is_other(record, what, value)]:
-            names = ", ".join(record.arm for record in made)
+            names = ", ".join(dict.fromkeys(record.arm for record in made))
             yield f"{names}: pretrained {_said(made, what, value)}, which counts as done; {ANEW}"
 
 
@@ -103,11 +100,9 @@ def _said(records: Iterable[AnyRecord], what: str, asked: str) -> str:
     return f"{_BY[what]} {found}, not {_BY[what]} {asked} (--{what})"
 
 
-def _pretrainings(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[PretrainingRecord]:
+def _pretrainings(cells: Sequence[PlannedCell], store: Store) -> list[PretrainingRecord]:
     """The records of the pretrainings that these cells start from, as far as they are there."""
-    if inputs.experiment.pretraining is None:
-        return []
-    ids = {pretraining_id(planned.cell.arm, inputs, planned.cell.pretraining_recipe) for planned in cells}
+    ids = {planned.pretraining for planned in cells}
     try:
         return [record for record in store.read_pretrainings() if record.pretraining_id in ids]
     except UserError:  # a damaged one is made again, and its record with it

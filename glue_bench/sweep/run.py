@@ -1,4 +1,4 @@
-"""The story of a sweep: plan, check, pretrain, and run the cells that have no record."""
+"""The story of a sweep: plan, check, and run the jobs that have no record."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,16 +12,15 @@ from glue_bench.errors import UserError
 from glue_bench.files import cache_folder
 from glue_bench.records.store import Store
 from glue_bench.remote import refuse_url
-from glue_bench.sweep.cells import Cells
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.events import Observer, Observers, SweepInterrupted, SweepStarted, told
-from glue_bench.sweep.executors import Executor, InlineExecutor
+from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
+from glue_bench.sweep.executors import Executor, InlineExecutor, help_main
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.preflight import check_disks, check_starts
-from glue_bench.sweep.pretraining import pretrain_arms
 from glue_bench.sweep.remarks import remarks
+from glue_bench.sweep.running import Running
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.work import Work, plan_work, write_plan
 from glue_bench.training.inputs import Inputs
@@ -33,7 +32,8 @@ from glue_bench.training.runtime import accelerator, decided_by_main
 class Summary:
     """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
 
-    `waiting` are cells and `pretraining` arms that were not finished when it began. Cells that a sweep beside it
+    `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
+    began. Cells that a sweep beside it
     finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
     pretrain.
     """
@@ -93,7 +93,7 @@ def sweep(
 
 
 def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
-    """What runs the cells: this process, or workers.
+    """What runs the jobs: this process, or workers.
 
     Raises:
         UserError: Ray is not installed, or would be started by each of several processes.
@@ -122,7 +122,7 @@ def _before(work: Work, store: Store) -> Summary:
         planned=len(work.chosen),
         skipped=len(work.chosen) - len(work.unfinished),
         waiting=tuple(planned.id for planned in work.waiting),
-        pretraining=tuple(arm.name for arm in work.to_pretrain),
+        pretraining=tuple(job.label for job in work.pretraining),
         is_main=accelerator().is_main_process,
     )
 
@@ -133,7 +133,7 @@ def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, co
         for line in remarks(work.chosen, inputs, store, options):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     decided_by_main(lambda: check_disks(store))
-    decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.to_pretrain, inputs))
+    decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs))
 
 
 def _beginning(work: Work, summary: Summary, experiment: str, options: RunOptions) -> SweepStarted:
@@ -145,27 +145,35 @@ def _beginning(work: Work, summary: Summary, experiment: str, options: RunOption
         cells=work.waiting,
         arms=list(dict.fromkeys(planned.cell.arm.name for planned in work.chosen)),
         costs=work.costs,
-        pretraining=summary.pretraining,
+        pretraining=work.pretraining,
         workers=options.workers or (None if options.address else 1),
     )
 
 
 def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Summary:
-    """Pretrain the arms; in the main process, run the cells."""
-    try:
-        failed = pretrain_arms(work.waiting, work.to_pretrain, shared)
-    except KeyboardInterrupt:
-        shared.observer.hear(SweepInterrupted())
-        return replace(summary, interrupted=True)
+    """Run the jobs. Several processes pretrain together first; the main one alone then runs the cells."""
+    together = accelerator().num_processes > 1 and bool(work.pretraining)
     if not summary.is_main:
-        return summary
-    cells = Cells(shared)
-    cells.run(executor, work.waiting, failed)
-    drop_encoders(work.cells, shared.inputs, shared.store)
+        return replace(summary, interrupted=together and _help(shared.inputs))
+    running = Running(shared, [*work.pretraining, *work.waiting])
+    if together:
+        running.run(InlineExecutor(shared.inputs, together=True), work.pretraining)
+    if not running.interrupted:
+        running.run(executor, work.waiting if together else work.jobs)
+        drop_encoders(work.cells, shared.inputs, shared.store)
     return replace(
         summary,
-        finished=cells.finished,
-        elsewhere=cells.elsewhere,
-        failed=cells.failed,
-        interrupted=cells.interrupted,
+        finished=running.finished,
+        elsewhere=running.elsewhere,
+        failed=running.failed,
+        interrupted=running.interrupted,
     )
+
+
+def _help(inputs: Inputs) -> bool:
+    """Pretrain with the main process; whether Ctrl-C has ended that."""
+    try:
+        help_main(inputs)
+    except KeyboardInterrupt:
+        return True
+    return False

@@ -1,86 +1,85 @@
-"""Which cell runs next: after the one that it starts from, and never one that another sweep runs or has run."""
+"""Which job runs next: after those that it waits for, and never one that another sweep runs or has run."""
 
 import heapq
 import time
 from collections.abc import Callable, Sequence
 
-from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.jobs import Job
 from glue_bench.sweep.stop import Stop
 
 LOOK_SECONDS = 1.0
 
 
 class Schedule:
-    """Hands out each cell once, claimed, in the order given.
+    """Hands out each job once, claimed, in the order given.
 
-    A cell waits for the MNLI cell that it starts from, if that one is among them. One that another sweep has claimed
-    is asked for again now and then; if the other one finishes it, or it fails there, it is `ended_elsewhere`.
+    A job waits for those of its `after` that are among the jobs. One that another sweep has claimed is asked for again
+    now and then. `ready` gives a claimed job as it is to be run, or None where nothing of it is left to run.
     """
 
     def __init__(
         self,
-        cells: Sequence[PlannedCell],
+        jobs: Sequence[Job],
         *,
-        store: Store,
         claims: Claims,
         stop: Stop,
-        is_done: Callable[[PlannedCell], bool],
-        ended_elsewhere: Callable[[PlannedCell], None],
+        ready: Callable[[Job], Job | None],
         say: Callable[[str], None],
     ) -> None:
-        self.store, self.claims, self.stop = store, claims, stop
-        self.is_done, self.ended_elsewhere, self.say = is_done, ended_elsewhere, say
+        self.claims, self.stop, self.ready, self.say = claims, stop, ready, say
         self._said = False
-        self.left = len(cells)
-        self._failures = {planned.id: store.failure_stamp(planned.id) for planned in cells}
-        ids = {planned.id for planned in cells}
-        self._places = {planned.id: place for place, planned in enumerate(cells)}
-        self._ready = [(place, planned) for place, planned in enumerate(cells) if planned.mnli not in ids]
-        self._blocked: dict[str, list[tuple[int, PlannedCell]]] = {}
-        for place, planned in enumerate(cells):
-            if planned.mnli in ids:
-                self._blocked.setdefault(str(planned.mnli), []).append((place, planned))
-        self._claimed_elsewhere: list[tuple[int, PlannedCell]] = []
+        self.left = len(jobs)
+        self._places = {job.id: place for place, job in enumerate(jobs)}
+        self._waiting_for = {job.id: self._places.keys() & set(job.after) for job in jobs}
+        self._ready = [(place, job) for place, job in enumerate(jobs) if not self._waiting_for[job.id]]
+        self._blocked: dict[str, list[Job]] = {}
+        for job in jobs:
+            for name in self._waiting_for[job.id]:
+                self._blocked.setdefault(name, []).append(job)
+        self._claimed_elsewhere: list[Job] = []
         self._look_at = 0.0
 
     @property
     def open(self) -> bool:
-        """Whether there are cells that may still be handed out."""
+        """Whether there are jobs that may still be handed out."""
         return bool(self._ready or self._blocked or self._claimed_elsewhere) and not self.stop.asked
 
-    def take(self) -> PlannedCell | None:
-        """The next cell, now claimed; None if there is none at the moment."""
+    def take(self) -> Job | None:
+        """The next job, now claimed; None if there is none at the moment."""
         self._look_again()
         while self._ready and not self.stop.asked:
-            place, planned = heapq.heappop(self._ready)
-            if not self.claims.take(planned.id):
-                self._claimed_elsewhere.append((place, planned))
-            elif self.is_done(planned) or self.store.failure_stamp(planned.id) != self._failures[planned.id]:
-                self.end(planned)
-                self.ended_elsewhere(planned)
+            _, job = heapq.heappop(self._ready)
+            if not self.claims.take(job.id):
+                self._claimed_elsewhere.append(job)
+            elif settled := self.ready(job):
+                return settled
             else:
-                return planned
+                self.end(job)
         if self._claimed_elsewhere and not self._said:
             self._said = True
-            self.say("other cells are being run by another sweep; waiting for them")
+            self.say("another sweep is at work on what is left; waiting for it")
         return None
 
-    def end(self, planned: PlannedCell) -> None:
-        """The cell has ended, in whatever way, and what is left of it is stored."""
-        self.claims.release(planned.id)
+    def end(self, job: Job) -> None:
+        """The job has ended, in whatever way, and what is left of it is stored."""
+        self.claims.release(job.id)
         self.left -= 1
-        for waiting in self._blocked.pop(planned.id, ()):
-            heapq.heappush(self._ready, waiting)
+        for waiting in self._blocked.pop(job.id, ()):
+            self._waiting_for[waiting.id].remove(job.id)
+            if not self._waiting_for[waiting.id]:
+                self._push(waiting)
 
-    def lost(self, planned: PlannedCell) -> None:
-        """The cell has ended, but another sweep has taken its claim over meanwhile: that one's result counts."""
-        self._claimed_elsewhere.append((self._places[planned.id], planned))
+    def lost(self, job: Job) -> None:
+        """The job has ended, but another sweep has taken its claim over meanwhile: that one's result counts."""
+        self._claimed_elsewhere.append(job)
+
+    def _push(self, job: Job) -> None:
+        heapq.heappush(self._ready, (self._places[job.id], job))
 
     def _look_again(self) -> None:
         if self._claimed_elsewhere and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
-            for waiting in self._claimed_elsewhere:
-                heapq.heappush(self._ready, waiting)
-            self._claimed_elsewhere = []
+            waiting, self._claimed_elsewhere = self._claimed_elsewhere, []
+            for job in waiting:
+                self._push(job)

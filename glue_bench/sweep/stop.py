@@ -3,6 +3,8 @@
 import queue
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -19,6 +21,7 @@ class Stop:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.asked = False
+        self._at_once = False
         self._before: Any = None
         # A signal may come in the middle of a print, which cannot be begun again there: another thread says it.
         self._to_say: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -39,12 +42,21 @@ class Stop:
             self._to_say.put(None)
             self._speaker.join()
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """In this block the first Ctrl-C raises, too: what runs can be taken up again where it was."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
     def _speak(self) -> None:
         while (line := self._to_say.get()) is not None:
             self.console.print(line)
 
     def _ask(self, _signal: int, _frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked or self._at_once:
             raise KeyboardInterrupt
         self.asked = True
-        self._to_say.put("stopping: no cell is started any more; Ctrl-C again gives up those that run")
+        self._to_say.put("stopping: nothing is started any more; Ctrl-C again gives up those that run")

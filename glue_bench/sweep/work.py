@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from glue_bench.benchmark.schema import known_labels
-from glue_bench.config import Arm
 from glue_bench.files import results_written_to
 from glue_bench.records.store import Store
+from glue_bench.sweep.encoders import is_pretrained
+from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.order import Costs, longest_first
-from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells, select
+from glue_bench.sweep.plan import in_order, plan_cells, pretrainings_of, select
 from glue_bench.sweep.preflight import check_processes
-from glue_bench.sweep.pretraining import arms_to_pretrain
 from glue_bench.sweep.records import make_plan
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import decided_by_main
@@ -23,15 +23,17 @@ class Work:
     """The cells of a sweep, as the main process sees the store.
 
     `cells` are all that the experiment asks for, `chosen` those of them that `only` selects. The `waiting` ones are to
-    be run, in this order; an MNLI cell that has a record is among them if its encoder is needed again. `to_pretrain`
-    are the arms whose checkpoints these cells lack, `costs` the operations that each waiting cell is expected to take.
+    be run, in this order; an MNLI cell that has a record is among them if its encoder is needed again. `pretraining`
+    are those whose checkpoints these cells lack, or the record of how they were made. `jobs` are both, in the order in
+    which they are begun, `costs` the operations that each of them is expected to take.
     """
 
     cells: Sequence[PlannedCell]
     chosen: Sequence[PlannedCell]
     unfinished: Sequence[PlannedCell]
     waiting: Sequence[PlannedCell]
-    to_pretrain: Sequence[Arm]
+    pretraining: Sequence[PlannedPretraining]
+    jobs: Sequence[Job] = ()
     costs: dict[str, float] = field(default_factory=dict)
 
 
@@ -48,14 +50,21 @@ def plan_work(inputs: Inputs, store: Store, options: RunOptions) -> Work:
     chosen = select(cells, options.only)
     unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
     waiting = decided_by_main(lambda: in_order(unfinished, cells, inputs))
-    return Work(cells, chosen, unfinished, waiting, arms_to_pretrain(waiting, inputs, store))
+    return Work(cells, chosen, unfinished, waiting, decided_by_main(lambda: _to_pretrain(waiting, inputs, store)))
+
+
+def _to_pretrain(waiting: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[PlannedPretraining]:
+    """What the cells lack; runs of rate searches only where their result is still needed."""
+    lacking = [job for job in pretrainings_of(waiting, inputs) if not is_pretrained(job, inputs, store)]
+    needed = {name for job in lacking for name in job.searches}
+    return [job for job in lacking if not job.is_search or job.id in needed]
 
 
 def write_plan(work: Work, inputs: Inputs, store: Store, options: RunOptions) -> Work:
     """Store the plan, and the gold labels without which no statistic can be recomputed from the folder alone.
 
-    Returns the work with what its cells cost; those that run side by side are in the order that lets all workers end
-    together.
+    Returns the work with its jobs and what they cost: pretrainings first, or, where jobs run side by side, in the order
+    that lets all workers end together.
 
     Raises:
         UserError: the folder cannot be written.
@@ -69,5 +78,6 @@ def write_plan(work: Work, inputs: Inputs, store: Store, options: RunOptions) ->
             if labels := known_labels(data):
                 store.write_labels(task, data.digest, labels)
     cost = Costs(plan.training_tokens, {name: facts.flops_per_token or 0 for name, facts in plan.arms.items()})
-    waiting = longest_first(work.waiting, cost) if options.side_by_side else work.waiting
-    return replace(work, waiting=waiting, costs={planned.id: cost(planned.cell) for planned in waiting})
+    jobs: list[Job] = [*work.pretraining, *work.waiting]
+    costs = {job.id: cost(job) for job in jobs}
+    return replace(work, jobs=longest_first(jobs, cost) if options.side_by_side else jobs, costs=costs)

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from glue_bench import recipe as recipes
-from glue_bench.config import SCRATCH, Arm, Cell
+from glue_bench.config import SCRATCH, Arm, ArmPretraining, Cell, Pretraining
 from glue_bench.model.build import canonical_options
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretrained_start
@@ -20,7 +19,7 @@ def cell_identity(cell: Cell, inputs: Inputs) -> CellIdentity:
     source = inputs.experiment.mnli_cell(cell)
     return CellIdentity(
         **_of_arm(cell.arm, inputs, cell.recipe),
-        start=start_digest(cell.arm, inputs, cell.steps, cell.pretraining_recipe),
+        start=cell_start_digest(cell, inputs),
         arm=cell.arm.name,
         task=cell.task,
         data=inputs.data(cell.task).digest,
@@ -30,32 +29,47 @@ def cell_identity(cell: Cell, inputs: Inputs) -> CellIdentity:
     )
 
 
-def pretraining_identity(arm: Arm, inputs: Inputs, recipe: int | None = None) -> PretrainingIdentity:
-    """Everything that decides the arm's pretrained weights, under a recipe; None stands for this version's."""
+def pretraining_identity(run: ArmPretraining, inputs: Inputs) -> PretrainingIdentity:
+    """Everything that decides the weights of one pretraining, under its recipe."""
     return PretrainingIdentity(
-        **_of_arm(arm, inputs, recipe or recipes.RECIPE),
-        start=start_digest(arm, inputs),
+        **_of_arm(run.arm, inputs, run.recipe),
+        start=start_digest(run.arm, inputs),
         corpus=inputs.corpus.digest,
         packing=PACKING_VERSION,
-        settings=inputs.pretraining.model_dump(exclude=_WATCHES_ONLY),
+        settings=_hashed(run.settings),
     )
 
 
-def pretraining_id(arm: Arm, inputs: Inputs, recipe: int | None = None) -> str:
-    """The arm's name and the digest of everything that decides its pretrained weights."""
-    return f"{arm.name}-{pretraining_identity(arm, inputs, recipe).digest}"
+def _hashed(settings: Pretraining) -> dict[str, Any]:
+    """One run's settings. A rate that is searched for follows from the rates and the search: these are hashed."""
+    values = settings.model_dump(exclude=_WATCHES_ONLY | {"seeds", "learning_rates", "rate_search"})
+    values["seed"] = settings.seed
+    if settings.rate_search is None:
+        return values | {"learning_rate": settings.learning_rate}
+    return values | {"learning_rates": settings.learning_rates, "rate_search": settings.rate_search.model_dump()}
 
 
-def start_digest(arm: Arm, inputs: Inputs, steps: int | None = None, recipe: int | None = None) -> str:
-    """What the arm starts from: a pretraining under a recipe, the checkpoint's files, or the sizes of fresh weights."""
-    if steps is not None:
-        return pretrained_start(pretraining_identity(arm, inputs, recipe).digest, steps)
+def pretraining_id(run: ArmPretraining, inputs: Inputs) -> str:
+    """The arm's name and the digest of everything that decides the pretrained weights."""
+    return f"{run.arm.name}-{pretraining_identity(run, inputs).digest}"
+
+
+def start_digest(arm: Arm, inputs: Inputs) -> str:
+    """What the arm itself starts from: the checkpoint's files, or the sizes of fresh weights."""
     if arm.checkpoint == SCRATCH:
         sizes = inputs.experiment.scratch.model_dump_json()
         if arm.embedding_size is not None:
             sizes = json.dumps(json.loads(sizes) | {"embedding_size": arm.embedding_size})
         return f"{SCRATCH} {sizes}"
     return inputs.fingerprint(arm)
+
+
+def cell_start_digest(cell: Cell, inputs: Inputs) -> str:
+    """What the cell starts from: a pretraining, or what its arm itself starts from."""
+    run = inputs.experiment.pretraining_of(cell)
+    if run is None or cell.steps is None:
+        return start_digest(cell.arm, inputs)
+    return pretrained_start(pretraining_identity(run, inputs).digest, cell.steps)
 
 
 def options_of(arm: Arm, recipe: int | None = None) -> dict[str, Any]:

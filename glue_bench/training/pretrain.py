@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -63,11 +63,24 @@ def pretrain(
     report: Report = lambda _: None,
     save_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Train `start` to the last step, keep its checkpoints, and return what the run's record says of it.
+    """`pretraining` to its end; `report` is told each point of the loss curve."""
+    points = pretraining(start, task, folder, save_seconds)
+    while True:
+        try:
+            report(next(points))
+        except StopIteration as end:
+            return end.value
 
-    Continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
-    interruption. `save_seconds`, SAVE_SECONDS unless given, lie between two such states. The caller drops the last
-    one once the record is safe. Under `accelerate launch` each process takes its share of every batch.
+
+def pretraining(
+    start: Start, task: PretrainingTask, folder: PretrainingFolder, save_seconds: float | None = None
+) -> Generator[dict[str, Any], None, dict[str, Any]]:
+    """Train `start` to the last step and keep its checkpoints; yields the points of the loss curve as they are made.
+
+    Returns what the run's record says of it. Continues from the folder's state if there is one; on a CPU the weights
+    end with the same bits as without the interruption. `save_seconds`, SAVE_SECONDS unless given, lie between two such
+    states. The caller drops the last one once the record is safe. Under `accelerate launch` each process takes its
+    share of every batch.
 
     Raises:
         NonFiniteLossError: training diverged.
@@ -84,8 +97,7 @@ def pretrain(
     state = _restore(folder, model, optimizer, task.settings.kept_steps)
     run = _PretrainingRun(wrapped, optimizer, task, state, folder)
     try:
-        for point in run.points(SAVE_SECONDS if save_seconds is None else save_seconds):
-            report(point)
+        yield from run.points(SAVE_SECONDS if save_seconds is None else save_seconds)
     finally:
         runtime.free_memory()
     return run.outcome()

@@ -3,20 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from glue_bench.config import Arm, Cell
+from glue_bench.config import Arm, ArmPretraining, Cell
 from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
-from glue_bench.training.identities import cell_identity, pretraining_id, pretraining_identity
+from glue_bench.training.identities import cell_identity, pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrained import PretrainingFolder
 
 
-def pretraining_folder(arm: Arm, inputs: Inputs, recipe: int | None = None) -> PretrainingFolder:
-    """Where the arm's pretraining under a recipe, this version's unless given, is kept."""
+def pretraining_folder(run: ArmPretraining, inputs: Inputs) -> PretrainingFolder:
+    """Where one pretraining is kept."""
     assert inputs.folder is not None, "an experiment with pretraining needs a folder"
-    place = inputs.folder / pretraining_id(arm, inputs, recipe)
-    return PretrainingFolder(place, pretraining_identity(arm, inputs, recipe).document())
+    identity = pretraining_identity(run, inputs)
+    return PretrainingFolder(inputs.folder / f"{run.arm.name}-{identity.digest}", identity.document())
 
 
 def encoder_folder(cell: Cell, inputs: Inputs) -> Path:
@@ -31,16 +31,14 @@ def mnli_folder(cell: Cell, inputs: Inputs) -> Path | None:
     return None if source is None else encoder_folder(source, inputs)
 
 
-def arm_start(arm: Arm, inputs: Inputs, steps: int | None, recipe: int | None = None) -> Start:
-    """The arm after `steps` steps of pretraining under a recipe; None: before any pretraining of ours.
+def pretrained(run: ArmPretraining, inputs: Inputs, steps: int) -> Start:
+    """The arm after so many steps of one of its pretrainings.
 
     Raises:
         UserError: the checkpoint is damaged.
     """
-    if steps is None:
-        return inputs.initial(arm)
-    key = ("start", arm.name, steps, recipe)
-    return inputs.once(key, lambda: _kept_start(pretraining_folder(arm, inputs, recipe).checkpoint(steps), arm))
+    folder = pretraining_folder(run, inputs).checkpoint(steps)
+    return inputs.once(("pretrained", folder), lambda: _kept_start(folder, run.arm))
 
 
 def cell_start(cell: Cell, inputs: Inputs) -> Start:
@@ -50,7 +48,8 @@ def cell_start(cell: Cell, inputs: Inputs) -> Start:
         FileNotFoundError: the MNLI cell has left no encoder.
         UserError: the checkpoint is damaged.
     """
-    start = arm_start(cell.arm, inputs, cell.steps, cell.pretraining_recipe)
+    run = inputs.experiment.pretraining_of(cell)
+    start = pretrained(run, inputs, cell.steps) if run and cell.steps else inputs.initial(cell.arm)
     folder = mnli_folder(cell, inputs)
     if folder is None:
         return start

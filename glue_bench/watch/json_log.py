@@ -12,20 +12,19 @@ from typing import Any
 from rich.console import Console
 
 from glue_bench.errors import UserError
+from glue_bench.records.record import PretrainingRecord
 from glue_bench.sweep.events import (
-    CellElsewhere,
-    CellEnded,
-    CellStarted,
     Event,
-    PretrainingEnded,
+    JobElsewhere,
+    JobEnded,
+    JobStarted,
     PretrainingPoint,
-    PretrainingStarted,
     SweepEnded,
     SweepInterrupted,
     SweepStarted,
 )
-from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.jobs import Job, PlannedCell
+from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
 
 
@@ -99,19 +98,15 @@ class JsonLog:
         match event:
             case SweepStarted():
                 return "sweep_started", self._started(event)
-            case PretrainingStarted(arm):
-                return "pretraining_started", {"arm": arm}
-            case PretrainingPoint(arm, point):
-                return "pretraining_point", {"arm": arm, **point.document()}
-            case PretrainingEnded(arm, error):
-                return "pretraining_failed" if error else "pretraining_finished", {"arm": arm, "error": error}
-            case CellStarted(planned, worker):
-                self._workers[planned.id] = worker
-                return "cell_started", {**_cell(planned), "worker": worker}
-            case CellEnded(planned, result):
-                return self._ended(planned, result, {"worker": self._workers.pop(planned.id, None)})
-            case CellElsewhere(planned, error):
-                return "cell_elsewhere", {**_cell(planned), "error": error, "counts": self._counts()}
+            case JobStarted(job, worker):
+                self._workers[job.id] = worker
+                return f"{job.kind}_started", {**_named(job), "worker": worker}
+            case PretrainingPoint(job, point):
+                return "pretraining_point", {**_named(job), **point.document()}
+            case JobEnded(job):
+                return self._ended(event)
+            case JobElsewhere(job, error):
+                return f"{job.kind}_elsewhere", {**_named(job), "error": error, "counts": self._counts()}
             case SweepInterrupted():
                 return "sweep_interrupted", {"counts": self._counts()}
             case SweepEnded(error):
@@ -128,27 +123,35 @@ class JsonLog:
             "workers": begun.workers,
             "cells": len(begun.cells),
             "done_before": len(begun.before),
-            "pretraining": list(begun.pretraining),
+            "pretraining": [job.id for job in begun.pretraining],
         }
 
-    def _ended(self, planned: PlannedCell, result: Any, worker: dict[str, str | None]) -> tuple[str, dict[str, Any]]:
-        if isinstance(result, Failure):
-            return "cell_failed", {**_cell(planned), **worker, "error": result.error, "counts": self._counts()}
-        record = result.record
-        return "cell_finished", {
-            **_cell(planned),
-            **worker,
-            "seconds": record.seconds.total,
-            "tokens": record.tokens.training,
-            "scores": record.scores,
-            "collapsed": record.collapsed,
-            "counts": self._counts(),
-        }
+    def _ended(self, event: JobEnded) -> tuple[str, dict[str, Any]]:
+        job, result = event.job, event.result
+        named = {**_named(job), "worker": self._workers.pop(job.id, None)}
+        if isinstance(result, Outcome):
+            record = result.record
+            more = {
+                "seconds": record.seconds.total,
+                "tokens": record.tokens.training,
+                "scores": record.scores,
+                "collapsed": record.collapsed,
+            }
+        elif isinstance(result, PretrainingRecord):
+            more = {key: getattr(result, key) for key in ("seconds", "tokens", "validation_loss")} | {"error": None}
+        else:
+            more = {"error": result.error}
+        ended = "failed" if event.error else "finished"
+        return f"{job.kind}_{ended}", {**named, **more, "counts": self._counts()}
 
     def _counts(self) -> dict[str, int]:
         return dict(self.tally.total_counts.__dict__)
 
 
-def _cell(planned: PlannedCell) -> dict[str, Any]:
-    """The cell as plan.json lists it, its id as `cell`."""
-    return {"cell": planned.id, **planned.asked.model_dump(exclude={"cell_id"})}
+def _named(job: Job) -> dict[str, Any]:
+    """A cell as plan.json lists it, its id as `cell`; a pretraining by its id, arm, seed and rate."""
+    if isinstance(job, PlannedCell):
+        return {"cell": job.id, **job.asked.model_dump(exclude={"cell_id"})}
+    settings = job.settings
+    rate = None if settings.rate_search else settings.learning_rate
+    return {"pretraining": job.id, "arm": job.arm, "pretraining_seed": settings.seed, "learning_rate": rate}

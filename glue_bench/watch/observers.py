@@ -7,7 +7,7 @@ from rich.console import Console
 from glue_bench.sweep.events import Observer, Observers
 from glue_bench.sweep.options import RunOptions
 from glue_bench.watch.json_log import JsonLog, check_log
-from glue_bench.watch.pretraining import PretrainingProgress
+from glue_bench.watch.pretraining import PretrainingLines
 from glue_bench.watch.progress import LiveTable, PlainLines
 from glue_bench.watch.tally import Tally
 
@@ -34,7 +34,7 @@ def make_observers(console: Console, options: RunOptions) -> Observers:
     """
     tally = Tally()
     lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
-    made: list[Observer] = [tally, PretrainingProgress(console), lines]
+    made: list[Observer] = [tally, PretrainingLines(console), lines]
     if options.json_log is not None:
         made.append(JsonLog(options.json_log, tally, console))
     if options.track:

@@ -9,16 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from glue_bench.sweep.events import (
-    CellElsewhere,
-    CellEnded,
-    CellsStarted,
-    Event,
-    SweepEnded,
-    SweepStarted,
-)
-from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, SweepEnded, SweepStarted
+from glue_bench.sweep.jobs import Failure, PlannedCell, Result
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
 from glue_bench.watch.view import describe_pace, label, view
@@ -43,9 +35,9 @@ class PlainLines:
         match event:
             case SweepStarted() if event.cells:
                 self._line(describe_start(event))
-            case CellEnded(planned, result):
+            case JobEnded(PlannedCell() as planned, result):
                 self._cell(planned, describe(result))
-            case CellElsewhere(planned, error):
+            case JobElsewhere(PlannedCell() as planned, error):
                 self._cell(planned, _ended_elsewhere(error))
 
     def _cell(self, planned: PlannedCell, what: str) -> None:
@@ -80,11 +72,11 @@ class LiveTable:
     def hear(self, event: Event) -> None:
         """Show it from the next second on."""
         match event:
-            case CellsStarted() if self.tally.total:
+            case SweepStarted() if self.tally.total:
                 self.live.start()
-            case CellEnded(planned, result):
-                self._add(planned, describe(result), failed=isinstance(result, Failure))
-            case CellElsewhere(planned, error):
+            case JobEnded(PlannedCell() as planned, result):
+                self._add(planned, describe(result), failed=event.error is not None)
+            case JobElsewhere(PlannedCell() as planned, error):
                 self._add(planned, _ended_elsewhere(error), failed=error is not None)
             case SweepEnded():
                 self.live.stop()
@@ -98,19 +90,20 @@ class LiveTable:
 
 
 def describe_start(begun: SweepStarted) -> str:
-    """`80 cells to run, 20 done before, on 2 workers; 4 arms to pretrain first`."""
+    """`80 cells to run, 20 done before, on 2 workers; 4 pretrainings come first`."""
     before = f", {len(begun.before):,} done before" if begun.before else ""
     where = "" if begun.workers == 1 else f", on {begun.workers or 'the'} workers"
     where += "" if begun.workers else " of the cluster"
-    arms = len(begun.pretraining)
-    first = f"; {arms} {'arm' if arms == 1 else 'arms'} to pretrain first" if arms else ""
+    count = len(begun.pretraining)
+    first = f"; {count} pretraining{'s come' if count > 1 else ' comes'} first" if count else ""
     return f"{len(begun.cells):,} cells to run{before}{where}{first}; results: {begun.folder}"
 
 
-def describe(result: Outcome | Failure) -> str:
+def describe(result: Result) -> str:
     """A finished cell in a few words: main scores x 100 and seconds, or the error."""
     if isinstance(result, Failure):
         return f"FAILED {result.error}"
+    assert isinstance(result, Outcome), "of a cell"
     scores = result.record.scores
     shown = []
     for split, values in scores.items():

@@ -2,32 +2,45 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from glue_bench.sweep.events import (
-    CellElsewhere,
-    CellEnded,
-    CellsStarted,
-    CellStarted,
-    Event,
-    SweepStarted,
-)
-from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.records.record import LossPoint, PretrainingRecord
+from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepStarted
+from glue_bench.sweep.jobs import Job, PlannedCell, Result
+from glue_bench.training.finetune import Outcome
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Counts, Snapshot, label
 
+PRETRAINING = "pretraining"
+"""What stands for the task of pretrainings where seconds are estimated."""
+
+
+@dataclass
+class _Running:
+    """A job under way since `since`, and of a pretraining the last point of its curve."""
+
+    job: Job
+    since: float
+    point: LossPoint | None = None
+
+    def describe(self, now: float) -> str:
+        if isinstance(self.job, PlannedCell):
+            return f"{label(self.job.asked)}, {now - self.since:.0f} s"
+        step = f"step {self.point.step if self.point else 0:,} of {self.job.run.settings.steps:,}"
+        return f"pretraining {self.job.label}, {step}, {now - self.since:.0f} s"
+
 
 class Tally:
-    """An observer that others ask. Cells that were done before count as done, and in no rate."""
+    """An observer that others ask. It counts cells; those that were done before count as done, and in no rate."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.counts: dict[str, Counts] = {}
-        self.running: dict[str, tuple[PlannedCell, str, float]] = {}
+        self.running: dict[str, _Running] = {}
         self.ended, self.total = 0, 0
         self._queued: dict[str, None] = {}
         self._finished, self._tokens = 0, 0
-        self._began = clock()
+        self._began, self._has_begun = clock(), False
         self._workers: int | None = 1
         self._estimate = Estimate({}, {})
 
@@ -39,18 +52,15 @@ class Tally:
         match event:
             case SweepStarted():
                 self._open(event)
-            case CellsStarted():
-                self._began = self.clock()
-            case CellStarted(planned, worker):
-                self._start(planned, worker)
-            case CellEnded(planned, result):
-                self._end(planned, failed=isinstance(result, Failure))
-                if not isinstance(result, Failure):
-                    self._finished += 1
-                    self._tokens += result.record.tokens.training
-                    self._estimate.learn(planned.id, result.record.seconds.total)
-            case CellElsewhere(planned, error):
-                self._end(planned, failed=error is not None)
+            case JobStarted(job):
+                self._start(job)
+            case PretrainingPoint(job, point) if job.id in self.running:
+                self.running[job.id].point = point
+            case JobEnded(job, result):
+                self._end(job, failed=event.error is not None)
+                self._learn(job, result)
+            case JobElsewhere(job, error):
+                self._end(job, failed=error is not None)
 
     def snapshot(self) -> Snapshot:
         """How it stands now. Rates are of cells that this sweep has run, over the time since the first of them."""
@@ -58,10 +68,10 @@ class Tally:
         elapsed = now - self._began
         # A rate of one finished cell is that of the first to end, not of the sweep.
         known = self._finished > 1 and elapsed > 0
-        running = {name: now - since for name, (_, _, since) in self.running.items()}
+        running = {name: now - each.since for name, each in self.running.items()}
         return Snapshot(
             arms=self.counts,
-            running=[f"{label(planned.asked)}, {now - since:.0f} s" for planned, _, since in self.running.values()],
+            running=[each.describe(now) for each in self.running.values()],
             elapsed=elapsed,
             seconds_left=self._estimate.seconds_left(self._queued, running, self._workers or len(running)),
             cells_per_hour=3600 * self._finished / elapsed if known else None,
@@ -76,29 +86,42 @@ class Tally:
     def _open(self, begun: SweepStarted) -> None:
         self.counts = {arm: Counts() for arm in begun.arms}
         for planned in begun.before:
-            self.counts[planned.cell.arm.name].done += 1
+            self.counts[planned.arm].done += 1
         for planned in begun.cells:
-            self.counts[planned.cell.arm.name].queued += 1
+            self.counts[planned.arm].queued += 1
         self.total, self._workers = len(begun.cells), begun.workers
-        self._queued = dict.fromkeys(planned.id for planned in begun.cells)
-        self._estimate = Estimate(begun.costs, {planned.id: planned.cell.task for planned in begun.cells})
+        tasks = {planned.id: planned.cell.task for planned in begun.cells}
+        tasks |= {job.id: PRETRAINING for job in begun.pretraining}
+        self._queued = dict.fromkeys(tasks)
+        self._estimate = Estimate(begun.costs, tasks)
 
-    def _start(self, planned: PlannedCell, worker: str) -> None:
-        if planned.id in self._queued:
-            self._queued.pop(planned.id)
-            counts = self.counts[planned.cell.arm.name]
-            counts.queued, counts.running = counts.queued - 1, counts.running + 1
-        self.running[planned.id] = planned, worker, self.clock()
+    def _start(self, job: Job) -> None:
+        is_cell = isinstance(job, PlannedCell)
+        if is_cell and not self._has_begun:
+            self._began, self._has_begun = self.clock(), True
+        if job.id in self._queued:
+            del self._queued[job.id]
+            if is_cell:
+                counts = self.counts[job.arm]
+                counts.queued, counts.running = counts.queued - 1, counts.running + 1
+        self.running[job.id] = _Running(job, self.clock())
 
-    def _end(self, planned: PlannedCell, *, failed: bool) -> None:
-        counts = self.counts[planned.cell.arm.name]
-        if self.running.pop(planned.id, None):
-            counts.running -= 1
-        elif planned.id in self._queued:
-            self._queued.pop(planned.id)
-            counts.queued -= 1
+    def _end(self, job: Job, *, failed: bool) -> None:
+        ran, queued = self.running.pop(job.id, None) is not None, job.id in self._queued
+        self._queued.pop(job.id, None)
+        if not isinstance(job, PlannedCell):
+            return
+        counts = self.counts[job.arm]
+        counts.running -= ran
+        counts.queued -= queued and not ran
+        counts.failed += failed
+        counts.done += not failed
         self.ended += 1
-        if failed:
-            counts.failed += 1
-        else:
-            counts.done += 1
+
+    def _learn(self, job: Job, result: Result) -> None:
+        if isinstance(result, Outcome):
+            self._finished += 1
+            self._tokens += result.record.tokens.training
+            self._estimate.learn(job.id, result.record.seconds.total)
+        elif isinstance(result, PretrainingRecord):
+            self._estimate.learn(job.id, result.seconds)

@@ -15,17 +15,8 @@ from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_w
 
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.record import Epoch, LossPoint
-from glue_bench.sweep.events import (
-    CellEnded,
-    Event,
-    PretrainingEnded,
-    PretrainingPoint,
-    PretrainingStarted,
-    SweepEnded,
-    SweepStarted,
-)
-from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.events import Event, JobEnded, JobStarted, PretrainingPoint, SweepEnded, SweepStarted
+from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.training.finetune import Outcome
 
 
@@ -94,7 +85,8 @@ class Tracker:
         self.name = name
         self._open = TRACKERS[name][1]
         self._experiment, self._folder = "", Path()
-        self._pretraining: GeneralTracker | None = None
+        self._growing: tuple[str, GeneralTracker] | None = None
+        self._waiting: dict[str, list[LossPoint]] = {}
 
     def __str__(self) -> str:
         return f"the tracker '{self.name}'"
@@ -104,15 +96,43 @@ class Tracker:
         match event:
             case SweepStarted():
                 self._experiment, self._folder = event.experiment, event.folder
-            case PretrainingStarted(arm):
-                self._pretraining = self._run(arm, "pretraining", "pretraining", {"arm": arm})
-            case PretrainingPoint(_, point) if self._pretraining:
-                self._pretraining.log(_losses(point), step=point.step)
-            case PretrainingEnded() | SweepEnded() if self._pretraining:
-                self._pretraining.finish()
-                self._pretraining = None
-            case CellEnded(planned, result) if not isinstance(result, Failure):
-                self._cell(planned, result)
+            case JobStarted(PlannedPretraining() as job):
+                self._waiting[job.id] = []
+                self._growing = self._growing or (job.id, self._curve(job))
+            case PretrainingPoint(job, point):
+                self._point(job, point)
+            case JobEnded(PlannedPretraining() as job):
+                self._finish(job)
+            case SweepEnded() if self._growing:
+                self._growing[1].finish()
+            case JobEnded(PlannedCell() as planned, Outcome() as outcome):
+                self._cell(planned, outcome)
+
+    def _point(self, job: PlannedPretraining, point: LossPoint) -> None:
+        """Into the open run, if it is this pretraining's; one beside it is written when it has ended."""
+        if self._growing and self._growing[0] == job.id:
+            self._growing[1].log(_losses(point), step=point.step)
+        else:
+            self._waiting[job.id].append(point)
+
+    def _finish(self, job: PlannedPretraining) -> None:
+        points = self._waiting.pop(job.id, [])
+        if self._growing and self._growing[0] == job.id:
+            self._growing[1].finish()
+            self._growing = None
+        elif points:
+            run = self._curve(job)
+            for point in points:
+                run.log(_losses(point), step=point.step)
+            run.finish()
+
+    def _curve(self, job: PlannedPretraining) -> GeneralTracker:
+        settings = job.settings
+        said = {"arm": job.arm, "pretraining_seed": settings.seed}
+        if settings.rate_search is None:
+            said["learning_rate"] = settings.learning_rate
+        which = f"-lr{settings.learning_rate:g}" if job.is_search else f"-p{settings.seed}" * (settings.seed != 1)
+        return self._run(job.arm, f"pretraining{which}", "pretraining", said)
 
     def _cell(self, planned: PlannedCell, outcome: Outcome) -> None:
         cell, history = planned.cell, outcome.record.history

@@ -190,7 +190,7 @@ def test_facts_that_an_older_record_lacks_are_not_guessed(finished, edit):
         edit(path, lambda record: [record.pop(key) for key in ("tokenizer", "digest")])
     for path in (finished / "pretraining").glob("*.json"):
         path.unlink()
-    edit(finished / "plan.json", lambda plan: [facts.pop("pretraining_identity") for facts in plan["arms"].values()])
+    edit(finished / "plan.json", lambda plan: [facts.pop("identity") for facts in plan["pretrainings"]])
     plan = plan_after(finished, CHANGES["epochs"][0])
     explanation = explain(Store(finished), plan, "add-stsb")
     assert said(explanation) == {"finetuning.epochs": ("1", "4")}

@@ -1,8 +1,12 @@
+import json
 import math
 
 import pytest
 
+from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.errors import UserError
+from glue_bench.reporting.export import tables
+from glue_bench.results.board import leaderboard
 from glue_bench.results.frame import SCORE_COLUMNS, read_results, scores_frame
 
 
@@ -87,3 +91,53 @@ def test_the_data_source_is_what_the_records_say(bench):
     bench.record(bench.cells[0], source="demo", partial=True)
     results = read_results(bench.store)
     assert (results.data_source, results.partial_tasks) == ("demo", ("rte",))
+
+
+# Seeds of pretraining
+
+
+@pytest.fixture
+def two_pretrainings(bench):
+    """Every task, pretrained with seeds 1 and 2 and fine-tuned with seed 1; scores differ by the pretraining."""
+    for seed, value in ((1, 0.6), (2, 0.8)):
+        for task in TRAINABLE:
+            cell = bench.expect(task, 1)
+            cell |= {"cell_id": f"{cell['cell_id']}-p{seed}", "steps": 9, "pretraining_seed": seed}
+            bench.record(cell, value)
+    return bench
+
+
+def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(two_pretrainings):
+    folder = two_pretrainings.plan()
+    results = read_results(two_pretrainings.store)
+    assert set(results.cells["pretraining_seed"]) == set(results.scores["pretraining_seed"]) == {1, 2}
+    assert set(results.choosing["pretraining_seed"]) == {1, 2}
+    (row,) = leaderboard(folder).to_dict("records")
+    assert (row["rte"], row["rte_n"]) == (pytest.approx(70), 2)
+    assert row["rte_std"] == pytest.approx(math.sqrt(200))
+    assert row["average_official"] == pytest.approx(70)
+    assert row["average_official_std"] == pytest.approx(math.sqrt(200))
+    header, *_ = tables(folder)["scores.csv"].splitlines()
+    assert header == "arm,variant,origin,task,split,metric,learning_rate,pretraining_seed,seed,value"
+
+
+def test_without_a_plan_they_are_no_twins(two_pretrainings):
+    for path in (two_pretrainings.path / "records").iterdir():
+        record = json.loads(path.read_text())
+        record["cell"] |= {"steps": 9, "pretraining_seed": int(path.stem[-1])}
+        path.write_text(json.dumps(record))
+    assert len(read_results(two_pretrainings.store).cells) == 2 * len(TRAINABLE)
+
+
+def test_cells_of_earlier_versions_have_the_seed_of_their_plan(bench):
+    bench.expect("cola")["steps"] = 9
+    bench.expect("rte")
+    bench.plan(config={"pretraining": {"seed": 5}})
+    assert read_results(bench.store, steps=9).cells["pretraining_seed"].tolist() == [5]
+
+
+def test_without_pretraining_there_is_no_seed_of_one(bench):
+    bench.finish()
+    folder = bench.plan()
+    assert read_results(bench.store).cells["pretraining_seed"].isna().all()
+    assert "pretraining_seed" not in tables(folder)["scores.csv"]

@@ -23,7 +23,10 @@ def values(tiny):
     """The tiny experiment on CoLA with pretraining; `pretraining` is merged into its settings."""
 
     def of(pretraining=(), **changes):
-        usual = {"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": SETTINGS | dict(pretraining)}
+        settings = SETTINGS | dict(pretraining)
+        if "learning_rates" in settings and "learning_rate" not in pretraining:
+            del settings["learning_rate"]
+        usual = {"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": settings}
         return tiny(**usual | changes)
 
     return of

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from glue_bench.config import load_experiment
-from glue_bench.sweep.executors import Failure, attempt
-from glue_bench.sweep.plan import PlannedCell, plan_cells
+from glue_bench.sweep.attempts import attempt_cell
+from glue_bench.sweep.jobs import Failure, PlannedCell
+from glue_bench.sweep.plan import plan_cells
 from glue_bench.training.inputs import Inputs
 
 
@@ -20,7 +21,7 @@ def address_space() -> int:
 
 
 def described(planned: PlannedCell, inputs: Inputs) -> dict:
-    result = attempt(planned, inputs)
+    result = attempt_cell(planned, inputs)
     if isinstance(result, Failure):
         return {"error": result.error, "traceback": result.traceback}
     losses = [epoch.train_loss for epoch in result.record.history]

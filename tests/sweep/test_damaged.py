@@ -103,7 +103,7 @@ def test_a_claim_that_holds_nothing_is_waited_for_and_taken_over(plain, monkeypa
     monkeypatch.setattr(module, "Claims", functools.partial(Claims, stale_seconds=0.5))
     again = plain(arms=["add"])
     assert (again.finished, again.failed) == (1, {})
-    assert "other cells are being run by another sweep; waiting for them" in plain.said
+    assert "another sweep is at work on what is left; waiting for it" in plain.said
     assert not (folder / "claims").exists()
 
 

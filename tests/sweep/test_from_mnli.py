@@ -12,7 +12,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import render
-from glue_bench.sweep import executors, plan
+from glue_bench.sweep import attempts, plan
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -44,13 +44,13 @@ def scores(summary, task) -> list[float]:
 
 def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tmp_path, monkeypatch):
     starts = {}
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def watched(cell, start, *rest):
         starts[cell.task] = start
         return finetune(cell, start, *rest)
 
-    monkeypatch.setattr(executors, "finetune", watched)
+    monkeypatch.setattr(attempts, "finetune", watched)
     summary = sweep()
     assert (list(starts), summary.finished) == (["mnli", "cola", "rte"], 3)
     assert starts["cola"].weights == {}  # from scratch
@@ -96,14 +96,14 @@ def test_an_encoder_that_is_gone_is_made_again_and_the_record_stays(sweep):
 
 
 def test_a_failed_mnli_run_fails_what_starts_from_it(sweep, monkeypatch):
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def failing(cell, *rest):
         if cell.task == "mnli":
             raise RuntimeError("gone wrong")
         return finetune(cell, *rest)
 
-    monkeypatch.setattr(executors, "finetune", failing)
+    monkeypatch.setattr(attempts, "finetune", failing)
     summary = sweep()
     assert summary.finished == 1
     assert {name.split("-")[1]: error for name, error in summary.failed.items()}["rte"].startswith(

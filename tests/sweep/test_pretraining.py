@@ -15,11 +15,11 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import leaderboard, steps_frame
-from glue_bench.sweep import pretraining as module
+from glue_bench.sweep import attempts as module
 from glue_bench.training import pretrain as training
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.starts import arm_start, pretraining_folder
+from glue_bench.training.starts import pretrained, pretraining_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -27,16 +27,16 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 @pytest.fixture
 def failing(monkeypatch):
     """Make the pretraining of some variants raise; returns the switch and the list of those that were started."""
-    pretrain, started = module.pretrain, []
+    pretraining, started = module.pretraining, []
 
     def switch(errors: dict[str, BaseException]) -> list[str]:
         def perhaps(start, *rest):
             started.append(start.config.variant)
             if start.config.variant in errors:
                 raise errors[start.config.variant]
-            return pretrain(start, *rest)
+            return pretraining(start, *rest)
 
-        monkeypatch.setattr(module, "pretrain", perhaps)
+        monkeypatch.setattr(module, "pretraining", perhaps)
         return started
 
     return switch
@@ -88,7 +88,7 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
 def test_progress_names_arms_steps_and_losses(sweep):
     sweep()
     _, first, *lines = sweep.said.splitlines()
-    assert "2 cells to run; 2 arms to pretrain first" in first
+    assert "2 cells to run; 2 pretrainings come first" in first
     losses = r"loss \d\.\d{3}, validation loss \d\.\d{3}"
     line = rf"pretraining add: step (\d+) of 10, [\d,]+ tokens, {losses}, [\d,]+ tokens/s"
     assert [re.fullmatch(line, text)[1] for text in lines[:2]] == ["5", "10"]
@@ -99,10 +99,11 @@ def test_progress_names_arms_steps_and_losses(sweep):
 def test_cells_start_from_their_arms_own_checkpoint(sweep, values):
     summary = sweep()
     inputs = Inputs(parse_experiment(values()), summary.folder / "checkpoints")
-    for arm in inputs.experiment.arms:
-        start = arm_start(arm, inputs, 10)
-        stored = load_file(pretraining_folder(arm, inputs).checkpoint(10) / "model.safetensors")
-        assert start.config.variant == arm.variant
+    for cell in inputs.experiment.cells():
+        run = inputs.experiment.pretraining_of(cell)
+        start = pretrained(run, inputs, 10)
+        stored = load_file(pretraining_folder(run, inputs).checkpoint(10) / "model.safetensors")
+        assert start.config.variant == cell.arm.variant
         assert (stored["base.blocks.0.up.weight"] == start.weights["blocks.0.up.weight"]).all()
         assert not [name for name in start.weights if name.startswith("pooler.")]
 
@@ -228,7 +229,7 @@ def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, failing, error):
     assert all(cell_id.startswith("add-") for cell_id in summary.failed)
     store = Store(summary.folder)
     assert {failure["arm"] for failure in documents(store, "failures")} == {"add"}
-    assert "Traceback" in documents(store, "failures")[0]["traceback"]
+    assert all("Traceback" in failure["traceback"] for failure in documents(store, "failures"))
     assert f"pretraining add: FAILED {expected}" in sweep.said
     row, other = rows(summary.folder / "budget.csv")
     assert (row["arm"], row["tokens"], other["arm"], other["steps"]) == ("add", "", "untied", "10.0")

@@ -77,7 +77,8 @@ def sweep_with(tiny, tmp_path, monkeypatch):
 
     def run_it(attempt, console=None, seeds=6):
         def make_executor(inputs, *_):
-            return RayExecutor(inputs.experiment, inputs.folder, address="here", attempt=attempt)
+            said = lambda job, inputs: iter([attempt(job, inputs)])  # noqa: E731 - a function that Ray can send
+            return RayExecutor(inputs.experiment, inputs.folder, address="here", attempt=said)
 
         monkeypatch.setattr(sweep_module, "make_executor", make_executor)
         values = tiny(arms=["add"], tasks=["cola"], seeds=[*range(1, seeds + 1)])
@@ -167,7 +168,7 @@ def test_a_cell_that_no_machine_can_hold_is_refused_at_once(tiny, tmp_path):
 @pytest.mark.usefixtures("cluster", "small_demo")
 def test_a_machine_with_other_data_ends_the_sweep(sweep_with):
     """The little demo is that of this process only."""
-    with pytest.raises(UserError, match=r"sees other data, checkpoint, tokenizer or plugin than this one"):
+    with pytest.raises(UserError, match=r"sees other data, text, checkpoint, tokenizer or plugin than this one"):
         sweep_with(lambda planned, _: nothing(planned))
 
 

@@ -117,7 +117,8 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
         monkeypatch.setattr(recipe, "RECIPE", number)
         inputs = Inputs(experiment := parse_experiment(EXPERIMENT))
         cell = next(experiment.cells())
-        identities[number] = cell_identity(cell, inputs).document(), pretraining_identity(cell.arm, inputs).document()
+        pretraining = pretraining_identity(experiment.pretraining_of(cell), inputs)
+        identities[number] = cell_identity(cell, inputs).document(), pretraining.document()
     for first, second, third in zip(identities[1], identities[2], identities[3], strict=True):
         assert ("recipe" in first, second["recipe"], third["recipe"]) == (False, 2, 3)
         assert {key for key in third if third[key] != second[key]} - {"start"} == {"recipe"}
@@ -127,10 +128,11 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
 def test_an_older_recipes_id_is_the_one_that_it_gave(old):
     inputs = Inputs(experiment := parse_experiment(EXPERIMENT), old.folder / "checkpoints")
     older = {"recipe": 1, "pretraining_recipe": 1}
-    digests = {cell_identity(cell.model_copy(update=older), inputs).digest for cell in experiment.cells()}
+    cells = [cell.model_copy(update=older) for cell in experiment.cells()]
+    digests = {cell_identity(cell, inputs).digest for cell in cells}
     assert digests == {record["cell_id"].rpartition("-")[2] for record in documents(old)}
     (pretraining,) = documents(old, "pretraining")
-    assert pretraining_id(experiment.arms[0], inputs, 1) == pretraining["pretraining_id"]
+    assert pretraining_id(experiment.pretraining_of(cells[0]), inputs) == pretraining["pretraining_id"]
     assert "recipe" not in pretraining
 
 
@@ -142,9 +144,10 @@ def test_what_the_committed_results_hash_is_what_the_first_recipe_hashes_now():
     inputs = Inputs(experiment)
     inputs.corpus = type("Corpus", (), {"digest": "c"})
     inputs.tokenizer_digest = lambda *_: "t"
-    arms = {arm.name: arm for arm in experiment.arms}
+    cells = {cell.arm.name: cell.model_copy(update={"pretraining_recipe": 1}) for cell in experiment.cells()}
     for document in documents(store, "pretraining"):
-        now, then = pretraining_identity(arms[document["arm"]], inputs, 1).document(), document["identity"]
+        run, then = experiment.pretraining_of(cells[document["arm"]]), document["identity"]
+        now = pretraining_identity(run, inputs).document()
         assert now.keys() == then.keys()
         for key in ("variant", "options", "settings", "start", "packing"):
             assert now[key] == then[key], key
@@ -200,8 +203,7 @@ def test_where_the_checkpoint_is_gone_the_arm_is_pretrained_anew(old, again):
     assert recipes_of(old) == {"mnli 1": (1, 1), "rte 1": (1, 1), "mnli 2": (2, 2), "rte 2": (2, 2)}
     assert "its runs start from weights that more than one recipe has pretrained (1: add; 2: add)." in table(old)
     assert_good(old)
-    (arm,) = old.read_plan().arms.values()
-    assert arm.pretraining_identity.recipe == 2
+    assert [each.identity.recipe for each in old.read_plan().pretrainings] == [1, 2]
 
 
 def test_arms_that_differ_in_their_pretrainings_recipe_are_named(old, again):
@@ -251,7 +253,7 @@ def test_a_worker_of_another_recipe_refuses_its_cells(monkeypatch, tmp_path):
     worker = executor.Worker(experiment, tmp_path, Path.cwd(), lambda *_: pytest.fail("it runs"))
     monkeypatch.setattr(recipe, "RECIPE", 3)
     with pytest.raises(UserError, match=r"trains by recipe 3, .* is of recipe 2; all machines must have the same"):
-        worker.run(planned)
+        list(worker.run(planned))
 
 
 def test_a_record_carries_its_recipe(old, again):

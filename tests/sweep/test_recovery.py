@@ -14,8 +14,9 @@ from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep import executors
-from glue_bench.sweep.executors import Failure, attempt
+from glue_bench.sweep import attempts
+from glue_bench.sweep.attempts import attempt_cell
+from glue_bench.sweep.jobs import Failure
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.training import runtime
 from glue_bench.training.inputs import Inputs
@@ -44,7 +45,7 @@ def planned(tiny):
 @pytest.fixture
 def finetune(monkeypatch):
     """Put a function in front of finetune; `calls` has the rows at once of each attempt."""
-    original, calls = executors.finetune, []
+    original, calls = attempts.finetune, []
 
     def install(before):
         def watched(cell, start, tokens, keep_in=None, rows_at_once=None):
@@ -52,7 +53,7 @@ def finetune(monkeypatch):
             before(cell, rows_at_once)
             return original(cell, start, tokens, keep_in, rows_at_once)
 
-        monkeypatch.setattr(executors, "finetune", watched)
+        monkeypatch.setattr(attempts, "finetune", watched)
         return calls
 
     return install
@@ -88,12 +89,12 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     values = tiny(arms=["add"], tasks=["cola"], scratch=STILL, finetuning={"epochs": 2})
     inputs = Inputs(parse_experiment(values))
     (planned,) = plan_cells(inputs.experiment, inputs)
-    whole = attempt(planned, inputs)
+    whole = attempt_cell(planned, inputs)
     assert whole.record.micro_batch_size is None
     calls = finetune(lambda *_: None)
     monkeypatch.setattr("glue_bench.training.loop.EVALUATION_TOKENS", 96)
     fake_allocator(monkeypatch, 4, error)
-    parted = attempt(planned, inputs)
+    parted = attempt_cell(planned, inputs)
     assert calls == [None, 8, 4]
     assert parted.record.micro_batch_size == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
@@ -103,7 +104,7 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
 def test_a_row_that_does_not_fit_is_a_failure(planned, monkeypatch, finetune):
     calls = finetune(lambda *_: None)
     fake_allocator(monkeypatch, 0)
-    failure = attempt(*planned)
+    failure = attempt_cell(*planned)
     assert calls == [None, 8, 4, 2, 1]
     assert failure.error.startswith("RuntimeError: [enforce fail] DefaultCPUAllocator")
 
@@ -117,7 +118,7 @@ def test_kinds_of_short_memory(planned, finetune, error):
             raise error
 
     calls = finetune(first_only)
-    assert attempt(*planned).record.micro_batch_size == 8
+    assert attempt_cell(*planned).record.micro_batch_size == 8
     assert calls == [None, 8]
 
 
@@ -127,12 +128,12 @@ def diverging(_, __):
 
 def test_a_loss_that_is_no_number_is_a_failure_in_float32(planned, finetune):
     calls = finetune(diverging)
-    assert attempt(*planned).error == "NonFiniteLossError: loss is nan in epoch 1"
+    assert attempt_cell(*planned).error == "NonFiniteLossError: loss is nan in epoch 1"
     assert calls == [None]
 
 
 def test_a_loss_that_is_no_number_is_tried_once_in_float32(planned, finetune, monkeypatch):
-    monkeypatch.setattr(executors, "is_float32", lambda: False)
+    monkeypatch.setattr(attempts, "is_float32", lambda: False)
     runtime, seen = accelerator(), []
     monkeypatch.setattr(runtime, "native_amp", True)
 
@@ -142,12 +143,12 @@ def test_a_loss_that_is_no_number_is_tried_once_in_float32(planned, finetune, mo
             diverging(*_)
 
     finetune(diverges_in_bfloat16)
-    assert attempt(*planned).record.precision == "float32"
+    assert attempt_cell(*planned).record.precision == "float32"
     assert seen == [True, False]
     assert runtime.native_amp
     calls = finetune(diverging)
     calls.clear()
-    assert isinstance(attempt(*planned), Failure)
+    assert isinstance(attempt_cell(*planned), Failure)
     assert len(calls) == 2
 
 
@@ -187,7 +188,7 @@ def test_a_disk_that_fills_up_in_earnest(sweep, finetune, tmp_path):
 
 def test_a_damaged_checkpoint_is_a_failure_that_names_the_file(sweep, monkeypatch):
     settings = {"learning_rates": [1e-3], "from_mnli": ["rte"]}
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def cut_short(cell, start, tokens, keep_in=None):
         outcome = finetune(cell, start, tokens, keep_in)
@@ -196,7 +197,7 @@ def test_a_damaged_checkpoint_is_a_failure_that_names_the_file(sweep, monkeypatc
             path.write_bytes(path.read_bytes()[:-100])
         return outcome
 
-    monkeypatch.setattr(executors, "finetune", cut_short)
+    monkeypatch.setattr(attempts, "finetune", cut_short)
     summary = sweep(arms=["add"], tasks=["mnli", "rte"], finetuning=settings)
     (error,) = summary.failed.values()
     assert error.startswith("UserError: '")

@@ -16,7 +16,7 @@ from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep import executors
+from glue_bench.sweep import attempts
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -35,7 +35,7 @@ def sweep(tiny, tmp_path):
 @pytest.fixture
 def failing(monkeypatch):
     """Make cells of some arms raise; returns the switch and the list of cells that were started."""
-    finetune, started = executors.finetune, []
+    finetune, started = attempts.finetune, []
 
     def switch(errors: dict[str, BaseException]) -> list[str]:
         def perhaps(cell, start, tokens, keep_in=None):
@@ -44,7 +44,7 @@ def failing(monkeypatch):
                 raise errors[cell.arm.name]
             return finetune(cell, start, tokens, keep_in)
 
-        monkeypatch.setattr(executors, "finetune", perhaps)
+        monkeypatch.setattr(attempts, "finetune", perhaps)
         return started
 
     return switch
@@ -314,4 +314,4 @@ def test_workers_without_a_gpu_are_said_to_compute_on_cpus(tiny, monkeypatch):
         experiment = parse_experiment(tiny(resources={"cpus": 1, "gpus": gpus}))
         said.append(remarks.place(experiment, RunOptions(workers=workers)))
     assert said[:2] == ["computing on a GPU in bf16"] * 2
-    assert said[2] == "computing on a GPU in bf16; cells on CPUs, because resources.gpus is 0"
+    assert said[2] == "computing on a GPU in bf16; workers on CPUs, because resources.gpus is 0"

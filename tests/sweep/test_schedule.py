@@ -12,8 +12,9 @@ from glue_bench.records.record import FailureRecord
 from glue_bench.records.store import Store
 from glue_bench.sweep import schedule as module
 from glue_bench.sweep.claims import Claims
+from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.order import Costs, expected_tokens, longest_first
-from glue_bench.sweep.plan import PlannedCell, in_order, plan_cells
+from glue_bench.sweep.plan import in_order, plan_cells
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.training.inputs import Inputs
@@ -46,16 +47,22 @@ def make(cells, tmp_path, monkeypatch):
         claims = Claims(tmp_path / "claims").__enter__()
         opened.append(claims)
         elsewhere, said = [], []
+        jobs = cells if some is None else some
+        failed = {planned.id for planned in jobs if store.has_failure(planned.id)}
+
+        def ready(job):
+            ended = store.has_record(job.id) or (store.has_failure(job.id) and job.id not in failed)
+            elsewhere.extend([job] * ended)
+            return None if ended else job
+
         schedule = Schedule(
-            cells if some is None else some,
-            store=store,
+            jobs,
             claims=claims,
             stop=Stop(Console(file=io.StringIO())),
-            is_done=lambda planned: store.has_record(planned.id),
-            ended_elsewhere=elsewhere.append,
+            ready=ready,
             say=said.append,
         )
-        schedule.elsewhere, schedule.said = elsewhere, said
+        schedule.store, schedule.elsewhere, schedule.said = store, elsewhere, said
         return schedule
 
     yield make_one
@@ -122,7 +129,7 @@ def test_a_cell_that_another_sweep_gave_up_is_run(make, cells):
     planned = first.take()
     assert second.take() is None
     assert second.take() is None
-    assert second.said == ["other cells are being run by another sweep; waiting for them"]
+    assert second.said == ["another sweep is at work on what is left; waiting for it"]
     assert second.open
     first.claims.release(planned.id)
     assert second.take() == planned
@@ -176,7 +183,7 @@ def test_two_sweeps_that_take_turns_run_each_cell_once(make, cells, seed):
 def test_the_longest_cells_come_first_and_sources_before_what_they_hold_up(cells, inputs):
     costs = Costs(expected_tokens(cells, inputs), {"add": 1.0, "none": 2.0})
     ordered = longest_first(cells, costs)
-    by_task = {planned.cell.task: costs(planned.cell) for planned in cells if planned.cell.arm.name == "add"}
+    by_task = {planned.cell.task: costs(planned) for planned in cells if planned.cell.arm.name == "add"}
     assert by_task["stsb"] > by_task["mnli"] > by_task["cola"]
     assert [(p.cell.arm.name, p.cell.task) for p in ordered[::2]] == [
         ("none", "stsb"), ("add", "stsb"), ("none", "mnli"), ("add", "mnli"),
@@ -188,5 +195,5 @@ def test_expected_tokens_are_near_the_real_ones(inputs, cells):
     costs = Costs(expected_tokens(cells, inputs), {"add": 1.0, "none": 1.0})
     for planned in cells:
         real = int(inputs.tokens(planned.cell).splits["train"].offsets[-1]) * planned.cell.hyperparameters.epochs
-        assert 0.5 < costs(planned.cell) / real < 2
-    assert json.dumps([costs(planned.cell) for planned in cells])
+        assert 0.5 < costs(planned) / real < 2
+    assert json.dumps([costs(planned) for planned in cells])

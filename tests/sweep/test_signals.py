@@ -63,7 +63,7 @@ def test_ctrl_c_once_and_twice(config, tmp_path, options):
     wait_for(once, results, 1)
     os.killpg(once.pid, signal.SIGINT)
     output = ended(once)
-    assert output.count("stopping: no cell is started any more; Ctrl-C again gives up those that run") == 1
+    assert output.count("stopping: nothing is started any more; Ctrl-C again gives up those that run") == 1
     ran = int(re.search(r"(\d+) cells run, ", output)[1])
     assert (records(results), "0 failed" in output) == (ran, True), output
     assert 1 <= ran < CELLS

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from glue_bench.api import run
 from glue_bench.records.store import Store
-from glue_bench.sweep import executors
+from glue_bench.sweep import attempts
 from glue_bench.sweep.stop import Stop
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 @pytest.fixture
 def sweep(tiny, tmp_path, monkeypatch):
     """The tiny sweep in which each cell meets Ctrl-C so many times."""
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def run_it(times: int):
         def interrupted(*arguments):
@@ -26,7 +26,7 @@ def sweep(tiny, tmp_path, monkeypatch):
                 signal.raise_signal(signal.SIGINT)
             return finetune(*arguments)
 
-        monkeypatch.setattr(executors, "finetune", interrupted)
+        monkeypatch.setattr(attempts, "finetune", interrupted)
         console = Console(file=io.StringIO())
         summary = run(tiny(), results=tmp_path / "runs", console=console)
         return summary, console.file.getvalue()
@@ -38,7 +38,7 @@ def test_once_lets_the_running_cell_end_and_starts_no_other(sweep):
     before = signal.getsignal(signal.SIGINT)
     summary, said = sweep(1)
     assert (summary.interrupted, summary.finished, summary.failed) == (True, 1, {})
-    assert "\nstopping: no cell is started any more; Ctrl-C again gives up those that run" in said
+    assert "\nstopping: nothing is started any more; Ctrl-C again gives up those that run" in said
     assert len(Store(summary.folder).read_records()) == 1
     assert signal.getsignal(signal.SIGINT) is before
     summary, _ = sweep(0)

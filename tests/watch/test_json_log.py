@@ -12,7 +12,7 @@ from rich.console import Console
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
-from glue_bench.sweep import executors
+from glue_bench.sweep import attempts
 from glue_bench.sweep.events import SweepEnded
 from glue_bench.watch.json_log import JsonLog
 from glue_bench.watch.tally import Tally
@@ -38,14 +38,14 @@ def names(lines) -> list[str]:
 
 
 def test_a_sweep_is_told_from_its_start_to_its_end(logged, tiny, monkeypatch):
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def perhaps(cell, *arguments):
         if cell.arm.name == "none":
             raise RuntimeError("out of luck")
         return finetune(cell, *arguments)
 
-    monkeypatch.setattr(executors, "finetune", perhaps)
+    monkeypatch.setattr(attempts, "finetune", perhaps)
     summary, lines, _ = logged(tiny(tasks=["cola"]))
     assert names(lines) == [
         "sweep_started", "cell_started", "cell_finished", "cell_started", "cell_failed", "sweep_ended",
@@ -86,17 +86,18 @@ def test_pretraining_is_told_too(logged, tiny):
     assert [point["step"] for point in points] == [1, 2, 3, 4]
     assert set(points[-1]) >= {"arm", "tokens", "train_loss", "validation_loss", "seconds"}
     assert names(lines)[6:] == ["pretraining_finished", "cell_started", "cell_finished", "sweep_ended"]
-    assert lines[0]["pretraining"] == ["add"]
+    assert lines[0]["pretraining"] == [points[0]["pretraining"]]
+    assert (points[0]["arm"], points[0]["pretraining_seed"], points[0]["learning_rate"]) == ("add", 1, 1e-4)
 
 
 def test_ctrl_c_and_an_error_that_ends_the_sweep_are_told(logged, tiny, tmp_path, monkeypatch):
-    finetune = executors.finetune
+    finetune = attempts.finetune
 
     def interrupted(*arguments):
         signal.raise_signal(signal.SIGINT)
         return finetune(*arguments)
 
-    monkeypatch.setattr(executors, "finetune", interrupted)
+    monkeypatch.setattr(attempts, "finetune", interrupted)
     _, lines, _ = logged(tiny())
     assert names(lines)[-3:] == ["cell_finished", "sweep_interrupted", "sweep_ended"]
     assert lines[-1]["counts"]["queued"] == 3
@@ -104,7 +105,7 @@ def test_ctrl_c_and_an_error_that_ends_the_sweep_are_told(logged, tiny, tmp_path
     def full(*_):
         raise OSError(28, "No space left on device", "/cache")
 
-    monkeypatch.setattr(executors, "finetune", full)
+    monkeypatch.setattr(attempts, "finetune", full)
     with pytest.raises(UserError):
         logged(tiny())
     last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])

@@ -10,16 +10,14 @@ from rich.text import Text
 from glue_bench.config import parse_experiment
 from glue_bench.records.record import RunFacts
 from glue_bench.sweep.events import (
-    CellElsewhere,
-    CellEnded,
-    CellsStarted,
-    CellStarted,
+    JobElsewhere,
+    JobEnded,
+    JobStarted,
     Observers,
     SweepEnded,
     SweepStarted,
 )
-from glue_bench.sweep.executors import Failure
-from glue_bench.sweep.plan import PlannedCell
+from glue_bench.sweep.jobs import Failure, PlannedCell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.progress import PACE_SECONDS, LiveTable, PlainLines
@@ -62,7 +60,6 @@ def begin(cells, clock, tmp_path):
         begun = SweepStarted("tiny", tmp_path, cells[:1], cells[1:], ["add", "none"], costs, workers=workers)
         tally = Tally(clock)
         tally.hear(begun)
-        tally.hear(CellsStarted())
         return tally, begun
 
     return start
@@ -101,11 +98,11 @@ def test_a_simulated_sweep_of_unequal_cells_is_foreseen(cells, begin, clock):
     true = {p.id: 100.0 if p.cell.task == "stsb" else 10.0 for p in cells}
     told = []
     for number, planned in enumerate(cells[1:]):
-        tally.hear(CellStarted(planned, "here:1"))
+        tally.hear(JobStarted(planned, "here:1"))
         left = sum(true[p.id] for p in cells[1 + number :])
         told.append((tally.snapshot().seconds_left, left))
         clock.now += true[planned.id]
-        tally.hear(CellEnded(planned, outcome(true[planned.id])))
+        tally.hear(JobEnded(planned, outcome(true[planned.id])))
     assert [guess for guess, _ in told[:3]] == [None] * 3
     for guess, left in told[3:]:
         assert guess == pytest.approx(left)
@@ -118,14 +115,14 @@ def test_a_simulated_sweep_of_unequal_cells_is_foreseen(cells, begin, clock):
 def test_each_cell_is_counted_once_in_one_state(cells, begin, clock):
     tally, _ = begin()
     assert tally.total_counts == Counts(done=1, queued=11)
-    tally.hear(CellStarted(cells[1], "here:1"))
-    tally.hear(CellStarted(cells[1], "there:2"))  # its worker was lost
+    tally.hear(JobStarted(cells[1], "here:1"))
+    tally.hear(JobStarted(cells[1], "there:2"))  # its worker was lost
     assert tally.total_counts == Counts(done=1, running=1, queued=10)
     clock.now += 90
-    tally.hear(CellEnded(cells[1], Failure("out of luck", "")))
-    tally.hear(CellEnded(cells[2], Failure("its arm was not pretrained", "")))  # never started
-    tally.hear(CellElsewhere(cells[3], None))
-    tally.hear(CellElsewhere(cells[4], "failed there"))
+    tally.hear(JobEnded(cells[1], Failure("out of luck", "")))
+    tally.hear(JobEnded(cells[2], Failure("its arm was not pretrained", "")))  # never started
+    tally.hear(JobElsewhere(cells[3], None))
+    tally.hear(JobElsewhere(cells[4], "failed there"))
     assert tally.total_counts == Counts(done=2, failed=3, queued=7)
     assert (tally.ended, tally.total) == (4, 11)
     assert sum(counts.total for counts in tally.counts.values()) == len(cells)
@@ -135,10 +132,10 @@ def test_each_cell_is_counted_once_in_one_state(cells, begin, clock):
 def test_rates_are_of_cells_that_ran_here(cells, begin, clock):
     tally, _ = begin()
     for planned in cells[1:4]:
-        tally.hear(CellStarted(planned, "here:1"))
+        tally.hear(JobStarted(planned, "here:1"))
         clock.now += 20
-        tally.hear(CellEnded(planned, outcome(20, tokens=600)))
-    tally.hear(CellElsewhere(cells[4], None))
+        tally.hear(JobEnded(planned, outcome(20, tokens=600)))
+    tally.hear(JobElsewhere(cells[4], None))
     snapshot = tally.snapshot()
     assert snapshot.cells_per_hour == pytest.approx(180)
     assert snapshot.tokens_per_second == pytest.approx(30)
@@ -155,10 +152,10 @@ def test_a_log_has_a_line_at_the_start_and_one_a_cell_and_the_pace_now_and_then(
     lines.hear(begun)
     for number, planned in enumerate(cells[1:]):
         result = Failure("RuntimeError: [bold]out of luck", "") if number == 1 else outcome(20)
-        tally.hear(CellStarted(planned, "here:1"))
+        tally.hear(JobStarted(planned, "here:1"))
         clock.now += PACE_SECONDS / 3
         for observer in (tally, lines):
-            observer.hear(CellEnded(planned, result))
+            observer.hear(JobEnded(planned, result))
     said = console.file.getvalue().splitlines()
     assert len(said) == 12
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in said)
@@ -215,13 +212,13 @@ def test_durations_are_said_as_people_say_them():
 
 def test_the_live_table_shows_cells_and_leaves_failures_behind(cells, begin):
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
-    tally, _ = begin()
+    tally, begun = begin()
     table = LiveTable(console, tally)
-    table.hear(CellsStarted())
+    table.hear(begun)
     for event in (
-        CellStarted(cells[1], "here:1"),
-        CellEnded(cells[1], Failure("[bold]no luck", "")),
-        CellStarted(cells[2], "here:1"),
+        JobStarted(cells[1], "here:1"),
+        JobEnded(cells[1], Failure("[bold]no luck", "")),
+        JobStarted(cells[2], "here:1"),
     ):
         tally.hear(event)
         table.hear(event)
@@ -258,7 +255,7 @@ def test_an_observer_that_fails_is_left_out_and_the_others_go_on(cells):
     broken, sound = Broken(), Sound()
     both = Observers([broken, sound], console)
     for _ in range(3):
-        both.hear(CellStarted(cells[0], "here:1"))
+        both.hear(JobStarted(cells[0], "here:1"))
     assert (broken.heard, sound.heard) == (1, 3)
     assert " ".join(console.file.getvalue().split()) == (
         "the broken one failed and is left out from here on; the sweep goes on (ValueError: [bold]no reason)"

@@ -1,0 +1,122 @@
+"""A job is what a worker does at a time: a cell, or a pretraining that cells wait for."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from glue_bench.config import ArmPretraining, Cell, Pretraining
+from glue_bench.records.plan import AskedCell
+from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
+from glue_bench.sweep.environment import environment
+from glue_bench.training.finetune import Outcome
+from glue_bench.training.identities import cell_identity, pretraining_identity
+from glue_bench.training.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell and its id: a readable slug and a hash of everything that can change the outcome.
+
+    `pretraining` is the id of the pretraining that it starts from, `mnli` that of the MNLI cell; `is_source` says that
+    others start from it.
+    """
+
+    kind: ClassVar = "cell"
+
+    id: str
+    cell: Cell
+    origin: str
+    mnli: str | None = None
+    pretraining: str | None = None
+    is_source: bool = False
+
+    @property
+    def after(self) -> list[str]:
+        """The ids of the jobs that have to end before it."""
+        return [name for name in (self.pretraining, self.mnli) if name]
+
+    @property
+    def arm(self) -> str:
+        """The name of its arm."""
+        return self.cell.arm.name
+
+    @property
+    def recipe(self) -> int:
+        """The recipe by which it is trained."""
+        return self.cell.recipe
+
+    @property
+    def asked(self) -> AskedCell:
+        """The cell as plan.json lists it."""
+        settled = {"recipe": self.cell.recipe, "from_mnli": self.mnli, "pretraining": self.pretraining}
+        return AskedCell(cell_id=self.id, origin=self.origin, **self.cell.key, **settled)
+
+    def digest(self, inputs: Inputs) -> str:
+        """The end of its id, by these inputs."""
+        return cell_identity(self.cell, inputs).digest
+
+
+@dataclass(frozen=True)
+class PlannedPretraining:
+    """A pretraining and its id: the arm's name and a hash of everything that decides the weights.
+
+    `searches` are the ids of the runs that its learning rate is chosen from, before it is handed out as `rate`;
+    `is_search` says that it is such a run, which keeps no weights.
+    """
+
+    kind: ClassVar = "pretraining"
+
+    id: str
+    run: ArmPretraining
+    searches: tuple[str, ...] = ()
+    is_search: bool = False
+    rate: float | None = None
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """The ids of the jobs that have to end before it."""
+        return self.searches
+
+    @property
+    def arm(self) -> str:
+        """The name of its arm."""
+        return self.run.arm.name
+
+    @property
+    def recipe(self) -> int:
+        """The recipe by which it is trained."""
+        return self.run.recipe
+
+    @property
+    def settings(self) -> Pretraining:
+        """What it is trained with: one seed, and the rate that was chosen."""
+        return self.run.settings if self.rate is None else self.run.settings.at(self.rate)
+
+    @property
+    def label(self) -> str:
+        """It in words, without seed 1, which most experiments have alone."""
+        settings = self.run.settings
+        if self.is_search:
+            return f"{self.arm}, rate {settings.learning_rate:g} for {settings.steps:,} steps"
+        return self.arm if settings.seed == 1 else f"{self.arm}, seed {settings.seed}"
+
+    def digest(self, inputs: Inputs) -> str:
+        """The end of its id, by these inputs."""
+        return pretraining_identity(self.run, inputs).digest
+
+
+Job = PlannedCell | PlannedPretraining
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job did not end, and where: in this process, unless another is given."""
+
+    error: str
+    traceback: str
+    environment: Environment = field(default_factory=environment)
+
+
+Result = Outcome | PretrainingRecord | Failure
+"""What comes of a job in the end."""
+Said = LossPoint | Result
+"""What a job says: a pretraining the points of its loss curve, and each job at last its result."""

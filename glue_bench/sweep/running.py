@@ -1,0 +1,143 @@
+"""The jobs of a sweep under way: what comes of each is stored as it ends."""
+
+import shutil
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+
+from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
+from glue_bench.records.record import LossPoint, PretrainingRecord
+from glue_bench.sweep.encoders import Done
+from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepInterrupted
+from glue_bench.sweep.executors import Executor
+from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Result
+from glue_bench.sweep.records import failure_of, record_of
+from glue_bench.sweep.schedule import Schedule
+from glue_bench.sweep.shared import Shared
+from glue_bench.sweep.stop import Stop
+from glue_bench.testing.order import check_order
+from glue_bench.training.starts import pretrained, pretraining_folder
+
+
+class Running:
+    """Runs jobs, stores what comes of each, and counts cells.
+
+    `failed` maps ids of cells to errors. Cells that a sweep beside this one has finished are counted `elsewhere`.
+    """
+
+    def __init__(self, shared: Shared, jobs: Sequence[Job]) -> None:
+        self.inputs, self.store, self.claims = shared.inputs, shared.store, shared.claims
+        self.console, self.observer = shared.console, shared.observer
+        self.finished, self.elsewhere, self.interrupted = 0, 0, False
+        self.failed: dict[str, str] = {}
+        self._done = Done(jobs, shared.inputs, shared.store)
+        self._stamps = {job.id: shared.store.failure_stamp(job.id) for job in jobs}
+        self._without: dict[
+            str, Failure | None
+        ] = {}  # why cells cannot start from a pretraining, as far as it is known
+
+    def run(self, executor: Executor, jobs: Sequence[Job]) -> None:
+        """Run the jobs to the end, or until Ctrl-C."""
+        with Stop(self.console) as stop:
+            schedule = Schedule(jobs, claims=self.claims, stop=stop, ready=self._ready, say=self._say)
+            try:
+                self._run(executor, schedule)
+                self.interrupted = stop.asked
+            except KeyboardInterrupt:
+                self.interrupted = True
+        if self.interrupted:
+            self.observer.hear(SweepInterrupted())
+
+    def _run(self, executor: Executor, schedule: Schedule) -> None:
+        for job, said in executor.run(schedule, lambda *started: self.observer.hear(JobStarted(*started))):
+            if isinstance(said, LossPoint):
+                assert isinstance(job, PlannedPretraining), "cells have no such points"
+                self.observer.hear(PretrainingPoint(job, said))
+            elif self.claims.holds(job.id):
+                self._ended(job, said)
+                schedule.end(job)
+            else:  # taken over while this process was suspended
+                schedule.lost(job)
+
+    def _ready(self, job: Job) -> Job | None:
+        """The job as it is to be run. None where another sweep has run it, or what it starts from is not to be had."""
+        if self._done(job) or self.store.failure_stamp(job.id) != self._stamps[job.id]:
+            self._ended_elsewhere(job)
+            return None
+        failure = self._without_start(job)
+        if failure is None and isinstance(job, PlannedPretraining) and job.searches:
+            job, failure = self._at_best_rate(job)
+        if failure:
+            self._ended(job, failure)
+            return None
+        return job
+
+    def _ended(self, job: Job, result: Result) -> None:
+        with results_written_to(self.store.folder):
+            if isinstance(result, Failure):
+                self.store.write_failure(failure_of(job, result))
+                self._note_failure(job, result)
+            elif isinstance(result, PretrainingRecord):
+                assert isinstance(job, PlannedPretraining), "a cell has another record"
+                self._keep_pretraining(job, result)
+            elif isinstance(job, PlannedCell):
+                if not self.store.has_record(job.id):  # an MNLI cell that ran again for its encoder has one
+                    self.store.write_record(record_of(job, result, self.inputs), result.predictions)
+                self.finished += 1
+        self.observer.hear(JobEnded(job, result))
+
+    def _keep_pretraining(self, job: PlannedPretraining, record: PretrainingRecord) -> None:
+        """The record, after which the state to go on from is of no use, nor are weights of a search."""
+        self.store.write_pretraining(record)
+        folder = pretraining_folder(job.run, self.inputs)
+        folder.drop_state()
+        if job.is_search:
+            shutil.rmtree(folder.folder)
+
+    def _note_failure(self, job: Job, failure: Failure) -> None:
+        if isinstance(job, PlannedCell):
+            self.failed[job.id] = failure.error
+        else:
+            self._without[job.id] = failure
+
+    def _ended_elsewhere(self, job: Job) -> None:
+        error = None if self._done.has_record(job) else self.store.read_failure(job.id).error
+        if error is not None:
+            self._note_failure(job, Failure(error, self.store.read_failure(job.id).traceback))
+        elif isinstance(job, PlannedCell):
+            self.elsewhere += 1
+        self.observer.hear(JobElsewhere(job, error))
+
+    def _without_start(self, job: Job) -> Failure | None:
+        """Why there is nothing that the job could start from: what comes of a pretraining decides for all after it."""
+        if isinstance(job, PlannedCell) and job.pretraining and job.pretraining not in self._without:
+            self._without[job.pretraining] = self._dead_positions(job)
+        return next((failure for name in job.after if (failure := self._without.get(name))), None)
+
+    def _dead_positions(self, planned: PlannedCell) -> Failure | None:
+        """What `check_order` says of what pretraining has made of the cell's arm."""
+        run = self.inputs.experiment.pretraining_of(planned.cell)
+        assert run is not None, "the cell starts from a pretraining"
+        try:
+            for steps in run.settings.finetuned_steps:
+                place = pretraining_folder(run, self.inputs).checkpoint(steps)
+                check_order(pretrained(run, self.inputs, steps), planned.arm, str(place))
+        except UserError as error:
+            return Failure(str(error), traceback.format_exc())
+        return None
+
+    def _at_best_rate(self, job: PlannedPretraining) -> tuple[PlannedPretraining, Failure | None]:
+        """The pretraining at the rate of the lowest validation loss of its search; of equals, the lower rate."""
+        records = [self.store.read_pretraining(name) for name in job.searches]
+        found = {record.identity.settings["learning_rate"]: record.validation_loss for record in records}
+        losses = {rate: loss for rate, loss in found.items() if loss is not None}
+        shown = ", ".join(f"{rate:g}: {'diverged' if loss is None else f'{loss:.4f}'}" for rate, loss in found.items())
+        if not losses:
+            return job, Failure(f"every learning rate of the search diverged ({shown}); add lower ones", "")
+        rate = min(losses, key=lambda rate: (losses[rate], rate))
+        self._say(f"pretraining {job.label}: learning rate {rate:g}, by the validation loss of its search ({shown})")
+        return replace(job, rate=rate), None
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
