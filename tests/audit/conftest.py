@@ -57,7 +57,7 @@ def few_rows() -> Iterator[None]:
     demo.generate.cache_clear()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _few_rows() -> Iterator[None]:
     with few_rows():
         yield

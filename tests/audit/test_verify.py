@@ -32,14 +32,22 @@ def signed(record) -> None:
     record["digest"] = record_digest(record)
 
 
+@pytest.fixture
+def no_tables(monkeypatch) -> None:
+    """All checks but that of the tables, which takes longest."""
+    monkeypatch.setattr("glue_bench.audit.checks.check_tables", lambda _: Check("tables", ""))
+
+
 def test_a_finished_experiment_is_good(finished):
     assert checks(finished) == dict.fromkeys(
         ("plan", "records", "pretraining", "ids", "predictions", "failures", "tables"), ()
     )
 
 
+@pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("name", ["tiny", "minilm"])
 def test_the_committed_results_are_good(glue_bench, name):
+    """All but their tables, which tests/test_results.py compares."""
     said = glue_bench("verify", RESULTS / name)
     assert said.status == 0, said
     assert "an earlier version, without a digest" in said.out
@@ -75,6 +83,7 @@ def test_a_score_in_a_record(finished, edit):
     assert len(faults["tables"]) > 1
 
 
+@pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("epochs_too", [False, True])
 def test_a_score_in_a_record_whose_digest_was_made_anew(finished, edit, epochs_too):
     def forge(record):
@@ -88,6 +97,7 @@ def test_a_score_in_a_record_whose_digest_was_made_anew(finished, edit, epochs_t
     assert ("the record says 0.9" if epochs_too else "are not those of its last epoch") in fault
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_hyperparameter_in_a_record_whose_digest_was_made_anew(finished, edit):
     path = record_of(finished)
     edit(path, lambda record: [record["hyperparameters"].update(epochs=9), signed(record)])
@@ -106,6 +116,7 @@ def test_a_record_that_is_gone(finished):
     assert any(fault.startswith("leaderboard.md: ") for fault in faults["tables"])
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_predictions_that_are_gone_or_changed(finished):
     first, second = record_of(finished), record_of(finished, "untied-stsb")
     (finished / "predictions" / f"{first.stem}.safetensors").unlink()
@@ -118,6 +129,7 @@ def test_predictions_that_are_gone_or_changed(finished):
     assert faults[1].startswith(f"predictions/{second.stem}.safetensors: changed since the run wrote it; ")
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_predictions_of_an_earlier_version_are_held_to_their_scores(finished, edit):
     path = record_of(finished)
     edit(path, lambda record: [record.pop("predictions_sha256"), signed(record)])
@@ -130,6 +142,7 @@ def test_predictions_of_an_earlier_version_are_held_to_their_scores(finished, ed
     assert "validation gives pearson" in fault
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_gold_label(finished):
     path = next((finished / "labels").glob("rte*"))
     labels = load_file(path)
@@ -138,12 +151,14 @@ def test_a_gold_label(finished):
     assert all("validation gives accuracy" in fault for fault in found(finished)["predictions"])
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_planned_cell(finished, edit):
     edit(finished / "plan.json", lambda plan: plan["cells"][0].update(seed=2))
     (fault,) = found(finished)["plan"]
     assert "was edited; run the experiment again" in fault
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_setting_of_a_pretraining(finished, edit):
     path = next((finished / "pretraining").glob("add*"))
     edit(path, lambda document: document["identity"]["settings"].update(learning_rate=1.0))
@@ -152,10 +167,10 @@ def test_a_setting_of_a_pretraining(finished, edit):
     )
 
 
+@pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"cells": 3, "schema_version": 1}', '{"schema_version": 7}'])
 @pytest.mark.parametrize("name", ["plan.json", "pretraining", "failures", "records"])
-def test_a_damaged_file_is_a_fault_and_no_traceback(finished, name, content, monkeypatch):
-    monkeypatch.setattr("glue_bench.audit.checks.check_tables", lambda _: Check("tables", ""))
+def test_a_damaged_file_is_a_fault_and_no_traceback(finished, name, content):
     path = finished / name
     if path.suffix != ".json":
         path = next(path.glob("*.json"), path / "x.json")

@@ -1,13 +1,14 @@
 """Typed records: the JSON on disk stays as it is, byte for byte, also that of earlier versions."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from glue_bench.records.identity import PretrainingIdentity
-from glue_bench.records.plan import Plan
+from glue_bench.records.identity import PretrainingIdentity, pretrained_start, pretraining_of
+from glue_bench.records.plan import Plan, ScratchSizes
 from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -117,9 +118,13 @@ def test_what_a_file_lacks_stays_away_and_defaults_of_newer_keys_are_not_written
     assert json.loads(json.dumps(kind(**needed, **defaults).document())) == needed
 
 
-@pytest.mark.parametrize("kind", [Record, PretrainingRecord], ids=["records", "pretraining"])
-def test_what_earlier_versions_have_written_is_read_without_loss(kind):
-    paths = sorted(RESULTS.glob("*/records/*.json" if kind is Record else "*/pretraining/*.json"))
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [(Record, "records/*.json"), (PretrainingRecord, "pretraining/*.json"), (Plan, "plan.json")],
+    ids=["records", "pretraining", "plans"],
+)
+def test_what_earlier_versions_have_written_is_read_without_loss(kind, files):
+    paths = sorted(RESULTS.glob(f"*/{files}"))
     assert paths
     for path in paths:
         document = json.loads(path.read_bytes())
@@ -134,6 +139,51 @@ def test_what_earlier_versions_have_written_is_read_without_loss(kind):
 def test_a_record_of_another_form_is_refused(change):
     with pytest.raises(ValidationError):
         Record.model_validate(RECORD | change)
+
+
+def test_a_plan_says_in_attributes_what_readers_need_of_its_configuration():
+    config = {
+        "arms": [{"name": "a", "checkpoint": "org/bert", "revision": "r", "options": {"size": 3}, "later": 1}],
+        "protocol": {"seeds": "median"},
+        "finetuning": {"held_out_share": 0.5},
+        "pretraining": {"start": "checkpoint", "batch_tokens": 64},
+        "scratch": dict.fromkeys(ScratchSizes.model_fields, 8) | {"later": 1},
+    }
+    plan = Plan.model_validate(PLAN | {"config": config})
+    assert (plan.protocol.seeds, plan.held_out_share, plan.batch_tokens) == ("median", 0.5, 64)
+    assert (plan.pretrained_from, plan.scratch.vocab_size) == ("checkpoint", 8)
+    assert (plan.configured("a").checkpoint, plan.configured("a").options) == ("org/bert", {"size": 3})
+    assert plan.configured("b").checkpoint == ""
+    assert (list(plan.document()), plan.document()["config"]) == (list(PLAN), config)
+    bare = Plan.model_validate(PLAN | {"config": {"pretraining": None}})
+    assert (bare.protocol.seeds, bare.held_out_share, bare.pretrained_from, bare.scratch) == ("mean", None, None, None)
+
+
+def test_an_identity_hashes_keys_of_other_versions_and_leaves_out_what_says_nothing():
+    identity = PretrainingIdentity.model_validate(IDENTITY)
+    assert PretrainingIdentity.model_validate(IDENTITY | {"later": 1}).digest != identity.digest
+    first = {key: value for key, value in IDENTITY.items() if key not in ("plugin", "recipe")}
+    digest = hashlib.sha256(json.dumps(first, sort_keys=True).encode()).hexdigest()[:12]
+    assert PretrainingIdentity(**first, plugin=None, recipe=1).digest == digest
+    assert identity.digest != digest
+
+
+def test_a_planned_cell_is_identified_as_its_recipe_hashes_it():
+    older = {"1": {"options": {"size": "three"}, "tokenizer": "first"}}
+    plan = Plan.model_validate(PLAN | {"arms": {"a": ARM | {"older": older}}})
+    (cell,) = plan.cells
+    now, then = plan.identity(cell), plan.identity(cell.model_copy(update={"recipe": 1, "pretraining": None}))
+    assert (now.options, now.tokenizer, now.start) == ({"size": 3}, "t", "pretraining 0b step 10")
+    assert (then.options, then.tokenizer, then.start) == ({"size": "three"}, "first", "pretraining 0a step 10")
+    assert now.hyperparameters == {"learning_rate": 2e-5, "epochs": 3}
+    with pytest.raises(KeyError):
+        plan.identity(cell.model_copy(update={"task": "cola"}))
+
+
+@pytest.mark.parametrize("steps", [None, 0, 8000])
+def test_a_start_from_a_pretraining_is_told_from_others(steps):
+    start = "scratch {}" if steps is None else pretrained_start("0a1b", steps)
+    assert pretraining_of(start) == (None if steps is None else ("0a1b", steps))
 
 
 def test_records_cannot_be_changed():

@@ -242,6 +242,33 @@ def test_a_record_of_another_schema_is_refused(store):
         store.read_records()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cells": 3}, "edited since the run wrote it"),
+        ({"arms": {"add": {"length": "long"}}}, "edited since the run wrote it"),
+        ({"config": {"protocol": {"seeds": "all"}}}, "edited since the run wrote it"),
+        ({"schema_version": 7}, "schema version 7, this glue-bench reads 1"),
+        ({"cells": None}, "it lacks cells"),
+    ],
+    ids=["cells", "arms", "protocol", "version", "lacks"],
+)
+def test_a_plan_that_no_run_has_written_is_one_line(store, change, said):
+    document = {**plan_with().document(), **change}
+    kept = {key: value for key, value in document.items() if value is not None}
+    (store.folder / "plan.json").write_text(json.dumps(kept))
+    with pytest.raises(UserError, match=rf"plan\.json: {said}.*delete it and run again"):
+        store.states()
+
+
+def test_a_plan_is_read_again_only_if_its_file_is_another(store):
+    store.write_plan(plan_with({"cell_id": "a"}))
+    plan = store.read_plan()
+    assert store.read_plan() is plan
+    store.write_plan(plan_with({"cell_id": "b"}))
+    assert [cell.cell_id for cell in store.read_plan().cells] == ["b"]
+
+
 def test_a_record_that_cannot_be_opened_is_named(store):
     (store.folder / "records" / "a.json").mkdir()
     with pytest.raises(UserError, match=r"cannot read '.*a\.json': Is a directory"):

@@ -98,16 +98,16 @@ def test_ctrl_c_and_an_error_that_ends_the_sweep_are_told(logged, tiny, tmp_path
         return finetune(*arguments)
 
     monkeypatch.setattr(attempts, "finetune", interrupted)
-    _, lines, _ = logged(tiny())
+    _, lines, _ = logged(tiny(tasks=["cola"]))
     assert names(lines)[-3:] == ["cell_finished", "sweep_interrupted", "sweep_ended"]
-    assert lines[-1]["counts"]["queued"] == 3
+    assert lines[-1]["counts"]["queued"] == 1
 
     def full(*_):
         raise OSError(28, "No space left on device", "/cache")
 
     monkeypatch.setattr(attempts, "finetune", full)
     with pytest.raises(UserError):
-        logged(tiny())
+        logged(tiny(tasks=["cola"]))
     last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
     assert (last["event"], last["error"][:43]) == ("sweep_ended", "cannot write '/cache': No space left on dev")
 
@@ -129,8 +129,8 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything(tiny, tmp_path,
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
 def test_a_full_disk_under_the_log_is_said_once_and_costs_no_cell(logged, tiny, tmp_path):
     (tmp_path / "full.jsonl").symlink_to("/dev/full")
-    summary, _, said = logged(tiny(), tmp_path / "full.jsonl")
-    assert (summary.finished, summary.failed) == (4, {})
+    summary, _, said = logged(tiny(tasks=["cola"]), tmp_path / "full.jsonl")
+    assert (summary.finished, summary.failed) == (2, {})
     assert said.count("cannot write to the log") == 1
     assert "No space left on device; the sweep goes on, lines of the log are missing" in said
 

@@ -20,7 +20,7 @@ from glue_bench.sweep.events import (
 from glue_bench.sweep.jobs import Failure, PlannedCell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.progress import PACE_SECONDS, LiveTable, PlainLines
+from glue_bench.watch.progress import PACE_SECONDS, LiveTable, PlainLines, describe
 from glue_bench.watch.tally import Tally
 from glue_bench.watch.view import Counts, Snapshot, describe_pace, duration, view
 
@@ -164,6 +164,12 @@ def test_a_log_has_a_line_at_the_start_and_one_a_cell_and_the_pace_now_and_then(
     assert said[2].endswith("[2/11] add on cola, rate 0.001, seed 2: FAILED RuntimeError: [bold]out of luck")
     assert [number for number, line in enumerate(said) if " tokens/s)" in line] == [3, 6, 9]
     assert "left" in said[6]
+
+
+def test_an_undefined_score_is_said():
+    ran = outcome(20)
+    undefined = ran.record.model_copy(update={"scores": {"validation": {"pearson": None}}})
+    assert describe(Outcome(undefined, {})) == "pearson NaN, 20.0 s"
 
 
 # The table

@@ -89,9 +89,9 @@ def test_pretraining_is_a_run_an_arm(tracked):
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_tables_are_the_same(tracked):
-    whole, _, _ = tracked(results="whole")
-    summary, runs, said = tracked(breaks_at=2)
-    assert (summary.finished, summary.failed, len(runs)) == (4, {}, 2)
+    whole, _, _ = tracked(results="whole", tasks=["cola"])
+    summary, runs, said = tracked(breaks_at=2, tasks=["cola"])
+    assert (summary.finished, summary.failed, len(runs)) == (2, {}, 2)
     assert said.count("the tracker 'fake' failed and is left out from here on; the sweep goes on") == 1
     assert "ConnectionError: no route to host" in said
     for path in (whole.folder / "predictions").iterdir():
