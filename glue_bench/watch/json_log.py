@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import uuid
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -71,12 +72,10 @@ class JsonLog:
         return f"the log '{self.path}'"
 
     def hear(self, event: Event) -> None:
-        """Append its line, if it has one."""
-        found = self._line(event)
-        if found is not None:
-            name, values = found
-            stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._append({"time": stamp, "event": name, "sweep": self.sweep, **values})
+        """Append its line."""
+        name, values = self._line(event)
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._append({"time": stamp, "event": name, "sweep": self.sweep, **values})
         if isinstance(event, SweepEnded):
             os.close(self._file)
 
@@ -94,7 +93,7 @@ class JsonLog:
                 message = f"cannot write to {self}: {error.strerror}; the sweep goes on, lines of the log are missing"
                 self.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
-    def _line(self, event: Event) -> tuple[str, dict[str, Any]] | None:
+    def _line(self, event: Event) -> tuple[str, dict[str, Any]]:
         match event:
             case SweepStarted():
                 return "sweep_started", self._started(event)
@@ -106,12 +105,11 @@ class JsonLog:
             case JobEnded(job):
                 return self._ended(event)
             case JobElsewhere(job, error):
-                return f"{job.kind}_elsewhere", {**_named(job), "error": error, "counts": self._counts()}
+                return f"{job.kind}_elsewhere", {**_named(job), "error": error, **self._counts()}
             case SweepInterrupted():
-                return "sweep_interrupted", {"counts": self._counts()}
+                return "sweep_interrupted", self._counts()
             case SweepEnded(error):
-                return "sweep_ended", {"error": error, "counts": self._counts()}
-        return None
+                return "sweep_ended", {"error": error, **self._counts()}
 
     def _started(self, begun: SweepStarted) -> dict[str, Any]:
         return {
@@ -142,10 +140,10 @@ class JsonLog:
         else:
             more = {"error": result.error}
         ended = "failed" if event.error else "finished"
-        return f"{job.kind}_{ended}", {**named, **more, "counts": self._counts()}
+        return f"{job.kind}_{ended}", {**named, **more, **self._counts()}
 
-    def _counts(self) -> dict[str, int]:
-        return dict(self.tally.total_counts.__dict__)
+    def _counts(self) -> dict[str, Any]:
+        return {"counts": asdict(self.tally.total_counts)}
 
 
 def _named(job: Job) -> dict[str, Any]:

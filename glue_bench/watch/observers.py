@@ -7,8 +7,7 @@ from rich.console import Console
 from glue_bench.sweep.events import Observer, Observers
 from glue_bench.sweep.options import RunOptions
 from glue_bench.watch.json_log import JsonLog, check_log
-from glue_bench.watch.pretraining import PretrainingLines
-from glue_bench.watch.progress import LiveTable, PlainLines
+from glue_bench.watch.progress import LiveTable, PlainLines, PretrainingLines
 from glue_bench.watch.tally import Tally
 
 

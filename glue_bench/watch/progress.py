@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere."""
+"""What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere, lines about pretraining."""
 
 import time
 from collections import deque
@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, SweepEnded, SweepStarted
-from glue_bench.sweep.jobs import Failure, PlannedCell, Result
+from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, PretrainingPoint, SweepEnded, SweepStarted
+from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
 from glue_bench.watch.view import describe_pace, label, view
@@ -35,10 +35,8 @@ class PlainLines:
         match event:
             case SweepStarted() if event.cells:
                 self._line(describe_start(event))
-            case JobEnded(PlannedCell() as planned, result):
-                self._cell(planned, describe(result))
-            case JobElsewhere(PlannedCell() as planned, error):
-                self._cell(planned, _ended_elsewhere(error))
+            case JobEnded(PlannedCell() as planned) | JobElsewhere(PlannedCell() as planned):
+                self._cell(planned, describe(event))
 
     def _cell(self, planned: PlannedCell, what: str) -> None:
         now, pace = self.clock(), ""
@@ -74,19 +72,42 @@ class LiveTable:
         match event:
             case SweepStarted() if self.tally.total:
                 self.live.start()
-            case JobEnded(PlannedCell() as planned, result):
-                self._add(planned, describe(result), failed=event.error is not None)
-            case JobElsewhere(PlannedCell() as planned, error):
-                self._add(planned, _ended_elsewhere(error), failed=error is not None)
+            case JobEnded(PlannedCell() as planned) | JobElsewhere(PlannedCell() as planned):
+                line = f"{label(planned.asked)}: {describe(event)}"
+                if event.error is None:
+                    self.latest.append(Text(line))
+                else:
+                    self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
             case SweepEnded():
                 self.live.stop()
 
-    def _add(self, planned: PlannedCell, what: str, *, failed: bool) -> None:
-        line = f"{label(planned.asked)}: {what}"
-        if failed:
-            self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
-        else:
-            self.latest.append(Text(line))
+
+class PretrainingLines:
+    """A line at each validation loss; the live table shows how far a pretraining is."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def __str__(self) -> str:
+        return "the lines about pretraining"
+
+    def hear(self, event: Event) -> None:
+        """Print what is about pretraining."""
+        match event:
+            case PretrainingPoint(job, point) if point.validation_loss is not None:
+                self._line(
+                    job,
+                    f"step {point.step:,} of {job.run.settings.steps:,}, {point.tokens:,} tokens, "
+                    f"loss {point.train_loss:.3f}, validation loss {point.validation_loss:.3f}, "
+                    f"{point.tokens / point.seconds:,.0f} tokens/s",
+                )
+            case JobEnded(PlannedPretraining() as job) if event.error:
+                self._line(job, describe(event))
+            case JobElsewhere(PlannedPretraining() as job):
+                self._line(job, describe(event))
+
+    def _line(self, job: PlannedPretraining, what: str) -> None:
+        self.console.print(f"pretraining {job.label}: {what}", markup=False, highlight=False, soft_wrap=True)
 
 
 def describe_start(begun: SweepStarted) -> str:
@@ -99,20 +120,16 @@ def describe_start(begun: SweepStarted) -> str:
     return f"{len(begun.cells):,} cells to run{before}{where}{first}; results: {begun.folder}"
 
 
-def describe(result: Result) -> str:
-    """A finished cell in a few words: main scores x 100 and seconds, or the error."""
-    if isinstance(result, Failure):
-        return f"FAILED {result.error}"
-    assert isinstance(result, Outcome), "of a cell"
-    scores = result.record.scores
-    shown = []
+def describe(event: JobEnded | JobElsewhere) -> str:
+    """What came of a job in a few words: the error, or of a cell that ran here main scores x 100 and seconds."""
+    if isinstance(event, JobElsewhere):
+        return "finished by another sweep" if event.error is None else f"FAILED in another sweep: {event.error}"
+    if not isinstance(event.result, Outcome):
+        return f"FAILED {event.error}"
+    ran, shown = event.result.record, []
+    scores = ran.scores
     for split, values in scores.items():
         metric, value = next(iter(values.items()))
         where = f" {split.removeprefix('validation_')}" if len(scores) > 1 else ""
         shown.append(f"{metric}{where} " + ("NaN" if value is None else f"{100 * value:.2f}"))
-    note = " (collapsed)" if result.record.collapsed else ""
-    return f"{', '.join(shown)}{note}, {result.record.seconds.total:.1f} s"
-
-
-def _ended_elsewhere(error: str | None) -> str:
-    return "finished by another sweep" if error is None else f"FAILED in another sweep: {error}"
+    return f"{', '.join(shown)}{' (collapsed)' if ran.collapsed else ''}, {ran.seconds.total:.1f} s"

@@ -1,31 +1,22 @@
 """How far an experiment is, from its folder alone: for another terminal, or after the fact. No torch."""
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from glue_bench.errors import UserError
 from glue_bench.records.plan import AskedCell, Plan
+from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claim, read_claims
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Counts, Snapshot, label
+from glue_bench.watch.view import Snapshot, counts_by_arm, label
 
 WINDOW_SECONDS = 3600.0
 """Throughput is that of the last hour."""
 AT_LEAST = 200
 """The number of newest records that are read, however old, to estimate what is left."""
-
-
-@dataclass(frozen=True)
-class _Ended:
-    """What a record says of its cell's pace; `at` is when it was written, by the disk's clock."""
-
-    at: float
-    seconds: float
-    tokens: int
 
 
 class Watch:
@@ -37,7 +28,7 @@ class Watch:
         self._plan: Plan | None = None
         self._estimate = Estimate({}, {})
         self._seen: set[str] = set()
-        self._ended: dict[str, _Ended] = {}
+        self._ended: dict[str, tuple[float, Record]] = {}  # with when it was written, by the disk's clock
 
     def look(self) -> Snapshot:
         """The experiment as it is now.
@@ -52,11 +43,8 @@ class Watch:
         claims = [claim for claim in read_claims(self.store.folder / "claims") if claim.is_alive]
         running = {claim.name for claim in claims} & self.cells.keys() - done
         states = dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running") | dict.fromkeys(done, "done")
-        arms: dict[str, Counter[str]] = {}
-        for cell_id, cell in self.cells.items():
-            arms.setdefault(cell.arm, Counter())[states.get(cell_id, "queued")] += 1
+        counts = counts_by_arm((cell.arm, states.get(cell_id, "queued")) for cell_id, cell in self.cells.items())
         shown = [claim for claim in claims if claim.name in running or claim.name not in self.cells]
-        counts = {arm: Counts(**found) for arm, found in arms.items()}
         snapshot = Snapshot(counts, [self._describe(claim) for claim in shown], rest="missing")
         if not running:
             return snapshot
@@ -93,15 +81,14 @@ class Watch:
             if place >= AT_LEAST and at < since:
                 break
             with suppress(UserError):
-                record = self.store.read_record(name)
-                self._ended[name] = _Ended(at, record.seconds.total, record.tokens.training)
-                self._estimate.learn(name, record.seconds.total)
+                self._ended[name] = at, self.store.read_record(name)
+                self._estimate.learn(name, self._ended[name][1].seconds.total)
 
     def _pace(self) -> tuple[float | None, float | None]:
         """Cells an hour and training tokens a second in the window."""
         now = self.clock()
-        recent = [ended for ended in self._ended.values() if ended.at >= now - WINDOW_SECONDS]
-        period = min(WINDOW_SECONDS, now - min((ended.at - ended.seconds for ended in recent), default=now))
+        recent = [(at, record) for at, record in self._ended.values() if at >= now - WINDOW_SECONDS]
+        period = min(WINDOW_SECONDS, now - min((at - record.seconds.total for at, record in recent), default=now))
         if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
             return None, None
-        return 3600 * len(recent) / period, sum(ended.tokens for ended in recent) / period
+        return 3600 * len(recent) / period, sum(record.tokens.training for _, record in recent) / period

@@ -1,15 +1,17 @@
 """The counts of a sweep as it goes, and what they say of its rest."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from glue_bench.records.record import LossPoint, PretrainingRecord
 from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepStarted
 from glue_bench.sweep.jobs import Job, PlannedCell, Result
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Counts, Snapshot, label
+from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, label
 
 PRETRAINING = "pretraining"
 """What stands for the task of pretrainings where seconds are estimated."""
@@ -35,13 +37,11 @@ class Tally:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.counts: dict[str, Counts] = {}
-        self.running: dict[str, _Running] = {}
-        self.ended, self.total = 0, 0
-        self._queued: dict[str, None] = {}
-        self._finished, self._tokens = 0, 0
-        self._began, self._has_begun = clock(), False
-        self._workers: int | None = 1
+        self.ended, self._finished, self._tokens = 0, 0, 0
+        self._begun = SweepStarted("", Path(), (), (), ())
+        self._states: dict[str, str] = {}
+        self._running: dict[str, _Running] = {}
+        self._began, self._first_cell = clock(), True
         self._estimate = Estimate({}, {})
 
     def __str__(self) -> str:
@@ -51,72 +51,26 @@ class Tally:
         """Keep count."""
         match event:
             case SweepStarted():
-                self._open(event)
+                tasks = {planned.id: planned.cell.task for planned in event.cells}
+                tasks |= {job.id: PRETRAINING for job in event.pretraining}
+                self._begun, self._estimate = event, Estimate(event.costs, tasks)
+                self._states = dict.fromkeys(tasks, "queued")
             case JobStarted(job):
-                self._start(job)
-            case PretrainingPoint(job, point) if job.id in self.running:
-                self.running[job.id].point = point
+                if isinstance(job, PlannedCell) and self._first_cell:
+                    self._began, self._first_cell = self.clock(), False
+                self._states[job.id], self._running[job.id] = "running", _Running(job, self.clock())
+            case PretrainingPoint(job, point) if job.id in self._running:
+                self._running[job.id].point = point
             case JobEnded(job, result):
-                self._end(job, failed=event.error is not None)
+                self._end(job, event.error)
                 self._learn(job, result)
             case JobElsewhere(job, error):
-                self._end(job, failed=error is not None)
+                self._end(job, error)
 
-    def snapshot(self) -> Snapshot:
-        """How it stands now. Rates are of cells that this sweep has run, over the time since the first of them."""
-        now = self.clock()
-        elapsed = now - self._began
-        # A rate of one finished cell is that of the first to end, not of the sweep.
-        known = self._finished > 1 and elapsed > 0
-        running = {name: now - each.since for name, each in self.running.items()}
-        return Snapshot(
-            arms=self.counts,
-            running=[each.describe(now) for each in self.running.values()],
-            elapsed=elapsed,
-            seconds_left=self._estimate.seconds_left(self._queued, running, self._workers or len(running)),
-            cells_per_hour=3600 * self._finished / elapsed if known else None,
-            tokens_per_second=self._tokens / elapsed if known else None,
-        )
-
-    @property
-    def total_counts(self) -> Counts:
-        """Of all arms together."""
-        return Counts.sum(list(self.counts.values()))
-
-    def _open(self, begun: SweepStarted) -> None:
-        self.counts = {arm: Counts() for arm in begun.arms}
-        for planned in begun.before:
-            self.counts[planned.arm].done += 1
-        for planned in begun.cells:
-            self.counts[planned.arm].queued += 1
-        self.total, self._workers = len(begun.cells), begun.workers
-        tasks = {planned.id: planned.cell.task for planned in begun.cells}
-        tasks |= {job.id: PRETRAINING for job in begun.pretraining}
-        self._queued = dict.fromkeys(tasks)
-        self._estimate = Estimate(begun.costs, tasks)
-
-    def _start(self, job: Job) -> None:
-        is_cell = isinstance(job, PlannedCell)
-        if is_cell and not self._has_begun:
-            self._began, self._has_begun = self.clock(), True
-        if job.id in self._queued:
-            del self._queued[job.id]
-            if is_cell:
-                counts = self.counts[job.arm]
-                counts.queued, counts.running = counts.queued - 1, counts.running + 1
-        self.running[job.id] = _Running(job, self.clock())
-
-    def _end(self, job: Job, *, failed: bool) -> None:
-        ran, queued = self.running.pop(job.id, None) is not None, job.id in self._queued
-        self._queued.pop(job.id, None)
-        if not isinstance(job, PlannedCell):
-            return
-        counts = self.counts[job.arm]
-        counts.running -= ran
-        counts.queued -= queued and not ran
-        counts.failed += failed
-        counts.done += not failed
-        self.ended += 1
+    def _end(self, job: Job, error: str | None) -> None:
+        self._running.pop(job.id, None)
+        self._states[job.id] = "done" if error is None else "failed"
+        self.ended += isinstance(job, PlannedCell)
 
     def _learn(self, job: Job, result: Result) -> None:
         if isinstance(result, Outcome):
@@ -125,3 +79,38 @@ class Tally:
             self._estimate.learn(job.id, result.record.seconds.total)
         elif isinstance(result, PretrainingRecord):
             self._estimate.learn(job.id, result.seconds)
+
+    def snapshot(self) -> Snapshot:
+        """How it stands now. Rates are of cells that this sweep has run, over the time since the first of them."""
+        now = self.clock()
+        elapsed = now - self._began
+        # A rate of one finished cell is that of the first to end, not of the sweep.
+        known = self._finished > 1 and elapsed > 0
+        running = {name: now - each.since for name, each in self._running.items()}
+        queued = [name for name, state in self._states.items() if state == "queued"]
+        return Snapshot(
+            arms=self.counts,
+            running=[each.describe(now) for each in self._running.values()],
+            elapsed=elapsed,
+            seconds_left=self._estimate.seconds_left(queued, running, self._begun.workers or len(running)),
+            cells_per_hour=3600 * self._finished / elapsed if known else None,
+            tokens_per_second=self._tokens / elapsed if known else None,
+        )
+
+    @property
+    def total(self) -> int:
+        """How many cells this sweep is to run."""
+        return len(self._begun.cells)
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """The counts of each arm, in the experiment's order."""
+        cells = [*self._begun.before, *self._begun.cells]
+        found = counts_by_arm((planned.arm, self._states.get(planned.id, "done")) for planned in cells)
+        return {arm: found[arm] for arm in self._begun.arms if arm in found}
+
+    @property
+    def total_counts(self) -> Counts:
+        """The counts of all arms together."""
+        states = Counter(self._states.get(planned.id, "done") for planned in self._begun.cells)
+        return Counts(**states + Counter(done=len(self._begun.before)))

@@ -1,8 +1,9 @@
 """How far a sweep is, for a person: the same table while it runs and from another terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 from rich.console import Console, Group
 from rich.text import Text
@@ -15,9 +16,9 @@ AROUND = 4  # totals, pace, the table's header, and the line below the cursor
 LINES_BELOW = 8
 
 
-@dataclass
+@dataclass(frozen=True)
 class Counts:
-    """Cells of an arm, or of all: each is in one of these states. `failed` ones may still be tried again."""
+    """The cells of an arm, or of all arms, by their state. `failed` ones may still be tried again."""
 
     done: int = 0
     running: int = 0
@@ -30,12 +31,17 @@ class Counts:
         return self.done + self.running + self.failed + self.queued
 
     @classmethod
-    def sum(cls, counts: Sequence["Counts"]) -> "Counts":
-        """Of several arms together."""
-        return cls(*(sum(getattr(one, name) for one in counts) for name in STATES))
+    def sum(cls, counts: Iterable["Counts"]) -> "Counts":
+        """The counts of several arms together."""
+        return cls(*map(sum, zip(*map(astuple, counts), strict=True)))
 
 
-STATES = ("done", "running", "failed", "queued")
+def counts_by_arm(cells: Iterable[tuple[str, str]]) -> dict[str, Counts]:
+    """The counts of each arm, from the arm and the state of every cell; arms in the order of their first cells."""
+    states: dict[str, Counter[str]] = {}
+    for arm, state in cells:
+        states.setdefault(arm, Counter())[state] += 1
+    return {arm: Counts(**found) for arm, found in states.items()}
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Snapshot:
     @property
     def total(self) -> Counts:
         """Of all arms together."""
-        return Counts.sum(list(self.arms.values()))
+        return Counts.sum(self.arms.values())
 
 
 def view(snapshot: Snapshot, console: Console, latest: Sequence[Text] = ()) -> Group:
