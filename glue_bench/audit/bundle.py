@@ -23,10 +23,11 @@ from glue_bench.records.value import SCHEMA_VERSION
 
 FORMAT = "glue-bench bundle"
 MANIFEST = "manifest.json"
-KINDS = {
+KINDS: dict[str, str | tuple[str, ...]] = {
     "records": ".json",
     "failures": ".json",
     "pretraining": ".json",
+    "intrinsic": (".json", ".safetensors"),
     "predictions": ".safetensors",
     "labels": ".safetensors",
 }
@@ -85,9 +86,11 @@ def files_of(store: Store) -> dict[str, Path]:
     """
     texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
     found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
-    for kind, suffix in KINDS.items():
-        for path in (store.folder / kind).glob(f"*{suffix}"):
-            if kind != "predictions" or store.has_record(path.stem):
+    complete = {"predictions": store.has_record, "intrinsic": store.intrinsic.has}
+    for kind, suffixes in KINDS.items():
+        for path in (store.folder / kind).glob("*"):
+            alone = path.suffix == ".safetensors" and kind in complete and not complete[kind](path.stem)
+            if path.name.endswith(suffixes) and not alone:
                 found[f"{kind}/{path.name}"] = path
     return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
 

@@ -122,6 +122,7 @@ BUDGET = {
     "search_tokens": "tokens of the search",
     "tokens_per_second": "tokens/s",
     "validation_loss": "validation loss",
+    "swap_1": "swap test (%)",
 }
 
 

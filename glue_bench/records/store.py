@@ -6,6 +6,7 @@ DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
+DIR/<experiment>/intrinsic/<arm>-<hash>.json       what the pretrained encoder has learnt, by measures of its own
 """
 
 import gc
@@ -31,6 +32,7 @@ from glue_bench.records.disk import (
     record_digest,
     stamp,
 )
+from glue_bench.records.intrinsic import IntrinsicFolder
 from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
 from glue_bench.remote import refuse_url
@@ -41,6 +43,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.intrinsic = IntrinsicFolder(self.folder / "intrinsic")
         self._read: dict[Path, tuple[Stamp, Any]] = {}
         self._whole: dict[Path, Stamp] = {}
 

@@ -22,6 +22,8 @@ COLUMNS = {
     "peak_memory_mb": "Peak memory (MB)",
     "train_loss": "Training loss",
     "validation_loss": "Validation loss",
+    "tokens_to_reference": "Tokens to reference",
+    "swap_1": "Swap test (%)",
 }
 RATE_COLUMNS = {
     "learning_rate": "Learning rate",
@@ -35,9 +37,13 @@ NOTES = (
     "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
     "Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.",
     "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
+    "Tokens to reference: after how many the validation loss first was the last one of the reference arm, by straight "
+    "lines between the losses measured.",
 )
-
-
+SWAPS = (
+    "Swap test: how often the text as it was written is preferred to the same text with two neighbouring words "
+    "exchanged; 50 is chance, and what an encoder without positions has. `intrinsic.csv` has more such measures."
+)
 SEARCH = "Tokens of the search: those of all runs that the arm's learning rate was chosen from, once for all its seeds."
 
 
@@ -49,6 +55,8 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
     devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
     notes = [note.format(length=lengths, device=devices) for note in NOTES]
+    if "swap_1" in columns:
+        notes.append(SWAPS)
     if rates is not None and len(rates):
         marked = rates.assign(chosen=rates["chosen"].map({True: "yes", False: ""}))
         grid = _grid(marked, ("arm", "chosen"), RATE_COLUMNS)
@@ -101,5 +109,5 @@ def shown(value: Any, name: str = "") -> str:
     if name == "learning_rate":
         return f"{value:g}"
     if isinstance(value, float) and not value.is_integer():
-        return number(value, 3) if value < 100 else f"{value:,.0f}"
+        return number(value, 1 if name == "swap_1" else 3) if value < 100 else f"{value:,.0f}"
     return f"{int(value):,}"

@@ -20,10 +20,11 @@ from glue_bench.results.board import Board, make_board, open_board, steps_frame
 from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
 from glue_bench.results.encoders import FACTS
 from glue_bench.results.frame import SCORE_COLUMNS
+from glue_bench.results.intrinsic import intrinsic_frame
 
 TABLES = (
     *("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv"),
-    *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv", "rates.csv"),
+    *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv", "rates.csv", "intrinsic.csv"),
 )
 """Every file that `write_tables` may write."""
 
@@ -75,9 +76,9 @@ def tables(path: str | Path) -> dict[str, str]:
 
     The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
-    budget.csv and losses.csv, which hold measured speeds; where their learning rate is searched for also rates.csv;
-    where several checkpoints of the pretraining are fine-tuned
-    also steps.csv; where the tasks allow an average also averages.csv.
+    budget.csv and losses.csv, which hold measured speeds, and intrinsic.csv; where their learning rate is searched for
+    also rates.csv; where several checkpoints of the pretraining are fine-tuned also steps.csv; where the tasks allow an
+    average also averages.csv.
 
     Raises:
         UserError: as `open_board`.
@@ -108,6 +109,9 @@ def tables(path: str | Path) -> dict[str, str]:
         contents["losses.csv"] = losses.to_csv(index=False, lineterminator="\n", float_format="%.4f")
     if len(rates):
         contents["rates.csv"] = rates.to_csv(index=False, lineterminator="\n")
+    measured = intrinsic_frame(store)
+    if len(measured):
+        contents["intrinsic.csv"] = frame_csv(measured, 5)
     return contents
 
 

@@ -1,19 +1,20 @@
 """What each pretraining of an arm cost, and what the arm learnt for that; loss curves, and searches for a rate."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from glue_bench.records.plan import NO_PLAN, ArmFacts, Plan, PretrainingFacts
-from glue_bench.records.record import Environment, PretrainingRecord
+from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
 from glue_bench.records.store import Store
 from glue_bench.results.frame import ORIGINS
+from glue_bench.results.protocol import reference_arm
 
 MEGABYTE = 1_000_000
 FIGURES = (
     "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token", "tokens", "tokens_per_second",
-    "peak_memory_mb", "train_loss", "validation_loss",
+    "peak_memory_mb", "train_loss", "validation_loss", "tokens_to_reference", "swap_1",
 )  # fmt: skip
 RUN = ("pretraining_seed", "learning_rate", "search_tokens")
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
@@ -26,25 +27,31 @@ def budget_frame(store: Store) -> pd.DataFrame:
 
     Values are missing where an arm was not pretrained, `learning_rate` and `search_tokens` where no rate was searched
     for. `stream` is a hash over everything the arm was shown, in order: equal streams saw the same tokens and masks.
+    `tokens_to_reference` is after how many of them the validation loss first was the last one of the reference arm with
+    the same seed, and `swap_1` the swap test of neighbouring words, 0 to 100.
 
     Raises:
         UserError: a record of pretraining cannot be read.
     """
     plan, records = store.read_plan() or NO_PLAN, _records(store)
-    planned = _newest(plan)
-    rows = []
+    planned = newest(plan)
+    rows: list[dict[str, Any]] = []
     for name, facts in plan.arms.items():
         mine = [_row(name, facts, each, records) for each in planned if each.arm == name]
         rows += mine or [_row(name, facts, None, records)]
     columns = ["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "recipe", "length", "device"]
-    frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("pretraining_seed", "search_tokens"), "Int64"))
+    frame = pd.DataFrame(rows, columns=columns)
+    by_id = pd.Series(rows, dtype=object).map(lambda row: row.get("pretraining_id"))
+    frame["tokens_to_reference"] = by_id.map(_tokens_to_reference(plan, planned, records)).astype(float).round()
+    frame["swap_1"] = by_id.map(_swaps(store)).astype(float)
+    frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
 
 
 def losses_frame(store: Store) -> pd.DataFrame:
     """The loss curves of all pretrained arms of the plan: LOSSES."""
     plan, records = store.read_plan() or NO_PLAN, _records(store)
-    wanted = {each.pretraining_id: each.seed for each in _newest(plan)}
+    wanted = {each.pretraining_id: each.seed for each in newest(plan)}
     rows = [
         {"arm": record.arm, "pretraining_seed": wanted[name], **point.document()}
         for name, record in records.items()
@@ -70,17 +77,55 @@ def rates_frame(store: Store) -> pd.DataFrame:
 
 
 def told(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame without those columns of RUN that say nothing: the only seed, and rates that no one searched for."""
-    silent = [name for name in RUN if name in frame and frame[name].nunique() < (2 if name == RUN[0] else 1)]
+    """The frame without columns that say nothing: the only seed, rates that no one searched for, no swap test."""
+    may_be = (*RUN, "swap_1")
+    silent = [name for name in may_be if name in frame and frame[name].nunique() < (2 if name == RUN[0] else 1)]
     return frame.drop(columns=silent)
 
 
-def _newest(plan: Plan) -> list[PretrainingFacts]:
+def newest(plan: Plan) -> list[PretrainingFacts]:
     """The pretrainings of each arm and seed that cells start from; of several recipes, that of the newest."""
     planned = [each for each in plan.all_pretrainings() if not each.is_search]
     by_recipe = sorted(planned, key=lambda each: each.identity.recipe if each.identity else 1)
     newest = {(each.arm, each.seed): each for each in by_recipe}
     return [newest[place] for place in dict.fromkeys((each.arm, each.seed) for each in planned)]
+
+
+def tokens_to_reach(loss: float, curve: Sequence[LossPoint]) -> float | None:
+    """After how many tokens a curve of validation losses first is at `loss` or below; None if it never is.
+
+    The curve is straight between its points; before the first it is unknown, and the first one counts.
+    """
+    points = [(point.tokens, point.validation_loss) for point in curve if point.validation_loss is not None]
+    for index, (tokens, reached) in enumerate(points):
+        if reached <= loss:
+            if index == 0:
+                return float(tokens)
+            before, higher = points[index - 1]
+            return before + (tokens - before) * (higher - loss) / (higher - reached)
+    return None
+
+
+def _tokens_to_reference(
+    plan: Plan, planned: Sequence[PretrainingFacts], records: Mapping[str, PretrainingRecord]
+) -> dict[str, float | None]:
+    """By the id of the pretraining. All arms of a seed have the reference of that seed."""
+    if not planned:
+        return {}
+    reference = reference_arm({name: facts.variant for name, facts in plan.arms.items()})
+    done = [(each, records[each.pretraining_id]) for each in planned if each.pretraining_id in records]
+    goals = {each.seed: record.validation_loss for each, record in done if each.arm == reference}
+    return {
+        each.pretraining_id: tokens_to_reach(goal, record.losses)
+        for each, record in done
+        if (goal := goals.get(each.seed)) is not None
+    }
+
+
+def _swaps(store: Store) -> dict[str, float]:
+    """By the id of the pretraining."""
+    measured = [(record.pretraining_id, one) for record in store.intrinsic.read() for one in record.measures]
+    return {pretraining_id: 100 * one.value for pretraining_id, one in measured if one.name == "swap_1"}
 
 
 def _records(store: Store) -> dict[str, PretrainingRecord]:
@@ -93,7 +138,7 @@ def _row(
     row = {"arm": name, **dict(facts)}
     if pretraining is None:
         return row
-    row["pretraining_seed"] = pretraining.seed
+    row |= {"pretraining_seed": pretraining.seed, "pretraining_id": pretraining.pretraining_id}
     if (record := records.get(pretraining.pretraining_id)) is None:
         return row
     peak, searches = record.peak_memory_bytes, [records[each] for each in record.searches if each in records]

@@ -11,6 +11,7 @@ from glue_bench.files import disk_trouble, results_written_to
 from glue_bench.records.record import LossPoint, PretrainingRecord
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
+from glue_bench.sweep.intrinsic import measure_quietly
 from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Said
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.identities import pretraining_identity
@@ -84,7 +85,9 @@ def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Sa
     while True:
         try:
             with results_written_to(inputs.folder.parent, "the same command goes on from the last state"):
-                yield (yield from _pretrain(job, task, inputs, curve))
+                record = yield from _pretrain(job, task, inputs, curve)
+            measure_quietly(job, inputs)
+            yield record
             return
         except UserError:
             raise

@@ -17,6 +17,7 @@ from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
 from glue_bench.sweep.executors import Executor, InlineExecutor, help_main
+from glue_bench.sweep.intrinsic import measure_missing
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.preflight import check_disks, check_starts
 from glue_bench.sweep.remarks import remarks
@@ -161,6 +162,8 @@ def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Su
     if not running.interrupted:
         running.run(executor, work.waiting if together else work.jobs)
         drop_encoders(work.cells, shared.inputs, shared.store)
+    if not running.interrupted:
+        measure_missing(work.chosen, shared)
     return replace(
         summary,
         finished=running.finished,

@@ -64,12 +64,13 @@ def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished
     }
     kinds = [name.split("/")[1] if name.count("/") > 1 else name for name in manifest["files"]]
     assert {kind: kinds.count(kind) for kind in kinds if "." not in kind} == {
+        "intrinsic": 4,
         "labels": 3,
         "predictions": 6,
         "pretraining": 2,
         "records": 6,
     }
-    tables = {"leaderboard.md", "leaderboard.csv", "scores.csv", "statistics.md", "statistics.csv", "budget.csv"}
+    tables = {"leaderboard.md", "leaderboard.csv", "scores.csv", "statistics.csv", "budget.csv", "intrinsic.csv"}
     assert {f"small/{name}" for name in ("plan.json", *tables)} <= files.keys()
     assert not [name for name in files if "checkpoints" in name or "claims" in name or "/." in name or "notes" in name]
     assert json.loads(files[MANIFEST]) == manifest

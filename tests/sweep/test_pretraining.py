@@ -63,9 +63,9 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
     summary = sweep()
     assert (summary.planned, summary.finished, summary.failed) == (2, 2, {})
     assert {path.name for path in summary.folder.iterdir()} == {
-        "budget.csv", "budget.md", "checkpoints", "failures", "labels", "leaderboard.csv", "leaderboard.md",
-        "losses.csv", "plan.json", "predictions", "pretraining", "records", "scores.csv", "statistics.csv",
-        "statistics.md",
+        "budget.csv", "budget.md", "checkpoints", "failures", "intrinsic", "intrinsic.csv", "labels",
+        "leaderboard.csv", "leaderboard.md", "losses.csv", "plan.json", "predictions", "pretraining", "records",
+        "scores.csv", "statistics.csv", "statistics.md",
     }  # fmt: skip
     store = Store(summary.folder)
     for record in documents(store):

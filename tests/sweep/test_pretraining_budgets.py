@@ -40,7 +40,8 @@ def test_the_budget_says_what_each_arm_cost_and_learnt(sweep):
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| joined")
     ]
     assert shown[0][:4] == ["joined", "concat", "pretrained", f"{int(found['joined']['parameters']):,}"]
-    assert shown[0][-1] == f"{float(found['joined']['validation_loss']):.3f}"
+    assert shown[0][-3] == f"{float(found['joined']['validation_loss']):.3f}"
+    assert float(shown[0][-1]) == pytest.approx(float(found["joined"]["swap_1"]), abs=0.05)
     assert f"All 3 pretrained arms saw the same tokens, masks and order (hash {found['add']['stream'][:12]})." in text
     assert "encoder at 32 tokens" in text
 

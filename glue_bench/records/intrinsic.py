@@ -1,0 +1,80 @@
+"""What was measured of a pretrained encoder itself, without any task; where it lies on disk."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from glue_bench.files import write_atomically
+from glue_bench.records.disk import DamagedError, dump, load_arrays, read_value
+from glue_bench.records.value import StoredValue
+
+
+class Measure(StoredValue):
+    """A measure by its name in tables. The standard error is over `n` sequences; None where there are fewer than two.
+
+    `value` is a loss or its rise in nats, or of the swap test a share from 0 to 1.
+    """
+
+    name: str
+    value: float
+    standard_error: float | None
+    n: int
+
+
+class IntrinsicRecord(StoredValue):
+    """The measures of an arm's pretraining after `step` steps, on `tokens` tokens of its validation text.
+
+    They are no part of any id. Beside them lie the sums of each sequence, by which arms can be compared in pairs.
+    """
+
+    schema_version: int
+    pretraining_id: str
+    arm: str
+    pretraining_seed: int
+    step: int
+    tokens: int
+    measures: tuple[Measure, ...]
+
+
+class IntrinsicFolder:
+    """The measures of an experiment's pretrainings, by their ids.
+
+    <folder>/<pretraining_id>.json         an IntrinsicRecord
+    <folder>/<pretraining_id>.safetensors  measure -> float64 (2, sequences): the sums and the counts behind it
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, pretraining_id: str) -> bool:
+        """Whether the measures of a pretraining are stored, and whole."""
+        path = self.folder / f"{pretraining_id}.json"
+        try:
+            return path.is_file() and bool(read_value(IntrinsicRecord, path))
+        except DamagedError:
+            return False
+
+    def write(self, record: IntrinsicRecord, sums: Mapping[str, np.ndarray]) -> None:
+        """Store the measures of a pretraining, and by their names (2, n) the sums and counts of the n sequences."""
+        from safetensors.numpy import save
+
+        arrays = save({name: np.ascontiguousarray(both, dtype=np.float64) for name, both in sums.items()})
+        write_atomically(self.folder / f"{record.pretraining_id}.safetensors", arrays)
+        write_atomically(self.folder / f"{record.pretraining_id}.json", dump(record.document()))
+
+    def read(self) -> list[IntrinsicRecord]:
+        """The measures of all pretrainings that have some, sorted by id.
+
+        Raises:
+            UserError: a file is damaged, lacks a key or has another schema version.
+        """
+        return [read_value(IntrinsicRecord, path) for path in sorted(self.folder.glob("*.json"))]
+
+    def read_sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
+        """As `write` was given them. Sequences are the same for all arms of one tokenizer and text.
+
+        Raises:
+            UserError: the file is missing or damaged.
+        """
+        return load_arrays(self.folder / f"{pretraining_id}.safetensors")

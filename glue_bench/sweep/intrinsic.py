@@ -1,0 +1,82 @@
+"""What each pretrained arm has learnt, measured once its last checkpoint is there. No part of any id."""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import torch
+
+from glue_bench.analysis.checkpoints import open_masked_lm
+from glue_bench.analysis.intrinsic import intrinsic_sums
+from glue_bench.analysis.text import HeldOut
+from glue_bench.config import ArmPretraining
+from glue_bench.errors import DiskError
+from glue_bench.files import results_written_to
+from glue_bench.records.intrinsic import IntrinsicRecord, Measure
+from glue_bench.records.store import Store
+from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
+from glue_bench.sweep.plan import pretrainings_of
+from glue_bench.sweep.shared import Shared
+from glue_bench.training.finetune import threads_for
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.runtime import accelerator
+from glue_bench.training.starts import pretraining_folder
+
+
+def measure_missing(cells: Sequence[PlannedCell], shared: Shared) -> None:
+    """Measure the pretrainings that these cells start from, where a checkpoint is there and no measures are.
+
+    Measures are a by-product: where they fail, a line says so, and nothing else does.
+
+    Raises:
+        DiskError: the results cannot be written.
+    """
+    for job in pretrainings_of(cells, shared.inputs):
+        if job.is_search or shared.store.intrinsic.has(job.id):
+            continue
+        try:
+            measure(job.id, job.run, shared.inputs, shared.store)
+        except DiskError:
+            raise
+        except Exception as error:  # what the code of a plugin raises is anything
+            line = f"pretraining {job.label}: its measures failed, and are left out: {type(error).__name__}: {error}"
+            shared.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:
+    """Measure a pretraining where it has just ended. What fails here is tried again, and said, by `measure_missing`."""
+    if job.is_search or not accelerator().is_main_process:
+        return
+    assert inputs.folder is not None, "a sweep has a folder"
+    with suppress(Exception):
+        measure(job.id, job.run, inputs, Store(inputs.folder.parent))
+
+
+def measure(pretraining_id: str, run: ArmPretraining, inputs: Inputs, store: Store) -> None:
+    """Store the measures of a pretraining's last checkpoint, if that is there."""
+    settings, task = run.settings, inputs.pretraining_task(run.arm)
+    checkpoint = pretraining_folder(run, inputs).checkpoint(settings.steps)
+    if not checkpoint.is_dir():
+        return
+    text = HeldOut(task.text["validation"], task.tokenizer, settings.mask_probability)
+    model = open_masked_lm(str(checkpoint))
+    torch.set_num_threads(threads_for(model.config.hidden_size))
+    sums = intrinsic_sums(model, text, settings.length)
+    errors = {name: one.standard_error for name, one in sums.items()}
+    measures = tuple(
+        Measure(name=name, value=one.value, standard_error=None if math.isnan(errors[name]) else errors[name], n=one.n)
+        for name, one in sums.items()
+    )
+    record = IntrinsicRecord(
+        schema_version=SCHEMA_VERSION,
+        pretraining_id=pretraining_id,
+        arm=run.arm.name,
+        pretraining_seed=settings.seed,
+        step=settings.steps,
+        tokens=sum(len(probe.ids) for probe in text.probes),
+        measures=measures,
+    )
+    with results_written_to(store.folder):
+        store.intrinsic.write(record, {name: np.stack([one.sums, one.counts]) for name, one in sums.items()})

@@ -1,0 +1,48 @@
+"""When an arm has caught up with the reference, and which arm that is."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue_bench.records.record import LossPoint
+from glue_bench.results.budgets import tokens_to_reach
+from glue_bench.results.protocol import reference_arm
+
+
+def curve(*losses: float | None) -> list[LossPoint]:
+    """A validation loss (None: not measured) every 100 tokens."""
+    return [
+        LossPoint(step=n, tokens=100 * n, train_loss=9.0, validation_loss=loss, seconds=0.0)
+        for n, loss in enumerate(losses, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("loss", "points", "tokens"),
+    [
+        (3.0, curve(5.0, 4.0, 3.0), 300),
+        (3.5, curve(5.0, 4.0, 3.0), 250),
+        (3.5, curve(5.0, None, 4.0, None, 3.0), 400),
+        (6.0, curve(5.0, 4.0), 100),
+        (3.9, curve(5.0, 4.0), None),
+        (4.0, curve(5.0, 3.0, 6.0, 2.0), 150),
+        (4.0, curve(None, None), None),
+    ],
+)
+def test_tokens_to_reach_by_hand(loss, points, tokens):
+    assert tokens_to_reach(loss, points) == tokens
+
+
+@given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.floats(0.1, 9), st.floats(0, 1))
+def test_a_lower_loss_is_reached_no_sooner(losses, loss, less):
+    sooner, later = (tokens_to_reach(target, curve(*losses)) for target in (loss, loss - less))
+    assert (sooner or np.inf) <= (later or np.inf)
+    assert (sooner is None) == (min(losses) > loss)
+
+
+def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
+    variants = {"none": "none", "mine": "add", "other": "add"}
+    assert reference_arm(variants, "other") == "other"
+    assert reference_arm(variants, "gone") == reference_arm(variants) == "mine"
+    assert reference_arm({"none": "none", "untied": "untied"}) == "none"
