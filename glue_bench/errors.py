@@ -19,3 +19,8 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> User
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
     place = f" in {where}" if where else ""
     return UserError(f"unknown {kind} '{name}'{place}; {hint}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

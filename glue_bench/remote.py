@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from glue_bench.errors import DiskError, UserError
+from glue_bench.errors import DiskError, UserError, first_line
 from glue_bench.files import cache_folder, disk_trouble, whole_folder
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
@@ -58,7 +58,8 @@ def _listing(url: str) -> tuple[Any, dict[str, tuple[str, str]]]:
     try:
         files, root = fsspec.core.url_to_fs(url)
         paths = sorted(files.find(root))
-        found = {_below(path, root): (path, str(files.ukey(path))) for path in paths}
+        names = [path.removeprefix(root).strip("/") or PurePosixPath(path).name for path in paths]
+        found = {name: (path, str(files.ukey(path))) for name, path in zip(names, paths, strict=True)}
     except ImportError as error:  # its message names the package
         raise UserError(f"cannot read '{url}': {error}") from error
     except Exception as error:  # every file system has errors of its own
@@ -66,11 +67,6 @@ def _listing(url: str) -> tuple[Any, dict[str, tuple[str, str]]]:
     if not found:
         raise UserError(f"nothing at '{url}'")
     return files, found
-
-
-def _below(path: str, root: str) -> str:
-    inside = path.removeprefix(root).strip("/")
-    return inside or PurePosixPath(path).name
 
 
 def _copy(files: Any, path: str, place: Path, url: str) -> None:
@@ -85,5 +81,4 @@ def _copy(files: Any, path: str, place: Path, url: str) -> None:
 
 
 def _unreadable(url: str, error: Exception) -> UserError:
-    first = (str(error).splitlines() or [""])[0]
-    return UserError(f"cannot read '{url}' ({type(error).__name__}: {first})")
+    return UserError(f"cannot read '{url}' ({type(error).__name__}: {first_line(error)})")

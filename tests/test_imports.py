@@ -111,21 +111,26 @@ for verb in {verbs!r}:
     assert said == ["after explain False", "after verify False", "after export False"]
 
 
-@pytest.mark.parametrize(
-    "first",
-    ["", "import glue_bench.results", "import glue_bench.results.board", "glue_bench.leaderboard"],
-    ids=["before", "after the room", "after its table", "after itself"],
-)
-def test_leaderboard_is_a_function_whatever_was_imported_before(first, tmp_path):
+def test_leaderboard_is_a_function_whatever_was_imported_before(tmp_path):
+    """Each case in a copy of one interpreter, which has pandas and nothing of the package."""
+    before = ["pass", "import glue_bench.results", "import glue_bench.results.board", "glue_bench.leaderboard"]
     code = f"""
-import glue_bench
-{first}
-try:
-    glue_bench.leaderboard({str(tmp_path)!r})
-except glue_bench.errors.UserError as error:
-    print(error)
+import os, pandas
+for first in {before!r}:
+    if os.fork():
+        os.wait()
+        continue
+    import glue_bench
+    exec(first)
+    try:
+        glue_bench.leaderboard({str(tmp_path)!r})
+    except glue_bench.errors.UserError as error:
+        print(first, error, flush=True)
+    os._exit(0)
 """
-    assert "no records/ in it" in python(code)
+    said = python(code).splitlines()
+    assert len(said) == len(before)
+    assert all(line.startswith(first) and "no records/ in it" in line for first, line in zip(before, said, strict=True))
 
 
 def test_the_public_names():
@@ -152,5 +157,5 @@ def test_help_answers_within_half_a_second():
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
 
-    # Processor time, and the least of several: what the program needs, not what else the machine is doing.
-    assert min(seconds() for _ in range(6)) <= 0.5
+    # Processor time, and one of several: what the program needs, not what else the machine is doing.
+    assert any(seconds() <= 0.5 for _ in range(6))

@@ -15,15 +15,8 @@ SAMPLE_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
 READABLE = 0o100644 << 16  # a plain file, rw-r--r--
 UNIX = 3
 UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),
 )
 """What zipfile and its decompressors raise for a damaged or foreign zip."""
 LARGEST = 64 * 2**20

@@ -30,18 +30,8 @@ PARTS = ("plot", "music", "cast", "ending", "dialogue", "pace", "acting", "camer
 GOOD = ("lovely", "great", "funny", "moving", "superb", "fresh")
 BAD = ("dull", "awful", "silly", "stale", "clumsy", "bland")
 THINGS = (
-    "apples",
-    "books",
-    "candles",
-    "drums",
-    "eggs",
-    "flutes",
-    "gloves",
-    "hats",
-    "inks",
-    "jars",
-    "kites",
-    "lamps",
+    *("apples", "books", "candles", "drums", "eggs", "flutes"),
+    *("gloves", "hats", "inks", "jars", "kites", "lamps"),
 )
 NEGATIONS = ("never", "nobody")
 

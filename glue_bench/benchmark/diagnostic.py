@@ -70,7 +70,7 @@ def read_diagnostic(path: Path) -> Diagnostic:
 def _locate(path: Path) -> Path:
     if not path.is_dir():
         return path
-    tried = [path / AX.folder / LABELLED, path / LABELLED]
+    tried = [path / AX.title / LABELLED, path / LABELLED]
     for file in tried:
         if file.is_file():
             return file

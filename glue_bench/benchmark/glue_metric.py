@@ -9,8 +9,7 @@ import datasets
 import evaluate
 
 from glue_bench.benchmark.metrics import score
-from glue_bench.benchmark.tasks import TASKS
-from glue_bench.errors import unknown
+from glue_bench.benchmark.tasks import TASKS, find_task
 
 _CITATION = """@inproceedings{wang2019glue,
   title={{GLUE}: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding},
@@ -36,9 +35,7 @@ class GlueMetric(evaluate.Metric):
     """
 
     def __init__(self, config_name: str, keep_in_memory: bool = True, **options: Any) -> None:
-        if config_name not in TASKS:
-            raise unknown("task", config_name, TASKS)
-        super().__init__(config_name, keep_in_memory=keep_in_memory, **options)
+        super().__init__(find_task(config_name).name, keep_in_memory=keep_in_memory, **options)
 
     def _info(self) -> evaluate.MetricInfo:
         value = datasets.Value("float32" if TASKS[self.config_name].is_regression else "int64")

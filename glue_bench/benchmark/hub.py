@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.benchmark.schema import TaskData
-from glue_bench.benchmark.tasks import TASKS, Task
+from glue_bench.benchmark.tasks import TASKS, Task, find_task
 from glue_bench.benchmark.tsv import SCORES, needed_splits, unlabelled
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import UserError, first_line
 
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -34,13 +34,13 @@ class HubSource:
         """Fetch one task, or take it from the cache of `datasets`. Raises UserError if out of reach."""
         import datasets
 
-        row = _row(task)
+        row = find_task(task)
         try:
             with quiet():
                 loaded = datasets.load_dataset(REPOSITORY, task, revision=PINNED)
         except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
             raise UserError(
-                f"cannot reach the hub for {REPOSITORY}, task {task} ({_first_line(error)}); "
+                f"cannot reach the hub for {REPOSITORY}, task {task} ({first_line(error)}); "
                 "give a folder instead: --data PATH "
                 "(classic TSV layout, or a clone of the dataset repository)"
             ) from error
@@ -66,7 +66,7 @@ class CloneSource:
 
     def load(self, task: str) -> TaskData:
         """Read one task without the network. Raises UserError for unreadable or unexpected files."""
-        row = _row(task)
+        row = find_task(task)
         if not self._is_present(row):
             looked = ", ".join(f"{task}/{split}-*.parquet" for split in needed_splits(row))
             raise UserError(f"no {row.title} data in {self.folder}; looked for {looked}")
@@ -92,15 +92,9 @@ class CloneSource:
             with quiet():
                 infos = DatasetInfosDict.from_directory(str(self.folder))
         except Exception as error:  # whatever the YAML and feature parsers raise on a damaged README
-            raise UserError(f"cannot read {self.folder / 'README.md'}: {_first_line(error)}") from error
+            raise UserError(f"cannot read {self.folder / 'README.md'}: {first_line(error)}") from error
         features = infos[task].features if task in infos else None
         return getattr((features or {}).get("label"), "names", None)
-
-
-def _row(task: str) -> Task:
-    if task not in TASKS:
-        raise unknown("task", task, TASKS)
-    return TASKS[task]
 
 
 def _read_parquet(files: Mapping[str, list[Path]], where: str) -> Any:
@@ -113,7 +107,7 @@ def _read_parquet(files: Mapping[str, list[Path]], where: str) -> Any:
             return datasets.load_dataset("parquet", data_files=data_files, verification_mode="no_checks")
     except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
         cause = error.__cause__ or error
-        raise UserError(f"cannot read {where}: {_first_line(cause)}; expected Parquet files of {REPOSITORY}") from error
+        raise UserError(f"cannot read {where}: {first_line(cause)}; expected Parquet files of {REPOSITORY}") from error
 
 
 def _check_shards(split: str, paths: list[Path]) -> None:
@@ -186,11 +180,6 @@ def _labels(task: Task, dataset: Any, where: str, names: Sequence[str]) -> np.nd
     if task.is_regression:
         return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
     return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from glue_bench.benchmark.archive import Entry, base_name, is_folder, is_junk, is_nested, read_entries
+from glue_bench.benchmark.archive import base_name, is_folder, is_junk, is_nested, read_entries
 from glue_bench.benchmark.submission import FILES, HEADER, File
 from glue_bench.benchmark.tsv import BOM, SCORES
 
@@ -47,8 +47,10 @@ def lint(content: bytes, where: str = "the file") -> list[Finding]:
     # Of two entries with one name, readers take the last.
     last = {base_name(entry.name): entry for entry in entries if not is_folder(entry.name) and not is_junk(entry.name)}
     for name, file in FILES.items():
-        if name in last:
-            findings += _lint_entry(file, last[name])
+        if name in last and last[name].problem:
+            findings.append(Finding(name, None, last[name].problem, last[name].expected))
+        elif name in last:
+            findings += lint_file(file, last[name].content)
     return findings
 
 
@@ -70,12 +72,6 @@ def _lint_names(names: list[str]) -> Iterator[Kinded]:
     for number, name in enumerate(name for name in FILES if name not in bare):
         # Each by a kind of its own: a missing file is never left out of the list.
         yield f"missing {number}", Finding(name, None, "missing", f"{FILES[name].rows} predictions")
-
-
-def _lint_entry(file: File, entry: Entry) -> list[Finding]:
-    if entry.problem:
-        return [Finding(file.name, None, entry.problem, entry.expected)]
-    return lint_file(file, entry.content)
 
 
 def lint_file(file: File, content: bytes) -> list[Finding]:
@@ -168,11 +164,8 @@ def bounded(found: Iterable[Kinded]) -> list[Finding]:
         counts[place] = counts.get(place, 0) + 1
         if counts[place] <= SHOWN:
             kept.setdefault(place, []).append(finding)
-    return [finding for place, some in kept.items() for finding in [*some, *_more(some[-1], counts[place])]]
-
-
-def _more(last: Finding, count: int) -> list[Finding]:
-    if count <= SHOWN:
-        return []
-    others = "more like this" if last.line is not None else "more files like this"
-    return [Finding(last.file, None, f"{count - SHOWN} {others}")]
+    for place, some in kept.items():
+        if counts[place] > SHOWN:
+            others = "more like this" if some[-1].line is not None else "more files like this"
+            some.append(Finding(some[-1].file, None, f"{counts[place] - SHOWN} {others}"))
+    return [finding for some in kept.values() for finding in some]

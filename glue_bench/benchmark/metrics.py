@@ -11,8 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from glue_bench.benchmark.schema import UNLABELLED
-from glue_bench.benchmark.tasks import TASKS, Task
-from glue_bench.errors import unknown
+from glue_bench.benchmark.tasks import Task, find_task
 
 CONSTANT = 1e-6
 """Scores closer together than this, times the largest of them where that exceeds 1, are one score."""
@@ -24,7 +23,7 @@ def score(task: str, predictions: ArrayLike, references: ArrayLike) -> dict[str,
     Correlations with a constant are 0.0 and never NaN. Raises ValueError for unequal or empty inputs,
     for values that are not finite or not class ids, and for references that are not public.
     """
-    row = _row(task)
+    row = find_task(task)
     predicted, expected = _checked(row, "predictions", predictions), _checked(row, "references", references)
     if len(predicted) != len(expected):
         raise ValueError(f"{task}: {len(predicted)} predictions for {len(expected)} references")
@@ -38,7 +37,7 @@ def score_logits(task: str, logits: np.ndarray, references: ArrayLike) -> dict[s
 
 def decide(task: str, logits: np.ndarray) -> np.ndarray:
     """Predictions (n,) from logits (n, labels): the likeliest class, or the score itself."""
-    row, logits = _row(task), np.asarray(logits)
+    row, logits = find_task(task), np.asarray(logits)
     if row.is_regression and logits.ndim == 1:
         logits = logits[:, None]
     if logits.ndim != 2 or logits.shape[1] != row.num_labels:
@@ -52,12 +51,6 @@ def is_collapsed(task: str, logits: np.ndarray) -> bool:
     """Whether every row gets the same prediction; never for fewer than two rows."""
     predicted = decide(task, logits)
     return len(predicted) >= 2 and _is_constant(predicted)
-
-
-def _row(task: str) -> Task:
-    if task not in TASKS:
-        raise unknown("task", task, TASKS)
-    return TASKS[task]
 
 
 def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:

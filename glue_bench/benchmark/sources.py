@@ -9,9 +9,9 @@ import pandas as pd
 
 from glue_bench.benchmark.hub import REPOSITORY, CloneSource, HubSource
 from glue_bench.benchmark.schema import UNLABELLED, TaskData, split_digest
-from glue_bench.benchmark.tasks import TASKS, Task
+from glue_bench.benchmark.tasks import TASKS, Task, find_task
 from glue_bench.benchmark.tsv import TsvSource
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import UserError
 from glue_bench.remote import fetched, is_url
 
 NAMES = ("hub", "demo")
@@ -45,11 +45,9 @@ class DemoSource:
 
     def load(self, task: str) -> TaskData:
         """Generate one task."""
-        if task not in TASKS:
-            raise unknown("task", task, TASKS)
         from glue_bench.benchmark.demo import generate
 
-        splits = generate(task)
+        splits = generate(find_task(task).name)
         return TaskData(task, self.kind, splits, dict.fromkeys(splits, 0))
 
 

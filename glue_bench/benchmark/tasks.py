@@ -6,7 +6,9 @@ names and columns. QNLI is version 2.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from glue_bench.errors import unknown
 
 BINARY = ("0", "1")
 
@@ -22,13 +24,13 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One GLUE task.
+    """One GLUE task. `title` is its name in tables, and its folder in the classic TSV layout.
 
     `labels` are class names in the order of the hub's ids; empty for regression. `written` are the
     same labels as TSV files and submissions spell them. The first of `metrics` is the one that a
     one-metric-per-task table shows (TUPE, appendix B: accuracy for MRPC and QQP, Pearson for STS-B).
-    `skips_malformed_rows` says that rows with a wrong number of fields are left out of splits with labels.
-    `columns` names the leaderboard column of each scored split.
+    `tsv_texts` are the texts' columns in TSV files where they are not those of the hub. `skips_malformed_rows` says
+    that rows with a wrong number of fields are left out of splits with labels.
     """
 
     name: str
@@ -38,11 +40,9 @@ class Task:
     written: tuple[str, ...] = ()
     metrics: tuple[str, ...]
     splits: Mapping[str, Split]
-    folder: str
-    tsv_texts: tuple[str, ...]
+    tsv_texts: tuple[str, ...] = ()
     tsv_label: str = "label"
     skips_malformed_rows: bool = False
-    columns: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
 
     @property
@@ -59,6 +59,12 @@ class Task:
     def validation_splits(self) -> tuple[str, ...]:
         """Splits that are scored; two for MNLI, none for AX."""
         return tuple(name for name in self.splits if name.startswith("validation"))
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The leaderboard column of each scored split."""
+        endings = {"validation": "", "validation_matched": "_m", "validation_mismatched": "_mm"}
+        return {split: self.name + endings[split] for split in self.validation_splits}
 
     @property
     def test_splits(self) -> tuple[str, ...]:
@@ -87,9 +93,6 @@ _ROWS = [
         written=BINARY,
         metrics=("matthews_correlation",),
         splits=_plain_splits(8551, 1043, 1063, header=False),
-        folder="CoLA",
-        tsv_texts=("sentence",),
-        columns={"validation": "cola"},
         summary="is the sentence grammatical?",
     ),
     Task(
@@ -100,9 +103,6 @@ _ROWS = [
         written=BINARY,
         metrics=("accuracy",),
         splits=_plain_splits(67349, 872, 1821),
-        folder="SST-2",
-        tsv_texts=("sentence",),
-        columns={"validation": "sst2"},
         summary="is the review positive?",
     ),
     Task(
@@ -113,10 +113,8 @@ _ROWS = [
         written=BINARY,
         metrics=("accuracy", "f1"),
         splits=_plain_splits(3668, 408, 1725),
-        folder="MRPC",
         tsv_texts=("#1 String", "#2 String"),
         tsv_label="Quality",
-        columns={"validation": "mrpc"},
         summary="are the two sentences paraphrases?",
     ),
     Task(
@@ -126,10 +124,7 @@ _ROWS = [
         labels=(),
         metrics=("pearson", "spearmanr"),
         splits=_plain_splits(5749, 1500, 1379),
-        folder="STS-B",
-        tsv_texts=_SENTENCE_PAIR,
         tsv_label="score",
-        columns={"validation": "stsb"},
         summary="how similar are the two sentences, from 0 to 5?",
     ),
     Task(
@@ -140,11 +135,8 @@ _ROWS = [
         written=BINARY,
         metrics=("accuracy", "f1"),
         splits=_plain_splits(363846, 40430, 390965),
-        folder="QQP",
-        tsv_texts=("question1", "question2"),
         tsv_label="is_duplicate",
         skips_malformed_rows=True,
-        columns={"validation": "qqp"},
         summary="do the two questions ask the same?",
     ),
     Task(
@@ -161,10 +153,8 @@ _ROWS = [
             "test_matched": Split(file="test_matched.tsv", rows=9796),
             "test_mismatched": Split(file="test_mismatched.tsv", rows=9847),
         },
-        folder="MNLI",
         tsv_texts=_SENTENCE_PAIR,
         tsv_label="gold_label",
-        columns={"validation_matched": "mnli_m", "validation_mismatched": "mnli_mm"},
         summary="does the premise entail the hypothesis, contradict it, or neither?",
     ),
     Task(
@@ -175,9 +165,6 @@ _ROWS = [
         written=_NLI_2,
         metrics=("accuracy",),
         splits=_plain_splits(104743, 5463, 5463),
-        folder="QNLI",
-        tsv_texts=("question", "sentence"),
-        columns={"validation": "qnli"},
         summary="does the sentence answer the question?",
     ),
     Task(
@@ -188,9 +175,6 @@ _ROWS = [
         written=_NLI_2,
         metrics=("accuracy",),
         splits=_plain_splits(2490, 277, 3000),
-        folder="RTE",
-        tsv_texts=_SENTENCE_PAIR,
-        columns={"validation": "rte"},
         summary="does the first sentence entail the second?",
     ),
     Task(
@@ -201,9 +185,6 @@ _ROWS = [
         written=BINARY,
         metrics=("accuracy",),
         splits=_plain_splits(635, 71, 146),
-        folder="WNLI",
-        tsv_texts=_SENTENCE_PAIR,
-        columns={"validation": "wnli"},
         summary="is the pronoun resolved rightly? (adversarial dev set)",
     ),
     Task(
@@ -214,7 +195,6 @@ _ROWS = [
         written=_NLI_3,
         metrics=("matthews_correlation",),
         splits={"test": Split(file="diagnostic.tsv", rows=1104)},
-        folder="AX",
         tsv_texts=_SENTENCE_PAIR,
         summary="diagnostic set, test only, predicted by MNLI models",
     ),
@@ -229,6 +209,17 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 AX_SPLIT = "test_ax"
 """What the diagnostic set is called among the splits that a model of MNLI predicts."""
+
+
+def find_task(name: str) -> Task:
+    """The task of this name.
+
+    Raises:
+        UserError: there is none; with the near match.
+    """
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    return TASKS[name]
 
 
 def titles(tasks: tuple[str, ...]) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.benchmark.schema import UNLABELLED, TaskData
-from glue_bench.benchmark.tasks import TASKS, Task
-from glue_bench.errors import UserError, unknown
+from glue_bench.benchmark.tasks import TASKS, Task, find_task
+from glue_bench.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
 COLA_COLUMNS = ("source", "label", "star", "sentence")
@@ -30,19 +30,17 @@ class TsvSource:
 
     def load(self, task: str) -> TaskData:
         """Read every split whose file is there. Raises UserError for bad content or a missing task."""
-        if task not in TASKS:
-            raise unknown("task", task, TASKS)
-        row = TASKS[task]
+        row = find_task(task)
         if not self._is_present(row):
             files = ", ".join(split.file for split in row.splits.values())
-            raise UserError(f"no {row.title} data in {self.folder / row.folder}; looked for {files}")
+            raise UserError(f"no {row.title} data in {self.folder / row.title}; looked for {files}")
         present = [name for name in row.splits if self._path(row, name).is_file()]
         read = {name: read_split(self._path(row, name), row, name) for name in present}
         splits = {name: frame for name, (frame, _) in read.items()}
         return TaskData(task, self.kind, splits, {name: skipped for name, (_, skipped) in read.items()})
 
     def _path(self, task: Task, split: str) -> Path:
-        return self.folder / task.folder / task.splits[split].file
+        return self.folder / task.title / task.splits[split].file
 
     def _is_present(self, task: Task) -> bool:
         return any(self._path(task, split).is_file() for split in needed_splits(task))
@@ -64,7 +62,7 @@ def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
     start = int(task.splits[split].header)
     columns = lines[0].split("\t") if start else list(COLA_COLUMNS)
     labelled = split not in task.test_splits
-    wanted = [*task.tsv_texts, *([task.tsv_label] if labelled else [])]
+    wanted = [*(task.tsv_texts or task.texts), *([task.tsv_label] if labelled else [])]
     places = _places(path, columns, wanted)
     rows, skipped = _rows(path, lines, len(columns), start, labelled and task.skips_malformed_rows)
     if labelled and task.tsv_label == GOLD_COLUMN:

@@ -4,15 +4,8 @@ import sys
 
 import typer
 
-from glue_bench.cli import (  # noqa: F401 (importing them registers verbs)
-    benchmark,
-    models,
-    records,
-    status,
-    submission,
-    sweeps,
-    tables,
-)
+# Importing them registers their verbs.
+from glue_bench.cli import benchmark, models, records, status, submission, sweeps, tables  # noqa: F401
 from glue_bench.cli.app import BAD_INPUT, app
 from glue_bench.errors import UserError
 

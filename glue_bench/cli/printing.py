@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from glue_bench.cli.app import FAILED
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ def check_output(output: Path, suffix: str, what: str) -> None:
         raise UserError(f"-o {output} is a folder; give the name of a file")
     if not output.parent.is_dir():
         raise UserError(f"-o {output}: there is no folder '{output.parent}'")
+
+
+def warn(line: str, findings: Sequence[object]) -> None:
+    """Where there are findings, say the line and each of them to standard error, and exit with status FAILED."""
+    if not findings:
+        return
+    typer.secho(f"warning: {line}:", fg="yellow", err=True)
+    for finding in findings:
+        typer.echo(str(finding), err=True)
+    raise typer.Exit(FAILED)
 
 
 def new_table(*columns: str, wrap: str = "") -> "Table":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Plugins, app
-from glue_bench.cli.printing import check_output, new_table, print_table, say
+from glue_bench.cli.printing import check_output, new_table, print_table, say, warn
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def export(
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others."""
     from glue_bench.audit.bundle import write_bundle
+    from glue_bench.audit.verify import verify as verify_results
     from glue_bench.records.store import experiments_in
 
     check_output(output, ".zip", "a bundle")
@@ -121,20 +122,8 @@ def export(
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     size = f"{len(manifest['files'])} files, {output.stat().st_size / 1e6:.1f} MB"
     typer.echo(f"\nwritten to {output} ({size}, SHA-256 {digest})")
-    _warn(output)
-
-
-def _warn(output: Path) -> None:
-    """Say what others will find wrong in a bundle that was just written."""
-    from glue_bench.audit.verify import verify
-
-    faults = [fault for verified in verify(output) for fault in verified.faults]
-    if not faults:
-        return
-    typer.secho(f"warning: glue-bench verify {output} will find:", fg="yellow", err=True)
-    for fault in faults:
-        typer.echo(fault, err=True)
-    raise typer.Exit(FAILED)
+    faults = [fault for verified in verify_results(output) for fault in verified.faults]
+    warn(f"glue-bench verify {output} will find", faults)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Folder, Format, Output, app
-from glue_bench.cli.printing import check_output, emit, new_table, print_table
+from glue_bench.cli.printing import check_output, emit, new_table, print_table, warn
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,10 +37,11 @@ def submit(
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
+    from glue_bench.benchmark.linter import lint
+
     check_output(output, ".zip", "a submission")
     _write(_gather(folder, arm, fill), output)
-    if _warn(output):
-        raise typer.Exit(FAILED)
+    warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 
 @app.command()
@@ -67,19 +68,15 @@ def _check(path: Path) -> None:
     from glue_bench.benchmark.linter import lint
     from glue_bench.benchmark.submission import FILES
 
-    findings = lint(_read(path), str(path))
+    try:
+        findings = lint(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
     for finding in findings:
         typer.echo(finding)
     if findings:
         raise typer.Exit(FAILED)
     typer.echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read '{path}': {error.strerror}") from error
 
 
 def _gather(folder: Path, arm: str | None, with_fill: bool) -> "Submission":
@@ -120,15 +117,3 @@ def _write(submission: "Submission", output: Path) -> None:
         typer.echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
     if submission.is_demo:
         typer.echo("made-up data: a zip to look at, not to hand in")
-
-
-def _warn(output: Path) -> bool:
-    """Say what the site would not take of a zip that was just written; whether there is anything."""
-    from glue_bench.benchmark.linter import lint
-
-    findings = lint(output.read_bytes(), str(output))
-    if findings:
-        typer.secho(f"warning: the site will not take {output}:", fg="yellow", err=True)
-    for finding in findings:
-        typer.echo(str(finding), err=True)
-    return bool(findings)

@@ -8,7 +8,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.plugins import installed, load_installed
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Dimensions, Variant
-from glue_bench.model.variants.options import SEGMENTS, canonical, declared, parsed
+from glue_bench.model.variants.options import SEGMENTS, canonical, parsed
 
 
 def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> None:
@@ -35,11 +35,6 @@ def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str,
     """
     check_variant(name, options or {})
     return canonical(VARIANTS[name], name, options or {})
-
-
-def option_names(name: str) -> list[str]:
-    """The keyword options of a variant, and `segments`, which all have."""
-    return list(declared(VARIANTS[name], name))
 
 
 def segments_enter(config: EncoderConfig) -> str:

@@ -1,8 +1,8 @@
 """Other libraries' weight names and settings, translated into ours: one table a family.
 
-Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT; XLM-RoBERTa and CamemBERT are RoBERTa. A rule
-is a regular expression on the checkpoint's name and what replaces it; the first match wins, a name without a match is
-ignored (buffers, task heads). Query, key and value are stacked into `qkv` afterwards.
+Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT; XLM-RoBERTa and CamemBERT are RoBERTa. A pair
+is the checkpoint's name and ours, up to the final `weight` or `bias`; # is a block's number. The first pair that fits
+counts, a name without one is ignored (buffers, task heads). Query, key and value are stacked into `qkv` afterwards.
 """
 
 import re
@@ -10,50 +10,41 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Rules = tuple[tuple[str, str], ...]
+Pairs = tuple[tuple[str, str], ...]
 
-_TABLES: Rules = (
-    (r"embeddings\.word_embeddings\.weight", "variant.words.weight"),
-    (r"embeddings\.position_embeddings\.weight", "variant.positions.weight"),
-    (r"embeddings\.token_type_embeddings\.weight", "variant.segments.weight"),
-    (r"embeddings\.LayerNorm\.(.*)", r"norm.\1"),
+_TABLES: Pairs = (
+    ("embeddings.word_embeddings.", "variant.words."),
+    ("embeddings.position_embeddings.", "variant.positions."),
+    ("embeddings.token_type_embeddings.", "variant.segments."),
+    ("embeddings.LayerNorm.", "norm."),
 )
-_BERT_BLOCKS: Rules = (
-    (r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)\.(.*)", r"blocks.\1.attention.\2.\3"),
-    (r"encoder\.layer\.(\d+)\.attention\.output\.dense\.(.*)", r"blocks.\1.attention.out.\2"),
-    (r"encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.(.*)", r"blocks.\1.attention_norm.\2"),
-    (r"encoder\.layer\.(\d+)\.intermediate\.dense\.(.*)", r"blocks.\1.up.\2"),
-    (r"encoder\.layer\.(\d+)\.output\.dense\.(.*)", r"blocks.\1.down.\2"),
-    (r"encoder\.layer\.(\d+)\.output\.LayerNorm\.(.*)", r"blocks.\1.norm.\2"),
+_BERT_BLOCKS: Pairs = (
+    ("encoder.layer.#.attention.self.query.", "blocks.#.attention.query."),
+    ("encoder.layer.#.attention.self.key.", "blocks.#.attention.key."),
+    ("encoder.layer.#.attention.self.value.", "blocks.#.attention.value."),
+    ("encoder.layer.#.attention.output.dense.", "blocks.#.attention.out."),
+    ("encoder.layer.#.attention.output.LayerNorm.", "blocks.#.attention_norm."),
+    ("encoder.layer.#.intermediate.dense.", "blocks.#.up."),
+    ("encoder.layer.#.output.dense.", "blocks.#.down."),
+    ("encoder.layer.#.output.LayerNorm.", "blocks.#.norm."),
 )
-_DISTILBERT_BLOCKS: Rules = (
-    (r"transformer\.layer\.(\d+)\.attention\.q_lin\.(.*)", r"blocks.\1.attention.query.\2"),
-    (r"transformer\.layer\.(\d+)\.attention\.k_lin\.(.*)", r"blocks.\1.attention.key.\2"),
-    (r"transformer\.layer\.(\d+)\.attention\.v_lin\.(.*)", r"blocks.\1.attention.value.\2"),
-    (r"transformer\.layer\.(\d+)\.attention\.out_lin\.(.*)", r"blocks.\1.attention.out.\2"),
-    (r"transformer\.layer\.(\d+)\.sa_layer_norm\.(.*)", r"blocks.\1.attention_norm.\2"),
-    (r"transformer\.layer\.(\d+)\.ffn\.lin1\.(.*)", r"blocks.\1.up.\2"),
-    (r"transformer\.layer\.(\d+)\.ffn\.lin2\.(.*)", r"blocks.\1.down.\2"),
-    (r"transformer\.layer\.(\d+)\.output_layer_norm\.(.*)", r"blocks.\1.norm.\2"),
+_DISTILBERT_BLOCKS: Pairs = (
+    ("transformer.layer.#.attention.q_lin.", "blocks.#.attention.query."),
+    ("transformer.layer.#.attention.k_lin.", "blocks.#.attention.key."),
+    ("transformer.layer.#.attention.v_lin.", "blocks.#.attention.value."),
+    ("transformer.layer.#.attention.out_lin.", "blocks.#.attention.out."),
+    ("transformer.layer.#.sa_layer_norm.", "blocks.#.attention_norm."),
+    ("transformer.layer.#.ffn.lin1.", "blocks.#.up."),
+    ("transformer.layer.#.ffn.lin2.", "blocks.#.down."),
+    ("transformer.layer.#.output_layer_norm.", "blocks.#.norm."),
 )
 _BERT_SETTINGS = {
     name: name
-    for name in [
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "classifier_dropout",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "initializer_range",
-        "layer_norm_eps",
-        "pad_token_id",
-    ]
+    for name in (
+        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "max_position_embeddings"),
+        *("type_vocab_size", "initializer_range", "layer_norm_eps", "pad_token_id"),
+    )
 }
 
 
@@ -68,8 +59,8 @@ class Family:
     """
 
     prefix: str
-    encoder: Rules
-    head: Rules
+    encoder: Pairs
+    head: Pairs
     decoder: str
     settings: Mapping[str, str]
     fixed: Mapping[str, Any]
@@ -81,9 +72,9 @@ _ROBERTA = Family(
     # Released RoBERTa files carry a pooler that no objective trained; like transformers, start afresh.
     encoder=(*_TABLES, *_BERT_BLOCKS),
     head=(
-        (r"lm_head\.dense\.(.*)", r"dense.\1"),
-        (r"lm_head\.layer_norm\.(.*)", r"head_norm.\1"),
-        (r"lm_head\.bias", "decoder.bias"),
+        ("lm_head.dense.", "dense."),
+        ("lm_head.layer_norm.", "head_norm."),
+        ("lm_head.bias", "decoder.bias"),
     ),
     decoder="lm_head.decoder.weight",
     settings=_BERT_SETTINGS,
@@ -93,11 +84,11 @@ _ROBERTA = Family(
 FAMILIES: dict[str, Family] = {
     "bert": Family(
         prefix="bert.",
-        encoder=(*_TABLES, *_BERT_BLOCKS, (r"pooler\.dense\.(.*)", r"pooler.dense.\1")),
+        encoder=(*_TABLES, *_BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
         head=(
-            (r"cls\.predictions\.transform\.dense\.(.*)", r"dense.\1"),
-            (r"cls\.predictions\.transform\.LayerNorm\.(.*)", r"head_norm.\1"),
-            (r"cls\.predictions\.bias", "decoder.bias"),
+            ("cls.predictions.transform.dense.", "dense."),
+            ("cls.predictions.transform.LayerNorm.", "head_norm."),
+            ("cls.predictions.bias", "decoder.bias"),
         ),
         decoder="cls.predictions.decoder.weight",
         settings=_BERT_SETTINGS,
@@ -108,11 +99,11 @@ FAMILIES: dict[str, Family] = {
     "camembert": _ROBERTA,
     "electra": Family(
         prefix="electra.",
-        encoder=(*_TABLES, *_BERT_BLOCKS, (r"embeddings_project\.(.*)", r"project.\1")),
+        encoder=(*_TABLES, *_BERT_BLOCKS, ("embeddings_project.", "project.")),
         head=(
-            (r"generator_predictions\.dense\.(.*)", r"dense.\1"),
-            (r"generator_predictions\.LayerNorm\.(.*)", r"head_norm.\1"),
-            (r"generator_lm_head\.bias", "decoder.bias"),
+            ("generator_predictions.dense.", "dense."),
+            ("generator_predictions.LayerNorm.", "head_norm."),
+            ("generator_lm_head.bias", "decoder.bias"),
         ),
         decoder="generator_lm_head.weight",
         settings=_BERT_SETTINGS | {"embedding_size": "embedding_size"},
@@ -122,9 +113,9 @@ FAMILIES: dict[str, Family] = {
         prefix="distilbert.",
         encoder=(*_TABLES, *_DISTILBERT_BLOCKS),
         head=(
-            (r"vocab_transform\.(.*)", r"dense.\1"),
-            (r"vocab_layer_norm\.(.*)", r"head_norm.\1"),
-            (r"vocab_projector\.bias", "decoder.bias"),
+            ("vocab_transform.", "dense."),
+            ("vocab_layer_norm.", "head_norm."),
+            ("vocab_projector.bias", "decoder.bias"),
         ),
         decoder="vocab_projector.weight",
         settings={
@@ -146,16 +137,23 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def rename(names: Iterable[str], rules: Rules, prefix: str = "") -> dict[str, str]:
-    """Our name -> the checkpoint's name, for every name that some rule matches."""
+def rename(names: Iterable[str], pairs: Pairs, prefix: str = "") -> dict[str, str]:
+    """Our name -> the checkpoint's name, for every name that has a pair."""
     found: dict[str, str] = {}
     for name in names:
         # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
         bare = name.removeprefix(prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
-        bare = bare.replace("LayerNorm.beta", "LayerNorm.bias")
-        for pattern, replacement in rules:
-            match = re.fullmatch(pattern, bare)
-            if match:
-                found[match.expand(replacement)] = name
-                break
+        ours = exchange(bare.replace("LayerNorm.beta", "LayerNorm.bias"), pairs)
+        if ours:
+            found[ours] = name
     return found
+
+
+def exchange(name: str, pairs: Iterable[tuple[str, str]]) -> str | None:
+    """A name in the other's terms, by the first pair that fits; None where none does."""
+    for source, target in pairs:
+        pattern = re.escape(source).replace(r"\#", r"(?P<block>\d+)")
+        match = re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", name)
+        if match:
+            return target.replace("#", match.groupdict().get("block", "")) + (match["ending"] or "")
+    return None

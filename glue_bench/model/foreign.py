@@ -21,14 +21,8 @@ _OTHERWISE = {
     "auto_map": "it names code of its own, which is not run",
 }
 _SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "embedding_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
+    *("vocab_size", "hidden_size", "embedding_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
 )
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 

@@ -12,10 +12,8 @@ from glue_bench.errors import UserError
 from glue_bench.remote import fetched, is_url
 
 WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
 TICK = 2 * 10**9  # ns: no file system's clock is coarser
 _digests: dict[tuple[Path, int, int, int], str] = {}

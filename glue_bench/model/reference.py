@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM
 from transformers import __version__ as TRANSFORMERS
-from transformers.utils import logging
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.files import cache_folder
-from glue_bench.model.bars import keep_bars_of_transformers
+from glue_bench.model.bars import transformers_quiet
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import drawing, on_meta
 from glue_bench.model.locate import fingerprint
@@ -83,18 +82,13 @@ def _code() -> str:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """transformers says nothing, products are not rounded to bf16, and what torch drew before and draws next stays."""
-    verbosity, draw_bars = logging.get_verbosity(), keep_bars_of_transformers()
     precision = torch.get_float32_matmul_precision()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     torch.set_float32_matmul_precision("highest")
     try:
-        with drawing():
+        with transformers_quiet(), drawing():
             yield
     finally:
         torch.set_float32_matmul_precision(precision)
-        logging.set_verbosity(verbosity)
-        draw_bars()
 
 
 def _theirs(folder: Path, has_head: bool, name: str) -> Any:
@@ -122,8 +116,7 @@ def _failing_in_one_line(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        said = f"({type(error).__name__}: {first})"
+        said = f"({type(error).__name__}: {first_line(error)})"
         raise UserError(f"checkpoint '{name}': transformers itself cannot compute it {said}") from error
 
 

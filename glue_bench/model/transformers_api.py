@@ -127,28 +127,12 @@ class EncoderModel(EncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
         start: int = 0,
-    ) -> list[Float[Tensor, "b l d"]]:
-        """What enters the first block, and the output of each block. `start` is that of `Variant.forward`."""
-        return self._states(input_ids, attention_mask, token_type_ids, start)
-
-    def pooled(
-        self,
-        input_ids: Int[Tensor, "b l"],
-        attention_mask: Tensor | None = None,
-        token_type_ids: Int[Tensor, "b l"] | None = None,
-        start: int = 0,
-    ) -> Float[Tensor, "b d"]:
-        """The pooled output alone: of the last block only [CLS] is computed, the one position that is read."""
-        return self.pooler(self._states(input_ids, attention_mask, token_type_ids, start, last_rows=1)[-1])
-
-    def _states(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None,
-        token_type_ids: Tensor | None,
-        start: int,
         last_rows: int | None = None,
     ) -> list[Float[Tensor, "b _ d"]]:
+        """What enters the first block, and the output of each block. `start` is that of `Variant.forward`.
+
+        Of the last block only the first `last_rows` positions are computed, if that is given.
+        """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         _check_ids(input_ids, segments, start, self.config.max_position_embeddings)
         given = self.variant(input_ids, segments, *([start] if start else []))
@@ -165,6 +149,16 @@ class EncoderModel(EncoderPreTrainedModel):
             rows = last_rows if index == len(self.blocks) - 1 else None
             states.append(block(states[-1], kernel, bias, padding, rotate, scores, rows))
         return states
+
+    def pooled(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        start: int = 0,
+    ) -> Float[Tensor, "b d"]:
+        """The pooled output alone: of the last block only [CLS] is computed, the one position that is read."""
+        return self.pooler(self.hidden_states(input_ids, attention_mask, token_type_ids, start, last_rows=1)[-1])
 
     def _attention_parts(
         self, given: EncoderInput, segments: Int[Tensor, "b l"], attention_mask: Tensor | None, hidden: Tensor

@@ -19,12 +19,13 @@ from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.families import exchange, rename
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 _ENCODER = "decoder.sentence_encoder."
 WORDS, DECODER = f"{_ENCODER}embed_tokens.weight", "decoder.lm_head.weight"
-# fairseq's names and ours, up to the final `weight` or `bias`; # is a block's number.
+# fairseq's names and ours, as the pairs of `families`.
 NAMES = (
     (f"{_ENCODER}embed_tokens.", "base.variant.words."),
     (f"{_ENCODER}pos.", "base.variant.positions."),
@@ -77,7 +78,7 @@ def read_tupe(path: Path) -> tuple[EncoderConfig, dict[str, Tensor], dict[str, T
     args, raw = _load(path)
     config = _read_args(args, raw, path)
     _check_weights(raw, config, path)
-    ours = {_exchange(name, NAMES): tensor.float() for name, tensor in raw.items() if not name.startswith(_IGNORED)}
+    ours = {mine: raw[theirs].float() for mine, theirs in rename(raw, NAMES).items()}
     weights = {name.removeprefix("base."): tensor for name, tensor in ours.items() if name.startswith("base.")}
     head = {name: tensor for name, tensor in ours.items() if not name.startswith(("base.", "decoder.weight"))}
     return config, weights, head
@@ -158,7 +159,7 @@ def _check_weights(raw: Mapping[str, Tensor], config: EncoderConfig, path: Path)
     """One message for all that does not fit, in the file's names."""
     ours = on_meta(EncoderForMaskedLM, config).state_dict()
     backwards = [(mine, theirs) for theirs, mine in NAMES]
-    expected = {_exchange(name, backwards): tensor.shape for name, tensor in ours.items() if ".pooler." not in name}
+    expected = {str(exchange(name, backwards)): tensor.shape for name, tensor in ours.items() if ".pooler." not in name}
     found = {name: tensor.shape for name, tensor in raw.items() if not name.startswith(_IGNORED)}
     problems = _listed("lacks", expected.keys() - found.keys()) + _listed("unknown", found.keys() - expected.keys())
     differ = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
@@ -174,12 +175,3 @@ def _listed(what: str, names: Iterable[str]) -> list[str]:
     ordered = sorted(names)
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return [f"{what} {', '.join(ordered[:_SHOWN])}{more}"] if ordered else []
-
-
-def _exchange(name: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """`name` with the first prefix that fits put in the other's terms; a name without one stays."""
-    for source, target in pairs:
-        match = re.fullmatch(re.escape(source).replace(r"\#", r"(\d+)") + "(weight|bias)", name)
-        if match:
-            return target.replace("#", match[1]) + match.groups()[-1]
-    return name

@@ -9,9 +9,8 @@ from inspect import getsourcefile
 from typing import Any
 
 import torch
-from transformers import logging as transformers_logging
 
-from glue_bench.model.bars import keep_bars_of_transformers
+from glue_bench.model.bars import transformers_quiet
 from glue_bench.model.fresh import drawing
 from glue_bench.model.plugins import place
 from glue_bench.model.variants import VARIANTS
@@ -68,12 +67,5 @@ def _undisturbed() -> Iterator[None]:
     """The caller's random numbers stay as they are, and transformers says nothing about the tiny files."""
     # Only where another device is the default: a mode of torch makes each of its small operations twice as slow.
     device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
-    put_bars_back, verbosity = keep_bars_of_transformers(), transformers_logging.get_verbosity()
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    try:
-        with drawing(), device:
-            yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        put_bars_back()
+    with transformers_quiet(), drawing(), device:
+        yield

@@ -57,7 +57,7 @@ def test_official_sizes_and_metrics(name: str) -> None:
 def test_row_is_consistent(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
-    assert 1 <= len(task.texts) == len(task.tsv_texts) <= 2
+    assert 1 <= len(task.texts) == len(task.tsv_texts or task.texts) <= 2
     assert len(task.written) == len(task.labels)
     assert task.num_labels == (1 if task.is_regression else len(task.labels))
     assert set(task.columns) == set(task.validation_splits)

@@ -63,7 +63,7 @@ def test_qqp_malformed_rows_are_skipped_and_counted(write: Writer) -> None:
 
 
 HEADERS = {
-    **{name: ("index", *task.tsv_texts) for name, task in TASKS.items()},
+    **{name: ("index", *(task.tsv_texts or task.texts)) for name, task in TASKS.items()},
     "mrpc": ("index", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
     "mnli": ("index", "sentence1", "sentence2", "gold_label"),
 }
@@ -74,7 +74,7 @@ BAD_ROWS = {"blank": "", "short": "1", "long": "1" + "\tx" * 9}
 def write_test_file(folder: Path, task: str, split: str, *extra: str) -> Path:
     """A test file of three rows, with a dash in each field but the texts, and `extra` lines after the first row."""
     header = HEADERS[task]
-    row = "\t".join("text" if name in TASKS[task].tsv_texts else "-" for name in header)
+    row = "\t".join("text" if name in (TASKS[task].tsv_texts or TASKS[task].texts) else "-" for name in header)
     path = folder / TASKS[task].splits[split].file
     path.write_text("\n".join(["\t".join(header), row, *extra, row, row]) + "\n")
     return path
@@ -220,7 +220,7 @@ BAD_FILES = {
 def test_bad_file_is_named_with_its_line(case: str, write: Writer) -> None:
     name, content, message = BAD_FILES[case]
     folder = write({name: content})
-    task = next(task for task in TASKS.values() if task.folder == name.split("/")[0])
+    task = next(task for task in TASKS.values() if task.title == name.split("/")[0])
     with pytest.raises(UserError) as caught:
         load(folder, task.name)
     assert str(caught.value).startswith(str(folder / name))

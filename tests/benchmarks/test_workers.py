@@ -44,8 +44,7 @@ def test_a_failed_round_says_why_and_the_next_goes_on(worker):
     assert worker.round(12)["seen"][-1] > 0
 
 
-def test_a_worker_that_died_is_noticed():
-    worker = Worker(partial(counting, 0))
+def test_a_worker_that_died_is_noticed(worker):
+    """The last test: the worker that the others share ends here."""
     with pytest.raises(RuntimeError, match="exit code 3"):
         worker.round(-1)
-    worker.close()
