@@ -95,6 +95,16 @@ LEADING = ("average_official", "average_nine_columns")
 """Those beside the tasks' own columns; `leaderboard.averages` has all."""
 
 
+def reference_arm(variants: Mapping[str, str], chosen: str | None = None) -> str:
+    """The arm that others are compared with, of arms and their variants in the experiment's order.
+
+    It is `chosen` (`protocol.reference`) if that is among them, else the first whose variant is `add`, else the first.
+    """
+    if chosen in variants:
+        return str(chosen)
+    return next((arm for arm, variant in variants.items() if variant == "add"), next(iter(variants)))
+
+
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """The learning rate reported for each arm and task: arm, task, learning_rate.
 
