@@ -14,12 +14,12 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from glue_bench.stats.pairs import NUMBERS, assess, compare
+from glue_bench.stats.ties import ranks_frame
 from threadpoolctl import threadpool_limits
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.stats.outcomes import Outcomes
-from glue_bench.stats.pairs import NUMBERS, assess, compare
-from glue_bench.stats.ties import ranks_frame
 from glue_bench.stats.weighted import score_sums, sums_of
 
 RIGHT = 0.85

@@ -6,12 +6,12 @@ whose size the seed decides. Means over seeds of the true scores follow by Gauss
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
 
-from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.weighted import score_sums, sums_of
 
@@ -55,15 +55,29 @@ def simulate(
     rows: int = 400,
     regime: Regime = REGIMES["seeds and examples"],
     unstable: Mapping[str, float] | None = None,
+    pretrainings: int = 1,
+    pretraining: float = 0.0,
+    block: float = 0.0,
 ) -> list[Outcomes]:
-    """One experiment. `rates` are the chance to be right at the mean seed; `unstable` multiplies seed variances."""
-    factors = {arm: (unstable or {}).get(arm, 1.0) for arm in rates}
+    """One experiment. `rates` are the chance to be right at the mean seed.
+
+    `seeds` are fine-tuning seeds for each of the `pretrainings`, whose seeds add the variance `pretraining` to each arm
+    and `block` to all arms alike. `unstable` multiplies an arm's own variances over seeds.
+    """
+    factors = np.sqrt([(unstable or {}).get(arm, 1.0) for arm in rates])[:, None, None]
     shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
     result = []
     for column in columns:
-        deviations = np.sqrt([regime.seed * factors[arm] for arm in rates])[:, None]
-        seed = shifts.setdefault(COLUMNS[column][0], generator.normal(size=(len(rates), seeds)) * deviations)
-        result.append(_column(generator, column, rates, rows, regime, seed))
+        parts = zip(
+            ((len(rates), pretrainings, seeds), (len(rates), pretrainings, 1), (1, pretrainings, 1)),
+            (factors * np.sqrt(regime.seed), factors * np.sqrt(pretraining), np.sqrt(block)),
+            strict=True,
+        )
+        drawn = sum(generator.normal(size=shape) * deviation for shape, deviation in parts)
+        seed = shifts.setdefault(COLUMNS[column][0], drawn.reshape(len(rates), -1))
+        outcomes = _column(generator, column, rates, rows, regime, seed)
+        numbers = np.indices((len(rates), pretrainings, seeds)).reshape(3, -1) + 1
+        result.append(replace(outcomes, pretraining_seeds=numbers[1], seeds=numbers[2]))
     return result
 
 
@@ -116,16 +130,13 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     """Outcomes of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
     owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
     stacked = np.concatenate(list(predictions.values()))
-    bare = Outcomes(
-        block=(more.pop("origin", "pretrained"), more.pop("shape", "")),
-        column=column,
-        arms=tuple(predictions),
-        owners=owners,
-        seeds=np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()]),
-        scores=np.zeros(len(stacked)),
-        predictions=stacked,
-        labels=labels,
-    )
-    sums = sums_of(bare.metric, stacked, labels).sum(axis=0, dtype=float)
-    values = {**vars(bare), "scores": 100 * score_sums(bare.metric, sums, len(labels)), **more}
-    return Outcomes(**{name: values[name] for name in Outcomes.__dataclass_fields__})
+    task = COLUMNS[column][0]
+    metric, scale = more.get("metric", TASKS[task].metrics[0]), more.pop("scale", 100.0)
+    sums = sums_of(metric, stacked, labels).sum(axis=0, dtype=float)
+    seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
+    values = {
+        **{"column": column, "task": task, "metric": metric, "arms": tuple(predictions), "owners": owners},
+        **{"pretraining_seeds": np.zeros(len(stacked), int), "seeds": seeds, "predictions": stacked, "labels": labels},
+        "scores": scale * score_sums(metric, sums, len(labels)),
+    }
+    return Outcomes(**values | more)

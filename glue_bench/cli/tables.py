@@ -68,14 +68,18 @@ def table(
 @app.command()
 def statistics(
     folder: Folder,
+    equivalent: Annotated[
+        float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
+    ] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Also compare all pairs, with letters.")] = False,
     format: Format = None,
     output: Output = None,
 ) -> None:
-    """Say which arms can be told apart: intervals, tests and ranks over seeds and examples."""
+    """Say which arms differ from the reference, by how much, and what the runs could have shown."""
     from glue_bench.reporting.formats import chosen_format
     from glue_bench.reporting.statistics_page import render_statistics
 
-    emit(render_statistics(folder, chosen_format(format, output)), output)
+    emit(render_statistics(folder, chosen_format(format, output), equivalent=equivalent, pairs=pairs), output)
 
 
 @app.command()
@@ -83,6 +87,10 @@ def power(
     folder: Folder,
     difference: Annotated[float, typer.Option(metavar="POINTS", help="The true difference of two arms.")],
     power: Annotated[float, typer.Option(help="The probability of seeing it.")] = 0.8,
+    costs: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="PRETRAINING FINETUNING", help="What a seed of each costs; measured seconds by default."),
+    ] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
@@ -90,7 +98,7 @@ def power(
     from glue_bench.reporting.formats import chosen_format
     from glue_bench.reporting.statistics_page import render_power
 
-    emit(render_power(folder, difference, power, chosen_format(format, output)), output)
+    emit(render_power(folder, difference, power, chosen_format(format, output), costs or ()), output)
 
 
 def print_leaderboard(folder: Path | Sequence[Path], protocol: Sequence[str] = ()) -> None:

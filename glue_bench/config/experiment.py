@@ -27,6 +27,7 @@ from glue_bench.config.sections import (
     distinct,
     known_task,
 )
+from glue_bench.errors import unknown
 
 
 class Hyperparameters(Section):
@@ -154,6 +155,21 @@ class Experiment(Section):
                 f"protocol.rate: fixed needs one learning rate a task; {', '.join(several)} has several "
                 "(set finetuning.tasks.<task>.learning_rates)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _comparisons_fit(self) -> "Experiment":
+        names, protocol = [arm.name for arm in self.arms], self.protocol
+        if protocol.reference is not None and protocol.reference not in names:
+            raise ValueError(str(unknown("arm", protocol.reference, names, "protocol.reference")))
+        for pair in protocol.contrasts:
+            for name in pair:
+                if name not in names:
+                    raise ValueError(str(unknown("arm", name, names, "protocol.contrasts")))
+        if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(protocol.contrasts):
+            raise ValueError("protocol.contrasts: each is of two different arms, and none is given twice")
+        if protocol.primary == "validation_loss" and self.pretraining is None:
+            raise ValueError("protocol.primary: validation_loss needs `pretraining`, which measures it")
         return self
 
     def cells(self) -> Iterator[Cell]:

@@ -1,14 +1,16 @@
 """How many runs become one number: what the tables of an experiment report."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from glue_bench.config.sections import Section
 from glue_bench.errors import UserError, unknown
 
 HELD_OUT = "held_out"
+COMPARISONS = ("reference", "primary", "contrasts")
+"""Keys that say what is compared; the others say how a score comes about."""
 
 
 class Protocol(Section):
@@ -18,12 +20,29 @@ class Protocol(Section):
     reported of the seeds. `epoch`: the last one, or the best one of each run, which is optimistic where the set that
     chooses it is also the one that is reported. `choose_on`: the set that chooses rate and epoch: the validation set
     as in the papers, or the slice held out of train, which leaves the validation set clean.
+
+    `reference` is the arm that all others are compared with; unless it is named, the arm whose variant is `add`, else
+    the first. `primary` is the measure that decides: the average of the tasks, or the validation loss of pretraining.
+    `contrasts` are pairs of arms whose difference is asked for beforehand, each the first arm less the second.
     """
 
     rate: Literal["best-mean", "best-median", "fixed"] = "best-mean"
     seeds: Literal["mean", "median"] = "mean"
     epoch: Literal["last", "best"] = "last"
     choose_on: Literal["validation", "held_out"] = "validation"
+    reference: str | None = None
+    primary: Literal["average", "validation_loss"] = "average"
+    contrasts: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field([])
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what says who is compared, unless it is set: plans that do not need it stay as they were."""
+        said = dump(self)
+        return {
+            key: value
+            for key, value in said.items()
+            if key not in COMPARISONS or value != type(self).model_fields[key].default
+        }
 
     @property
     def rate_statistic(self) -> str:
@@ -37,18 +56,18 @@ class Protocol(Section):
 
 
 def changed_protocol(protocol: Protocol, changes: Iterable[str]) -> Protocol:
-    """A protocol with some of its choices, given as KEY=VALUE, changed.
+    """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file.
 
     Raises:
         UserError: not KEY=VALUE, an unknown key, or a value that is not one of its choices.
     """
-    values = protocol.model_dump()
+    keys = [key for key in Protocol.model_fields if key != "contrasts"]
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals:
-            raise UserError(f"--protocol takes KEY=VALUE, not '{change}'; keys: {', '.join(values)}")
-        if key not in values:
-            raise unknown("key", key, values, "--protocol")
+            raise UserError(f"--protocol takes KEY=VALUE, not '{change}'; keys: {', '.join(keys)}")
+        if key not in keys:
+            raise unknown("key", key, keys, "--protocol")
         try:
             protocol = Protocol.model_validate(protocol.model_dump() | {key: value})
         except ValidationError as error:

@@ -1,70 +1,100 @@
-"""Which arms of an experiment can be told apart: stored predictions are read and resampled once, for every table."""
+"""Which arms of an experiment differ: stored predictions are read once, for every table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from glue_bench.benchmark.metrics import decide
-from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting.numbers import number
-from glue_bench.results.board import RANKED_BY, Board, make_board
+from glue_bench.results.board import Board, make_board
 from glue_bench.results.encoders import blocks_of
-from glue_bench.results.protocol import SEEDS, at_rates, main_scores
-from glue_bench.stats.measures import AVERAGE
+from glue_bench.results.protocol import SEEDS, at_rates, main_scores, reference_arm
 from glue_bench.stats.outcomes import Outcomes
-from glue_bench.stats.pairs import AssessedBlock, assess, compare
-from glue_bench.stats.resampling import RESAMPLES
-from glue_bench.stats.ties import ranks_frame, tied_best
+from glue_bench.stats.summaries import arms_frame, columns_frame
+from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdicts
 
 Leaders = Mapping[str, AbstractSet[str]]
 HIGHEST = "Bold is the best of a column within its block"
 KEY = ["arm", "task", "learning_rate", *SEEDS]
+NOT_AVERAGED = "wnli"
 NO_LABELS = (
     "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
-)
-TESTED = (
-    "Bold is the best of a column within its block and whatever cannot be told apart from it (`glue-bench "
-    "statistics` has the tests); where nothing could be tested, the highest"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """All that is known of an experiment's pairs and ranks."""
+    """All that is known of which arms differ.
+
+    `blocks` are the board's, in its order, and `costs` the groups of a pretrained arm with the arms that were grafted
+    or adapted from its checkpoint; both are for what is made on request. `verdicts` and `contrasts` (those that the
+    protocol names) are frames of VERDICT_COLUMNS of the blocks, and `conversions` of `costs`: what a conversion costs,
+    which ranks nothing; its `origin` and `shape` are those of the converted arm. `arms` and `columns` are the frames
+    of `stats.summaries`. `primary` is the column by which arms are judged, the first one of each group.
+    """
 
     board: Board
-    blocks: Sequence[AssessedBlock]
-    pairs: pd.DataFrame
-    ranks: pd.DataFrame
-    resamples: int
+    primary: str
+    blocks: Sequence[Assessed]
+    costs: Sequence[Assessed]
+    verdicts: pd.DataFrame
+    contrasts: pd.DataFrame
+    conversions: pd.DataFrame
+    arms: pd.DataFrame
+    columns: pd.DataFrame
 
 
-def assess_experiment(store: Store, board: Board | None = None, resamples: int = RESAMPLES) -> Assessment:
-    """Resample once, for the frames and the page; `board` is the store's own unless given."""
+def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
+    """Read every prediction once; `board` is the store's own unless given."""
     board = board or make_board(store)
-    blocks = assess(read_outcomes(store, board), resamples)
-    pairs = compare(blocks)
-    ranks = ranks_frame(blocks, pairs)
-    return Assessment(board=board, blocks=blocks, pairs=pairs, ranks=ranks, resamples=resamples)
+    protocol = board.results.protocol
+    groups, costs = block_groups(board), conversion_groups(board)
+    assessed = assess(read_outcomes(store, board), [*groups, *costs], protocol.primary)
+    blocks, costs_assessed = assessed[: len(groups)], assessed[len(groups) :]
+    found = verdicts(blocks)
+    return Assessment(
+        board=board,
+        primary=protocol.primary,
+        blocks=blocks,
+        costs=costs_assessed,
+        verdicts=found,
+        contrasts=declared(blocks, [(a, b) for a, b in protocol.contrasts]),
+        conversions=_with_own_block(verdicts(costs_assessed), board.table),
+        arms=arms_frame(blocks),
+        columns=columns_frame(blocks, found),
+    )
 
 
-def leaders_of(assessment: Assessment) -> Leaders:
-    """The arms that lead each tested column, or cannot be told apart from the one that does: what tables set in bold.
+def block_groups(board: Board) -> list[Group]:
+    """The board's blocks: arms of one origin and shape, and their reference."""
+    return [
+        Group(
+            origin=origin,
+            shape=shape,
+            arms=tuple(block["arm"]),
+            reference=reference_arm(_variants(board, block), board.results.protocol.reference),
+        )
+        for (origin, shape), block in blocks_of(board.table)
+    ]
 
-    The average leads `average_nine_columns`, where the experiment has all of them.
-    """
-    pairs, ranks = assessment.pairs, assessment.ranks
-    columns = dict.fromkeys(ranks.dropna(subset="rank")["column"])
-    keys = [block.key for block in assessment.blocks]
-    tested = {name: frozenset().union(*(tied_best(ranks, pairs, key, name) for key in keys)) for name in columns}
-    average = tested.pop(AVERAGE, frozenset())
-    return tested | ({RANKED_BY: average} if average and RANKED_BY in assessment.board.averages else {})
+
+def conversion_groups(board: Board) -> list[Group]:
+    """A pretrained arm, the reference, and the arms that were grafted or adapted from the checkpoint that it has."""
+    groups = []
+    for _, started in board.table.groupby("start", sort=False):
+        sources = _variants(board, started[started["origin"] == "pretrained"])
+        converted = tuple(started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"])
+        if sources and converted:
+            source = reference_arm(sources, board.results.protocol.reference)
+            groups.append(Group(origin="conversion", shape=source, arms=(source, *converted), reference=source))
+    return groups
 
 
 def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -83,43 +113,73 @@ def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[
 
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
-    """The outcomes of every column, block by block, in the board's order; predictions are read as they are needed."""
+    """The runs of every column that has any, in the board's order; predictions are read as they are needed."""
     digests = {record.cell_id: record.data.digest for record in store.scan_records()[0]}
     scores = main_scores(at_rates(board.results.scores, board.rates))
-    for key, block in blocks_of(board.table):
-        arms = tuple(block["arm"])
-        for column in board.columns:
-            task, split = COLUMNS[column]
-            mine = scores[(scores["task"] == task) & (scores["split"] == split) & scores["arm"].isin(arms)]
-            runs = mine.merge(board.results.cells[[*KEY, "cell_id"]], on=KEY)
-            runs = runs.assign(owner=runs["arm"].map(arms.index)).sort_values(["owner", *SEEDS])
-            if runs.empty:
-                continue
-            outcomes = Outcomes(
-                block=key,
+    cells, arms = board.results.cells[[*KEY, "cell_id"]], tuple(board.table["arm"])
+    for column in board.columns:
+        task, split = COLUMNS[column]
+        runs = scores[(scores["task"] == task) & (scores["split"] == split)].merge(cells, on=KEY)
+        if len(runs):
+            why, predictions, labels = _predictions(column, runs, store, digests)
+            yield Outcomes(
                 column=column,
+                task=task,
+                metric=TASKS[task].metrics[0],
                 arms=arms,
-                owners=runs["owner"].to_numpy(),
+                owners=runs["arm"].map(arms.index).to_numpy(),
+                pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
                 seeds=runs["seed"].to_numpy(),
                 scores=runs["value"].to_numpy(),
+                predictions=predictions,
+                labels=labels,
+                why=why,
+                averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
             )
-            yield _with_predictions(outcomes, runs, store, digests)
 
 
-def _with_predictions(outcomes: Outcomes, runs: pd.DataFrame, store: Store, digests: Mapping[str, Any]) -> Outcomes:
-    split = COLUMNS[outcomes.column][1]
+def _predictions(
+    column: str, runs: pd.DataFrame, store: Store, digests: Mapping[str, Any]
+) -> tuple[dict[str, str], np.ndarray, np.ndarray]:
+    """Why some arms' runs cannot be compared, predictions (runs, examples; of theirs zeros) and labels (examples,)."""
+    (task, split), nothing = COLUMNS[column], (np.empty((0, 0)), np.empty(0))
     data = {digests[cell] for cell in runs["cell_id"]}
     if len(data) > 1:
-        return replace(outcomes, why="its runs were made on different data")
-    if not all(store.has_predictions(cell) for cell in runs["cell_id"]):
-        return replace(outcomes, why="the predictions of a run are missing")
+        return dict.fromkeys(runs["arm"], "its runs were made on different data"), *nothing
     try:
-        labels = store.read_labels(outcomes.task, data.pop()).get(split)
-        logits = [store.read_predictions(cell).get(split, np.empty((0, 1))) for cell in runs["cell_id"]]
+        labels = store.read_labels(task, data.pop()).get(split)
     except UserError as error:
-        return replace(outcomes, why=str(error))
+        return dict.fromkeys(runs["arm"], str(error)), *nothing
     if labels is None:
-        return replace(outcomes, why=NO_LABELS)
-    if any(len(rows) != len(labels) or not np.isfinite(rows).all() for rows in logits):
-        return replace(outcomes, why="a run has diverged, or predicted another number of rows")
-    return replace(outcomes, predictions=np.stack([decide(outcomes.task, rows) for rows in logits]), labels=labels)
+        return dict.fromkeys(runs["arm"], NO_LABELS), *nothing
+    why: dict[str, str] = {}
+    predictions = np.zeros((len(runs), len(labels)), np.float64 if task == "stsb" else np.int64)
+    for row, (arm, cell) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
+        logits = _logits(store, cell, split)
+        if isinstance(logits, str):
+            why[arm] = logits
+        elif len(logits) != len(labels) or not np.isfinite(logits).all():
+            why[arm] = "a run has diverged, or predicted another number of rows"
+        else:
+            predictions[row] = decide(task, logits)
+    return why, predictions, labels
+
+
+def _logits(store: Store, cell_id: str, split: str) -> np.ndarray | str:
+    if not store.has_predictions(cell_id):
+        return "the predictions of a run are missing"
+    try:
+        return store.read_predictions(cell_id).get(split, np.empty((0, 1)))
+    except UserError as error:
+        return str(error)
+
+
+def _variants(board: Board, block: pd.DataFrame) -> dict[str, str]:
+    """Arm -> variant of a block's arms, in the experiment's order."""
+    variants = dict(zip(block["arm"], block["variant"], strict=True))
+    return {arm: variants[arm] for arm in dict.fromkeys(board.results.cells["arm"]) if arm in variants}
+
+
+def _with_own_block(conversions: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    facts = table.set_index("arm")
+    return conversions.assign(**{name: conversions["arm"].map(facts[name]) for name in ("origin", "shape")})

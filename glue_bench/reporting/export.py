@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from glue_bench.files import write_atomically
 from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import HIGHEST, TESTED, Assessment, assess_experiment, leaders_of
+from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import frame_csv, json_text, number, plain_rows
-from glue_bench.reporting.statistics_page import P_DECIMALS, statistics_page
+from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
 from glue_bench.results.averages import averages_frame
 from glue_bench.results.board import Board, make_board, open_board, steps_frame
 from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
@@ -49,13 +47,7 @@ def experiment_page(path: str | Path | Sequence[str | Path], protocol: Iterable[
     board = open_board(path, protocol)
     if not isinstance(path, str | Path):
         return leaderboard_page(board)
-    store = open_store(path)
-    return _tested_page(board, assess_experiment(store, board), steps_frame(store, board.results.protocol))
-
-
-def _tested_page(board: Board, statistics: Assessment, steps: pd.DataFrame) -> Page:
-    leaders = leaders_of(statistics)
-    return leaderboard_page(board, steps, leaders=leaders, bold_means=TESTED if leaders else HIGHEST)
+    return leaderboard_page(board, steps_frame(open_store(path), board.results.protocol))
 
 
 def write_tables(path: str | Path) -> list[Path]:
@@ -91,16 +83,17 @@ def tables(path: str | Path) -> dict[str, str]:
         scores = scores.drop(columns="pretraining_seed")
     scores = scores.assign(value=scores["value"].map(lambda value: number(value, 4)))
     contents = {
-        "leaderboard.md": render_page(_tested_page(board, statistics, steps)),
+        "leaderboard.md": render_page(leaderboard_page(board, steps)),
         "leaderboard.csv": to_csv(board),
         "scores.csv": scores.to_csv(index=False, lineterminator="\n"),
     }
     for name, frame in (("averages.csv", averages_frame(board)), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
-    if len(statistics.pairs):
+    frames = contrast_frames(statistics)
+    if frames:
         contents["statistics.md"] = render_page(statistics_page(statistics))
-        contents["statistics.csv"] = frame_csv(statistics.pairs, P_DECIMALS)
+        contents["statistics.csv"] = frame_csv(in_one(frames), P_DECIMALS)
     budgets, rates = budget_frame(store), rates_frame(store)
     if budgets["stream"].notna().any():
         contents["budget.md"] = render_page(budget_page(budgets, board.results.experiment, rates))

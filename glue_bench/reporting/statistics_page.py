@@ -1,4 +1,4 @@
-"""The statistics of an experiment as a page: ranks, which pairs are told apart, and how that was decided."""
+"""The statistics of an experiment as a page: which arms differ from the reference, and how that was decided."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -6,162 +6,235 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.errors import UserError
 from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import Assessment, assess_experiment
+from glue_bench.reporting.assessment import NOT_AVERAGED, Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.notes import BANNER, block_notes, column_title, is_demo, problem_notes, protocol_notes
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
-from glue_bench.results.encoders import block_names, named_blocks, title
-from glue_bench.stats.measures import AVERAGE, NOT_AVERAGED
-from glue_bench.stats.pairs import ALPHA, AssessedBlock
-from glue_bench.stats.power import power_frame
-from glue_bench.stats.ties import of_block, tied_best
+from glue_bench.results.budgets import measured_costs
+from glue_bench.results.encoders import named_blocks, title
+from glue_bench.stats.letters import letters_frame
+from glue_bench.stats.outcomes import AVERAGE
+from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.summaries import COVERS
+from glue_bench.stats.verdicts import all_pairs, equivalence
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
-RANKS_MEAN = "Mean, rank and group of each arm, by column."
+TITLES = {AVERAGE: "Average", "validation_loss": "Validation loss"}
+CONVERSION = (
+    "What the conversion costs: arms that were grafted or adapted, less the arm whose checkpoint they started from. "
+    "This ranks nothing: the weights were trained for that arm."
+)
+DECLARED = "Contrasts that the experiment names: each the first arm less the second."
+LETTERS = "Arms that share a letter cannot be told apart; this is not transitive, so an arm may have several letters."
+EQUIVALENT = (
+    "p (equivalent) tests that two arms differ by less than {margin:g}: the larger p of two one-sided tests, adjusted "
+    "as p is. Equivalent is said where it is below 0.05 and the arms are not told apart."
+)
+VARIES = (
+    "Standard deviations, in points (nats of a loss): of how differently arms take to a pretraining seed; of one run "
+    "over fine-tuning seeds; of a difference over dev sets of this size, which no number of seeds reduces. Then the "
+    "smallest difference that would have had a verdict (the median over arms)."
+)
+NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
+DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")
 RULES = (
-    "Rank is 1 + the number of arms told apart from an arm and better. Arms that share a letter cannot be told apart; "
-    "this is not transitive, so an arm may have several letters. Bold is the highest mean and all not told apart "
-    "from it.",
-    "Differences are of means over seeds of the main metric, in points (0 to 100). Their 95% interval covers other "
-    "seeds and other examples: the variance over {resamples:,} bootstrap samples of the examples, one sample for all "
-    "arms, plus that of the runs over seeds, less what both count; Student's t with Satterthwaite's degrees of "
-    "freedom. Runs count as independent between arms.",
-    "p is the largest of three: of that t statistic; of the same with the seeds' variance pooled over all arms; and "
-    "of a permutation test that swaps two arms' predictions of an example, all seeds together ({resamples:,} swaps or "
-    "more). Two arms are told apart where it is below 0.05 after Holm's correction for all pairs and columns of a "
-    "block. Intervals are not corrected.",
-    "Tied means not told apart, never shown to be equal: the interval says which differences remain possible.",
-    "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation "
-    "set is not part of the interval.",
+    "A difference is that of two means over seeds, in points (0 to 100; of a loss nats). p is two-sided, of Student's "
+    "t with the variance of the difference over examples and over seeds; the variance over seeds is pooled over the "
+    "arms, or the arm's own where that is larger.",
+    "Each column is one family of tests. p (adjusted) is p times the number of arms that are compared with the "
+    "reference, and the 95% intervals hold for all of these together: an interval excludes 0 exactly where p "
+    "(adjusted) is below 0.05, and only then is an arm called better or worse.",
+    "An arm without a verdict is not shown to be equal: its interval says which differences remain possible. Smallest "
+    "is the smallest difference that would have had a verdict.",
+    "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation set "
+    "is not part of the interval.",
 )
 LAST_EPOCH = (
     "Stored predictions are those of the last epoch, so that these differences are not those of the leaderboard."
 )
 
 
-def render_statistics(path: str | Path, format: str = "markdown") -> str:
-    """Pairs and ranks of the experiment in the folder `path`; CSV has the pairs alone.
+def render_statistics(
+    path: str | Path, format: str = "markdown", *, equivalent: float | None = None, pairs: bool = False
+) -> str:
+    """Who differs in the experiment in the folder `path`; CSV has the contrasts alone.
+
+    `equivalent` is a margin in points: tests of differing by less are added. `pairs` adds all pairs, with letters.
 
     Raises:
-        UserError: the format is unknown, there is no experiment in `path`.
+        UserError: the format is unknown, the margin is not above 0, there is no experiment in `path`.
     """
     chosen_format(format)
+    if equivalent is not None and not equivalent > 0:
+        raise UserError(f"--equivalent {equivalent:g}: give points above 0, such as 0.5")
     statistics = assess_experiment(open_store(path))
+    frames = contrast_frames(statistics, equivalent=equivalent, pairs=pairs)
     if format == "csv":
-        return frame_csv(statistics.pairs, P_DECIMALS)
-    page = statistics_page(statistics)
+        return frame_csv(in_one(frames), P_DECIMALS)
+    page = statistics_page(statistics, frames, equivalent)
     if format == "json":
-        return _json(page, pairs=statistics.pairs, ranks=statistics.ranks)
+        whole = {"title": page.title, "notes": list(page.notes)}
+        return json_text(whole | {name: plain_rows(frame, P_DECIMALS) for name, frame in frames.items()})
     return render_page(page, format)
 
 
-def render_power(path: str | Path, difference: float, power: float, format: str = "markdown") -> str:
-    """Seeds needed to see a difference; raises as `render_statistics` and `power_frame`."""
+def contrast_frames(
+    statistics: Assessment, *, equivalent: float | None = None, pairs: bool = False
+) -> dict[str, pd.DataFrame]:
+    """The frames of contrasts, those that have any: `reference`, `conversion`, `declared`, and `pair` if asked for."""
+    frames = {
+        "reference": statistics.verdicts,
+        "conversion": statistics.conversions,
+        "declared": statistics.contrasts,
+        "pair": all_pairs(statistics.blocks) if pairs else statistics.verdicts[:0],
+    }
+    filled = {name: frame for name, frame in frames.items() if len(frame)}
+    return filled if equivalent is None else {name: equivalence(frame, equivalent) for name, frame in filled.items()}
+
+
+def in_one(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """All contrasts, with their `kind` in front."""
+    return pd.concat([frame.assign(kind=kind)[["kind", *frame]] for kind, frame in frames.items()], ignore_index=True)
+
+
+def render_power(
+    path: str | Path, difference: float, power: float, format: str = "markdown", costs: Sequence[float] = ()
+) -> str:
+    """Seeds needed to see a difference, cheapest by the `costs` of a pretraining and of a fine-tuning seed.
+
+    Without `costs` those that were measured, in seconds. Raises as `render_statistics` and `power_frame`.
+    """
     chosen_format(format)
-    statistics = assess_experiment(open_store(path))
-    page = power_page(statistics, difference, power)
-    if format not in ("csv", "json"):
-        return render_page(page, format)
-    frame = power_frame(statistics.blocks, difference, power)
-    return frame_csv(frame, P_DECIMALS) if format == "csv" else _json(page, rows=frame)
+    store = open_store(path)
+    statistics = assess_experiment(store)
+    frame = power_frame(statistics.blocks, difference, power, Costs(*(costs or measured_costs(store))))
+    if format == "csv":
+        return frame_csv(frame, P_DECIMALS)
+    page = power_page(statistics, frame)
+    if format == "json":
+        return json_text({"title": page.title, "notes": list(page.notes), "rows": plain_rows(frame, P_DECIMALS)})
+    return render_page(page, format)
 
 
-def _json(page: Page, **frames: pd.DataFrame) -> str:
-    rows = {name: plain_rows(frame, P_DECIMALS) for name, frame in frames.items()}
-    return json_text({"title": page.title, "notes": list(page.notes), **rows})
+def power_page(statistics: Assessment, frame: pd.DataFrame) -> Page:
+    """How many seeds would show a difference, block by block; `frame` is a `power_frame`."""
+    sections = [PageSection(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
+    difference, power = frame[["difference", "power"]].iloc[0]
+    notes = (
+        f"Seeds of each arm with which a true difference of {difference:g} points from the reference is called better "
+        f"or worse with probability {power:g}, after the correction for all arms of a column. Experiments with the "
+        "variances found here are drawn and judged as `glue-bench statistics` judges; those of few seeds are rough.",
+        *(f"With {seeds} seeds the intervals cover {COVERS[seeds]}." for seeds in frame["seeds"].dropna().unique()),
+        "Of designs with several pretraining seeds the cheapest is shown, by what a pretraining and a fine-tuning seed "
+        "of an arm (on all tasks) cost: measured seconds, unless they were given.",
+    )
+    return Page(title=f"Seeds needed: {statistics.board.results.experiment}", sections=tuple(sections), notes=notes)
 
 
-def statistics_page(statistics: Assessment) -> Page:
-    """Ranks, the pairs on the average, and the pairs told apart on single columns, block by block."""
-    names = block_names(block.key for block in statistics.blocks)
-    sections = [
-        section for block in statistics.blocks for section in _sections(statistics, block, title(names[block.key]))
-    ]
+def statistics_page(
+    statistics: Assessment, frames: dict[str, pd.DataFrame] | None = None, equivalent: float | None = None
+) -> Page:
+    """The contrasts of the primary column and what single columns show, block by block, and what varies."""
+    frames = contrast_frames(statistics) if frames is None else frames
     results = statistics.board.results
     return Page(
-        title=f"Statistics: {statistics.board.results.experiment}",
-        sections=tuple(sections),
-        banner=BANNER if is_demo(statistics.board.results) else "",
+        title=f"Statistics: {results.experiment}",
+        sections=tuple(_sections(statistics, frames)),
+        banner=BANNER if is_demo(results) else "",
         notes=(
-            *(rule.format(resamples=statistics.resamples) for rule in RULES),
-            *_average_note(statistics.blocks),
+            *RULES,
+            *(f"Intervals cover {COVERS[seeds]}." for seeds in dict.fromkeys(statistics.columns["seeds"])),
+            *_average_note(statistics),
+            *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
             *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
             *block_notes(results),
             *problem_notes(results),
-            *_missing(statistics.blocks),
+            *_missing(statistics),
         ),
     )
 
 
-def power_page(statistics: Assessment, difference: float, power: float) -> Page:
-    """How many seeds would show a difference, block by block. Raises as `power_frame`."""
-    frame = power_frame(statistics.blocks, difference, power)
-    sections = [PageSection(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
-    note = (
-        f"Seeds that each of two arms needs so that a true difference of {difference:g} points has p < {ALPHA:g} "
-        f"(two-sided, one test, not corrected) with probability {power:g}. From this experiment's own spread: of one "
-        "run over seeds, pooled over the arms, and of a difference over dev sets of this size, which seeds do not "
-        "reduce. Both are estimates; with few seeds they are rough."
-    )
-    return Page(title=f"Seeds needed: {statistics.board.results.experiment}", sections=tuple(sections), notes=(note,))
-
-
 def title_of(column: str) -> str:
     """The title of a column, or of the average."""
-    return "Average" if column == AVERAGE else column_title(column)
+    return TITLES.get(column) or (column_title(column) if column in COLUMNS else column.replace("_", " "))
 
 
-def _sections(statistics: Assessment, block: AssessedBlock, heading: str) -> Iterable[PageSection]:
-    yield PageSection(title=f"{heading}: ranks", text=RANKS_MEAN, grid=_rank_grid(statistics, block))
-    pairs = of_block(statistics.pairs, block.key)
-    if pairs.empty:
-        return
-    average = pairs[pairs["column"] == AVERAGE]
-    yield PageSection(title=f"{heading}: pairs on the average", grid=_pair_grid(average))
-    told = pairs[(pairs["column"] != AVERAGE) & pairs["verdict"].isin(["a", "b"])]
-    text = "" if len(told) else "None."
-    yield PageSection(
-        title=f"{heading}: pairs told apart on single tasks", text=text, grid=_pair_grid(told) if len(told) else None
-    )
+def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
+    for name, mine in named_blocks(frames.get("reference", statistics.verdicts)):
+        reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
+        heading = f"{title(name)}: differences from {reference}"
+        yield PageSection(title=f"{heading}, {title_of(statistics.primary).lower()}", grid=_grid(mine[primary]))
+        told = mine[~primary & (mine["verdict"] != "")]
+        text, grid = ("", _grid(told)) if len(told) else ("None after correction.", None)
+        yield PageSection(title=f"{heading}, single columns", text=text, grid=grid)
+    if "conversion" in frames:
+        yield PageSection(title="What the conversion costs", text=CONVERSION, grid=_grid(frames["conversion"]))
+    if "declared" in frames:
+        yield PageSection(title="Contrasts named beforehand", text=DECLARED, grid=_grid(frames["declared"]))
+    if "pair" in frames:
+        letters = letters_frame(statistics.blocks, frames["pair"])
+        for name, mine in named_blocks(letters):
+            yield PageSection(title=f"{title(name)}: all pairs", text=LETTERS, grid=_letter_grid(mine))
+    for name, mine in named_blocks(statistics.columns.dropna(subset="smallest")):
+        yield PageSection(title=f"{title(name)}: what varies", text=VARIES, grid=_column_grid(mine))
 
 
-def _rank_grid(statistics: Assessment, block: AssessedBlock) -> Grid:
-    columns = [assessed.column for assessed in block.assessed]
-    mine = of_block(statistics.ranks, block.key).to_dict("records")
-    best = {column: tied_best(statistics.ranks, statistics.pairs, block.key, column) for column in columns}
-    cells = {}
-    for row in mine:
-        mean = number(row["mean"]) or MISSING
-        text = mean if pd.isna(row["rank"]) else f"{mean} ({row['rank']:.0f} {row['group']})"
-        cells[row["arm"], row["column"]] = GridCell(text, bold=row["arm"] in best[row["column"]])
-    rows = [(GridCell(arm), *(cells[arm, column] for column in columns)) for arm in block.assessed[0].arms]
+def _grid(contrasts: pd.DataFrame) -> Grid:
+    header = ["Column", "Difference of", "Points", "95% interval", "Seeds", "p", "p (adjusted)", "Smallest", "Verdict"]
+    if "equivalent" in contrasts:
+        header.insert(-1, "p (equivalent)")
+    rows = tuple(tuple(map(GridCell, _texts(row))) for _, row in contrasts.iterrows())
+    return Grid(header=tuple(header), rows=rows, texts=frozenset({0, 1, len(header) - 1}))
+
+
+def _texts(row: pd.Series) -> list[str]:
+    known, n = not row["why"], (row["n_arm"], row["n_reference"])
+    verdict = row["verdict"] or ("equivalent" if row.get("equivalent") else "")
+    return [
+        title_of(row["column"]),
+        f"{row['arm']} - {row['reference']}",
+        number(row["difference"]) or MISSING,
+        f"{number(row['low'])} to {number(row['high'])}" if known else MISSING,
+        f"{n[0]}" if n[0] == n[1] else f"{n[0]}, {n[1]}",
+        p_text(row["p"]),
+        p_text(row["p_adjusted"]),
+        number(row["smallest"]) or MISSING,
+        *([p_text(row["p_equivalent"])] if "equivalent" in row else []),
+        verdict or row["why"],
+    ]
+
+
+def _letter_grid(letters: pd.DataFrame) -> Grid:
+    columns = list(dict.fromkeys(letters["column"]))
+    cells = {(row["arm"], row["column"]): row for row in letters.to_dict("records")}
+    rows = [
+        (
+            GridCell(arm),
+            *(GridCell(f"{number(row['mean'])} {row['letters']}" if (row := cells.get((arm, column))) else MISSING)
+              for column in columns),
+        )
+        for arm in dict.fromkeys(letters["arm"])
+    ]  # fmt: skip
     return Grid(header=("Arm", *map(title_of, columns)), rows=tuple(rows))
 
 
-def _pair_grid(pairs: pd.DataFrame) -> Grid:
-    header = ("Column", "Arms", "Difference", "95% interval", "Seeds", "p", "p (Holm)", "Verdict")
-    rows = tuple(tuple(map(GridCell, _pair_texts(row))) for _, row in pairs.iterrows())
-    return Grid(header=header, rows=rows, texts=frozenset({0, 1, 7}))
-
-
-def _pair_texts(row: pd.Series) -> tuple[str, ...]:
-    a, b = row["arm_a"], row["arm_b"]
-    known = bool(row["verdict"])
-    p = max(row["p_bootstrap"], row["p_pooled"], row["p_permutation"])
-    return (
-        title_of(row["column"]),
-        f"{a} - {b}",
-        number(row["difference"]) or MISSING,
-        f"{number(row['low'])} to {number(row['high'])}" if known else MISSING,
-        f"{row['seeds_a']}" if row["seeds_a"] == row["seeds_b"] else f"{row['seeds_a']}, {row['seeds_b']}",
-        p_text(p),
-        p_text(row["p_holm"]),
-        {"a": f"{a} better", "b": f"{b} better", "tied": "tied"}.get(row["verdict"], row["why"]),
-    )
+def _column_grid(columns: pd.DataFrame) -> Grid:
+    header = ("Column", "Pretraining seeds", "Fine-tuning seeds", "Between pretrainings", "Between fine-tunings",
+              "Over examples", "Smallest difference")  # fmt: skip
+    rows = [
+        (
+            GridCell(title_of(row["column"])),
+            *(GridCell("" if pd.isna(row[name]) else f"{row[name]:g}") for name in NUMBERS_OF_SEEDS),
+            *(GridCell(number(row[name]) or MISSING) for name in DEVIATIONS),
+        )
+        for row in columns.to_dict("records")
+    ]
+    return Grid(header=header, rows=tuple(rows))
 
 
 def p_text(p: float) -> str:
@@ -172,36 +245,32 @@ def p_text(p: float) -> str:
 
 
 def _power_grid(frame: pd.DataFrame) -> Grid:
-    header = ("Column", "Seeds", "Deviation over seeds", "Deviation over dev sets", "Note")
-    rows = tuple(
+    header = ("Column", "Pretraining seeds", "Fine-tuning seeds for each", "Cost of an arm", "Note")
+    rows = [
         (
             GridCell(title_of(row["column"])),
-            GridCell(MISSING if pd.isna(row["seeds"]) else f"{row['seeds']:,}"),
-            GridCell(number(row["seed_deviation"]) or MISSING),
-            GridCell(number(row["example_deviation"]) or MISSING),
+            *(GridCell(MISSING if pd.isna(row[name]) else f"{row[name]:,}") for name in NUMBERS_OF_SEEDS),
+            GridCell(MISSING if pd.isna(row["cost"]) else f"{row['cost']:,.0f}"),
             GridCell(row["why"]),
         )
-        for _, row in frame.iterrows()
-    )
-    return Grid(header=header, rows=rows, texts=frozenset({0, 4}))
+        for row in frame.to_dict("records")
+    ]
+    return Grid(header=header, rows=tuple(rows), texts=frozenset({0, 4}))
 
 
-def _average_note(blocks: Sequence[AssessedBlock]) -> list[str]:
-    columns = {a.column: None for block in blocks for a in block.assessed if a.column not in (AVERAGE, NOT_AVERAGED)}
-    titles = ", ".join(title_of(column) for column in columns)
-    whole = len(columns) == len(COLUMNS) - 1
-    name = "nine columns, no WNLI" if whole else "the nine columns without WNLI, as far as they are here"
-    return [f"Average: the mean of {titles} ({name})."] if columns else []
+def _average_note(statistics: Assessment) -> list[str]:
+    columns = [
+        column for column in statistics.columns["column"].unique() if column in COLUMNS and column != NOT_AVERAGED
+    ]
+    titles = ", ".join(map(title_of, columns))
+    return [f"Average: the mean of the {len(columns)} columns {titles}."] if len(columns) > 1 else []
 
 
-def _missing(blocks: Sequence[AssessedBlock]) -> list[str]:
+def _missing(statistics: Assessment) -> list[str]:
     """Why there is no interval, each reason once, with the arms and columns that it is about."""
-    reasons: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for assessed in (one for block in blocks if len(block.assessed[0].arms) > 1 for one in block.assessed):
-        for arm, reason in assessed.why.items():
-            arms, columns = reasons.setdefault(reason, ({}, {}))
-            arms[arm] = columns[title_of(assessed.column)] = None
+    without = statistics.arms[statistics.arms["why"] != ""]
     return [
-        f"No interval, test or rank for {', '.join(arms)} on {', '.join(columns)}: {reason}."
-        for reason, (arms, columns) in reasons.items()
+        f"No interval and no test for {', '.join(mine['arm'].unique())} on "
+        f"{', '.join(map(title_of, mine['column'].unique()))}: {reason}."
+        for reason, mine in without.groupby("why", sort=False)
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from glue_bench.records.plan import NO_PLAN, ArmFacts, Plan, PretrainingFacts
@@ -158,3 +159,10 @@ def _device(environment: Environment) -> str | None:
     if environment.device != "cpu":
         return environment.device
     return f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
+
+
+def measured_costs(store: Store) -> tuple[float, float]:
+    """Seconds that one pretraining of an arm took, and those of fine-tuning it once on every task; means, 0 if none."""
+    pretrainings = [record.seconds for record in store.read_pretrainings()]
+    runs = pd.DataFrame([(record.cell.task, record.seconds.total) for record in store.scan_records()[0]])
+    return float(np.mean(pretrainings or [0.0])), float(runs.groupby(0)[1].mean().sum()) if len(runs) else 0.0

@@ -1,57 +1,56 @@
-"""What each run of a leaderboard column got right: scores, predictions and gold labels, as arrays."""
+"""What the runs of one column are: whose they are, their scores, and what they made of each example."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
-from glue_bench.values import BlockKey
+LIMITS = {
+    "accuracy": (0.0, 100.0),
+    "matthews_correlation": (-100.0, 100.0),
+    "pearson": (-100.0, 100.0),
+    "share": (0.0, 100.0),
+    "loss": (-np.inf, np.inf),
+}
+"""The lowest and the highest value of each metric, in its unit: points, or nats of a loss (which is below no limit)."""
+LOWEST_IS_BEST = frozenset({"loss"})
+AVERAGE = "average"
+"""The column of the mean over the leaderboard columns that are there, without WNLI: `averaged` says which count."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """The runs of one column within one block (an origin and a shape), at the rates chosen.
+    """The runs of one column, of all arms of an experiment, at the rates chosen.
 
-    `scores` are of the main metric, in points (0 to 100): (runs,); `owners` says whose each run is, an index into
-    `arms`, and `seeds` which: both (runs,), ordered by arm, then seed. `predictions` (runs, rows) and `labels`
-    (rows,) are empty where something is missing, and `why` says what.
+    `scores` (runs,) are in points (0 to 100), or in nats where the metric is a loss. `owners` (runs,) says whose each
+    run is, an index into `arms`; `pretraining_seeds` and `seeds` (runs,) say which run it is. Without pretraining of
+    ours all pretraining seeds are equal. Runs of columns of one `task` are the same runs.
+
+    `predictions` (runs, examples) and `labels` (examples,) are what the metric takes. For a metric that is a ratio of
+    two sums, they are its numerator and its denominator, by the piece of text: of a "loss" the summed loss and the
+    number of tokens, of a "share" the hits and the trials. Both are empty where nothing is known of single examples,
+    and the intervals then cover seeds alone. `why` has the arms whose runs cannot be compared, and the reason.
+    `averaged` says whether the column counts in the average.
     """
 
-    block: BlockKey
     column: str
+    task: str
+    metric: str
     arms: tuple[str, ...]
     owners: np.ndarray
+    pretraining_seeds: np.ndarray
     seeds: np.ndarray
     scores: np.ndarray
     predictions: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     labels: np.ndarray = field(default_factory=lambda: np.empty(0))
-    why: str = ""
+    why: Mapping[str, str] = field(default_factory=dict)
+    averaged: bool = True
 
-    @property
-    def task(self) -> str:
-        """The column's task; the two columns of MNLI share one, and its runs."""
-        return COLUMNS[self.column][0]
-
-    @property
-    def metric(self) -> str:
-        """The main metric."""
-        return TASKS[self.task].metrics[0]
-
-    @property
-    def rows(self) -> int:
-        """How many examples there are; 0 where predictions or labels are missing."""
-        return len(self.labels)
-
-    @cached_property
-    def runs(self) -> dict[str, np.ndarray]:
-        """Which runs are each arm's: indices."""
-        return {arm: np.flatnonzero(self.owners == index) for index, arm in enumerate(self.arms)}
-
-    def without_examples(self) -> "Outcomes":
-        """The same runs, without what takes memory."""
-        return replace(self, predictions=np.empty((0, 0)), labels=np.empty(0))
-
-    def seeds_of(self, arm: str) -> tuple[int, ...]:
-        """The seeds of an arm's finished runs; none of an arm that this block has not."""
-        return tuple(int(seed) for seed in self.seeds[self.runs[arm]]) if arm in self.runs else ()
+    def of(self, chosen: np.ndarray) -> "Outcomes":
+        """Some of the runs: indices."""
+        parts = {
+            name: getattr(self, name)[chosen]
+            for name in ("owners", "pretraining_seeds", "seeds", "scores", "predictions")
+            if len(getattr(self, name))
+        }
+        return replace(self, **parts)

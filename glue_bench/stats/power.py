@@ -1,34 +1,53 @@
-"""How many seeds it takes to see a difference, from how far an experiment's own scores spread."""
+"""How many seeds it takes until a difference has a verdict, by the arithmetic of the verdicts themselves.
+
+Experiments with the variances found are drawn, and judged as `verdicts` judges: the same V, degrees of freedom and
+correction. Draws do not depend on the variances, which only scale them, so that few are needed for many designs.
+"""
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import nct, norm
-from scipy.stats import t as student_t
+from scipy.stats import norm
 
 from glue_bench.errors import UserError
-from glue_bench.stats.differences import Measure, pooled_variance
-from glue_bench.stats.measures import Assessed
-from glue_bench.stats.pairs import ALPHA, AssessedBlock
-from glue_bench.values import BLOCK
+from glue_bench.stats.estimates import Estimate
+from glue_bench.stats.summaries import components, example_variance
+from glue_bench.stats.variance import Spread, combined, of_blocks, of_seeds
+from glue_bench.stats.verdicts import ALPHA, Assessed, two_sided
 
-MOST = 10_000
+DRAWS = 4000
+MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
+TOO_FEW = "no number of seeds tried will do; the dev set alone spreads a difference by {spread:.2f}"
 POWER_COLUMNS = [
-    "origin", "column", "difference", "power", "seeds", "seed_deviation", "example_deviation", "why", "shape",
+    "origin", "shape", "column", "seeds", "difference", "power", "pretraining_seeds", "finetuning_seeds",
+    "best_finetuning_seeds", "cost", "why",
 ]  # fmt: skip
 
 
-def power_frame(blocks: Iterable[AssessedBlock], difference: float, power: float = 0.8) -> pd.DataFrame:
-    """Seeds that each of two arms needs for a difference to be seen, by block and column: POWER_COLUMNS.
+@dataclass(frozen=True)
+class Costs:
+    """What one pretraining and what one fine-tuning seed of an arm costs, in one unit, such as seconds."""
 
-    "Seen" is p < 0.05, two-sided, in one test without correction, with probability `power`. `seed_deviation` is of one
-    run over seeds (pooled over the arms), `example_deviation` of a difference over dev sets alone (the root mean
-    square over pairs of arms), both in points. Where no number up to 10,000 will do, `seeds` is missing and `why`
-    says so.
+    pretraining: float
+    finetuning: float
+
+
+def power_frame(
+    assessed: Iterable[Assessed], difference: float, power: float = 0.8, costs: Costs | None = None
+) -> pd.DataFrame:
+    """Seeds with which a true difference gets a verdict with this probability: POWER_COLUMNS, by group and column.
+
+    A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
+    seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
+    of one arm, NaN without `costs`, in whose place a pretraining then counts as much as a fine-tuning;
+    `best_finetuning_seeds` is sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), which is best for many pretraining seeds. `why`
+    says so where no number will do, or what is missing.
 
     Raises:
         UserError: the difference is not above 0, or the power not between 0.05 and 1.
@@ -38,63 +57,159 @@ def power_frame(blocks: Iterable[AssessedBlock], difference: float, power: float
     if not ALPHA < power < 1:
         raise UserError(f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8")
     rows = [
-        {
-            **dict(zip(BLOCK, block.key, strict=True)),
-            "column": assessed.column,
-            "difference": difference,
-            "power": power,
-        }
-        | _row(assessed, difference, power)
-        for block in blocks
-        for assessed in block.assessed
+        {"origin": one.group.origin, "shape": one.group.shape, "column": estimate.column, "power": power, **row}
+        | {"difference": difference}
+        for one in assessed
+        for estimate in one.estimates
+        for row in _rows(estimate, one.group.reference, len(one.group.arms), Target(difference, power), costs)
     ]
-    return pd.DataFrame(rows, columns=POWER_COLUMNS).astype({"seeds": "Int64"})
+    whole = dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64")
+    return pd.DataFrame(rows, columns=POWER_COLUMNS).astype(whole)
 
 
-def seeds_needed(difference: float, power: float, seed_variance: float, example_variance: float) -> int | None:
-    """The least number of seeds per arm, 2 or more, with at least this power; None where 10,000 are too few."""
+@dataclass(frozen=True)
+class Target:
+    """A true difference, and the probability with which it is to be seen."""
 
-    def enough(n: int) -> bool:
-        return power_of(difference, n, seed_variance, example_variance) >= power
-
-    if not enough(MOST):
-        return None
-    return 2 + bisect_left(range(2, MOST), True, key=enough)
+    difference: float
+    power: float
 
 
-def power_of(difference: float, seeds: int, seed_variance: float, example_variance: float) -> float:
-    """Probability that a true difference has p < 0.05 (two-sided) with so many seeds per arm.
+@dataclass(frozen=True, kw_only=True)
+class Spreads:
+    """The variances from which experiments are drawn, for a group of so many arms.
 
-    The statistic is noncentral t with Satterthwaite's degrees of freedom: V = example_variance + 2 seed_variance / n,
-    of which only the second term is estimated from few numbers.
+    `finetuning` is that of a run for each independent task, `pretraining` of the arm-by-pretraining component,
+    `examples` that of a difference over examples alone, and `overlap` the share of the spread over seeds that the
+    variance over examples has too.
     """
-    by_seeds = 2 * seed_variance / seeds
-    variance = example_variance + by_seeds
-    if variance == 0:
-        return 1.0
-    shift = difference / math.sqrt(variance)
-    if by_seeds == 0:
-        limit = float(norm.ppf(1 - ALPHA / 2))
-        return float(norm.sf(limit - shift) + norm.cdf(-limit - shift))
-    freedom = 2 * (seeds - 1) * (variance / by_seeds) ** 2
-    limit = float(student_t.ppf(1 - ALPHA / 2, freedom))
-    # The far tail adds nothing that counts, and SciPy's noncentral t is NaN in it.
-    return float(nct.sf(limit, freedom, shift))
+
+    arms: int
+    finetuning: tuple[float, ...]
+    pretraining: float
+    examples: float
+    overlap: float
+
+    def power_of_seeds(self, difference: float, seeds: int) -> float:
+        """The probability of a verdict with so many fine-tuning seeds of one pretraining."""
+        units = [_unit_of_seeds(self.arms, seeds, task) for task in range(len(self.finetuning))]
+        spread = 2 * sum(self.finetuning) / seeds
+        found = difference + math.sqrt(self.examples + spread) * _normal()
+        return self._seen(found, [_scaled(unit, v) for unit, v in zip(units, self.finetuning, strict=True)], spread)
+
+    def power_of_pretrainings(self, difference: float, pretrainings: int, finetunings: int) -> float:
+        """The probability of a verdict with so many pretraining seeds, and fine-tuning seeds for each."""
+        unit, means = _unit_of_blocks(self.arms, pretrainings)
+        each = self.pretraining + sum(self.finetuning) / finetunings
+        found = difference + math.sqrt(each) * means + math.sqrt(self.examples) * _normal()
+        return self._seen(found, [_scaled(unit, each)], 2 * each / pretrainings)
+
+    def _seen(self, found: np.ndarray, spreads: list[Spread], total: float) -> float:
+        shared = self.overlap * total
+        variance, freedom = combined(spreads, [0, 1], self.examples + shared, shared)
+        p = two_sided(found, np.sqrt(variance), freedom)
+        return float(np.mean((p * (self.arms - 1) < ALPHA) & (found > 0)))
+
+    def examples_suffice(self, target: Target) -> bool:
+        """Whether endless seeds would do: their only limit is the dev set."""
+        if self.examples == 0:
+            return True
+        limit = norm.isf(ALPHA / 2 / (self.arms - 1))
+        return bool(norm.sf(limit - target.difference / math.sqrt(self.examples)) >= target.power)
 
 
-def example_variance(measure: Measure) -> float:
-    """Variance of a difference over dev sets alone, what no number of seeds takes away: the mean over pairs of arms."""
-    shared = {arm: measure.interaction(arm) / measure.seeds(arm) for arm in measure.arms}
-    pairs = combinations(measure.arms, 2)
-    return float(np.mean([max(0.0, measure.example_variance(a, b) - (shared[a] + shared[b])) for a, b in pairs]))
+def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
+    """The variances of an estimate whose reference has an interval.
+
+    With one fine-tuning seed for each pretraining only the sum of their variances is known, and counts as the latter's.
+    """
+    found, r = components(estimate, reference), estimate.arms.index(reference)
+    totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
+    overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
+    finetuning = tuple(scores.finetuning_variance() for scores in estimate.tasks.values())
+    pretraining = found["pretraining_deviation"] ** 2
+    if math.isnan(sum(finetuning)):
+        finetuning, pretraining = (0.0,), float(estimate.spreads[0].pooled)
+    return Spreads(
+        arms=arms,
+        finetuning=finetuning,
+        pretraining=pretraining,
+        examples=example_variance(estimate, reference),
+        overlap=float(np.clip(overlaps.mean(), 0.0, 1.0)),
+    )
 
 
-def _row(assessed: Assessed, difference: float, power: float) -> dict[str, object]:
-    if assessed.measure is None or len(assessed.measure.arms) < 2:
-        why = next(iter(assessed.why.values()), "a difference needs two arms")
-        return {"seeds": None, "why": why}
-    by_seed, by_examples = pooled_variance(assessed.measure)[0], example_variance(assessed.measure)
-    seeds = seeds_needed(difference, power, by_seed, by_examples)
-    spread = math.sqrt(by_examples)
-    why = "" if seeds else f"no number of seeds: the dev set alone spreads a difference by {spread:.2f}"
-    return {"seeds": seeds, "seed_deviation": math.sqrt(by_seed), "example_deviation": spread, "why": why}
+def least(enough: Callable[[int], bool], most: int) -> int | None:
+    """The least number from 2 on that is enough, of those up to `most`; None where none is."""
+    if not enough(most):
+        return None
+    return 2 + bisect_left(range(2, most), True, key=enough)
+
+
+def _rows(
+    estimate: Estimate, reference: str, arms: int, target: Target, costs: Costs | None
+) -> Iterator[dict[str, Any]]:
+    if reference not in estimate.arms or len(estimate.arms) < 2:
+        yield {"why": next(iter(estimate.why.values()), "a difference needs two arms")}
+        return
+    spreads = spreads_of(estimate, reference, arms)
+    designs = {"pretraining": _pretrainings} if estimate.blocked else {}
+    if sum(spreads.finetuning) > 0 or not estimate.blocked:
+        designs = {"fine-tuning": _finetunings, **designs}
+    for seeds, cheapest in designs.items():
+        design = cheapest(spreads, target, costs or Costs(1.0, 1.0))
+        why = "" if design else TOO_FEW.format(spread=math.sqrt(spreads.examples))
+        cost = design.get("cost") if costs else None
+        yield {"seeds": seeds, "why": why} | design | {"cost": cost}
+
+
+def _finetunings(spreads: Spreads, target: Target, costs: Costs) -> dict[str, Any]:
+    if not spreads.examples_suffice(target):
+        return {}
+    number = least(lambda n: spreads.power_of_seeds(target.difference, n) >= target.power, MOST_SEEDS)
+    if number is None:
+        return {}
+    return {"pretraining_seeds": 1, "finetuning_seeds": number, "cost": costs.pretraining + number * costs.finetuning}
+
+
+def _pretrainings(spreads: Spreads, target: Target, costs: Costs) -> dict[str, Any]:
+    """The cheapest design: of each number of fine-tuning seeds that with the fewest pretraining seeds."""
+    if not spreads.examples_suffice(target):
+        return {}
+    designs = []
+    for each in range(1, MOST_FINETUNINGS + 1):
+
+        def enough(number: int, each: int = each) -> bool:
+            return spreads.power_of_pretrainings(target.difference, number, each) >= target.power
+
+        if (number := least(enough, MOST_PRETRAININGS)) is not None:
+            cost = number * (costs.pretraining + each * costs.finetuning)
+            designs.append({"pretraining_seeds": number, "finetuning_seeds": each, "cost": cost})
+    best = math.nan
+    if spreads.pretraining > 0:
+        ratio = costs.pretraining * sum(spreads.finetuning) / (costs.finetuning * spreads.pretraining)
+        best = math.sqrt(ratio)
+    return min(designs, key=lambda design: design["cost"]) | {"best_finetuning_seeds": best} if designs else {}
+
+
+def _scaled(unit: Spread, variance: float) -> Spread:
+    return unit._replace(variance=unit.variance * variance, pooled=unit.pooled * variance)
+
+
+@cache
+def _normal() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=DRAWS)
+
+
+@cache
+def _unit_of_seeds(arms: int, seeds: int, task: int) -> Spread:
+    """The spread in each drawn experiment, of one task's runs whose variance is 1."""
+    generator = np.random.default_rng([1, arms, seeds, task])
+    return of_seeds(generator.chisquare(seeds - 1, (DRAWS, arms)) / (seeds - 1), np.full(arms, seeds))
+
+
+@cache
+def _unit_of_blocks(arms: int, blocks: int) -> tuple[Spread, np.ndarray]:
+    """As `_unit_of_seeds`, of means of blocks; and the difference of the first two arms' means."""
+    means = np.random.default_rng([2, arms, blocks]).normal(size=(DRAWS, arms, blocks))
+    return of_blocks(means), means[:, 0].mean(axis=-1) - means[:, 1].mean(axis=-1)

@@ -1,16 +1,15 @@
-"""Metrics as functions of weighted sums over examples, so that one matrix product scores every run on every resample.
+"""Metrics as functions of sums over examples, so that all runs are scored at once, also without one of the examples.
 
 Accuracy is a mean; the Matthews correlation a function of the counts of a two-by-two table; Pearson's correlation one
-of first and second moments. With all weights 1 they are `benchmark.metrics`, and with integer weights those of the
-examples repeated so often.
+of first and second moments; a loss the summed loss over the number of tokens.
 """
 
 import numpy as np
 
 from glue_bench.benchmark.metrics import CONSTANT
 
-LINEAR = frozenset({"accuracy"})
-"""Metrics that are a mean over examples."""
+RATIOS = frozenset({"loss", "share"})
+"""Metrics that are a ratio of two sums, which predictions (the numerators) and labels (the denominators) have."""
 NEGLIGIBLE = 1e-12
 """A variance that is less than this share of its mean square is rounding."""
 
@@ -22,6 +21,10 @@ def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndar
     """
     if metric == "accuracy":
         return (predictions == labels).T[:, :, None].astype(np.float32)
+    if metric in RATIOS:
+        return np.stack([predictions, np.broadcast_to(labels, predictions.shape)], axis=-1, dtype=np.float64).transpose(
+            1, 0, 2
+        )
     if metric == "matthews_correlation":
         positive = np.broadcast_to(labels, predictions.shape)
         return np.stack([predictions * positive, predictions, positive], axis=-1).transpose(1, 0, 2).astype(np.float32)
@@ -39,6 +42,8 @@ def score_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.n
     parts = np.moveaxis(np.asarray(sums, np.float64), -1, 0)
     if metric == "accuracy":
         return parts[0] / total
+    if metric in RATIOS:
+        return _ratio(parts[0], parts[1])
     if metric == "matthews_correlation":
         hits, predicted, positive = parts
         square = predicted * (total - predicted) * positive * (total - positive)

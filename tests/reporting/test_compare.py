@@ -17,7 +17,7 @@ from glue_bench.reporting.papers.export import compare_named, render, render_lis
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.reporting.papers.published import Counterpart, Published
 from glue_bench.reporting.terminal import show
-from glue_bench.stats.differences import t_interval
+from glue_bench.stats.summaries import t_interval
 
 MADE_UP = """\
 model,steps,CoLA,RTE,avg_reported

@@ -10,6 +10,7 @@ from simulated import REGIMES, simulate
 
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.statistics_page import p_text, power_page, statistics_page, title_of
+from glue_bench.stats.power import power_frame
 
 
 def fill(bench, *, seeds=2, labels=True, rates=None, source="tsv"):
@@ -47,57 +48,42 @@ def texts(grid):
     return [[cell.text for cell in row] for row in grid.rows]
 
 
-def test_the_page_has_ranks_the_average_and_pairs_told_apart(bench):
-    page = statistics_page(assess_experiment(fill(bench), resamples=300))
-    ranks, average, single = page.sections
+def test_the_page_has_the_average_and_what_single_columns_tell(bench):
+    page = statistics_page(assess_experiment(fill(bench)))
+    average, single, varies = page.sections
     assert [section.title for section in page.sections] == [
-        "Pretrained: ranks", "Pretrained: pairs on the average", "Pretrained: pairs told apart on single tasks",
+        "Pretrained: differences from low, average", "Pretrained: differences from low, single columns",
+        "Pretrained: what varies",
     ]  # fmt: skip
-    assert ranks.grid.header == ("Arm", "CoLA", "MNLI-m", "MNLI-mm", "Average")
-    assert all(len(row) == 5 for row in ranks.grid.rows)
-    by_arm = {row[0].text: row for row in ranks.grid.rows}
-    assert by_arm["low"][-1].text.endswith("(3 b)")
-    assert [by_arm[arm][-1].bold for arm in ("low", "high", "higher")] == [False, True, True]
-    assert len(average.grid.rows) == 3
+    assert [row[1] for row in texts(average.grid)] == ["high - low", "higher - low"]
+    assert {row[-1] for row in texts(average.grid)} == {"better"}
     assert {row[0] for row in texts(single.grid)} <= {"CoLA", "MNLI-m", "MNLI-mm"}
-    assert all(row[-1].endswith(" better") for row in texts(single.grid))
-
-
-def test_the_notes_say_how_it_is_done(bench):
-    notes = " ".join(statistics_page(assess_experiment(fill(bench), resamples=300)).notes)
-    for word in (
-        "300 bootstrap",
-        "Satterthwaite",
-        "swaps",
-        "Holm",
-        "Rank is",
-        "not transitive",
-        "CoLA, MNLI-m, MNLI-mm",
-    ):
-        assert word in notes
+    assert [row[0] for row in texts(varies.grid)] == ["Average", "CoLA", "MNLI-m", "MNLI-mm"]
+    assert not any("other pretrainings, other" in note for note in page.notes)
+    assert any("not other pretrainings" in note for note in page.notes)
 
 
 def test_one_seed_is_said_and_never_printed_as_zero(bench):
-    page = statistics_page(assess_experiment(fill(bench, seeds=1), resamples=300))
+    page = statistics_page(assess_experiment(fill(bench, seeds=1)))
     assert any("low, high, higher" in note and "one seed shows no spread" in note for note in page.notes)
-    assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[1].grid))  # noqa: RUF001
-    assert page.sections[2].text == "None."
+    assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[0].grid))  # noqa: RUF001
+    assert page.sections[1].text == "None after correction."
 
 
 def test_missing_labels_are_one_line(bench):
-    page = statistics_page(assess_experiment(fill(bench, labels=False), resamples=300))
+    page = statistics_page(assess_experiment(fill(bench, labels=False)))
     assert sum("no gold labels" in note for note in page.notes) == 1
 
 
 def test_demo_data_have_a_banner(bench):
-    assert "not a benchmark" in statistics_page(assess_experiment(fill(bench, source="demo"), resamples=100)).banner
+    assert "not a benchmark" in statistics_page(assess_experiment(fill(bench, source="demo"))).banner
 
 
 def test_the_power_page_says_how_many_seeds(bench):
-    statistics = assess_experiment(fill(bench, rates={"a": 0.8, "b": 0.8}), resamples=300)
-    (section,) = power_page(statistics, 20.0, 0.8).sections
-    assert [row[:2] for row in texts(section.grid)] == [[c, "2"] for c in ("CoLA", "MNLI-m", "MNLI-mm", "Average")]
-    (small,) = power_page(statistics, 0.1, 0.8).sections
+    statistics = assess_experiment(fill(bench, rates={"a": 0.8, "b": 0.8}))
+    (section,) = power_page(statistics, power_frame(statistics.blocks, 40.0)).sections
+    assert [row[:3] for row in texts(section.grid)] == [[c, "1", "2"] for c in ("Average", "CoLA", "MNLI-m", "MNLI-mm")]
+    (small,) = power_page(statistics, power_frame(statistics.blocks, 0.1)).sections
     assert all("no number of seeds" in row[-1] for row in texts(small.grid))
 
 
@@ -123,22 +109,32 @@ def test_statistics_in_three_formats(bench, glue_bench, tmp_path):
     assert said.status == 0
     assert "# Statistics: toy" in said.out
     rows = list(csv.DictReader(io.StringIO(glue_bench("statistics", folder, "--format", "csv").out)))
-    assert len(rows) == 12
+    assert [row["kind"] for row in rows] == ["reference"] * 8
     assert glue_bench("statistics", folder, "--format", "json", "-o", tmp_path / "x.json").out == ""
     document = json.loads((tmp_path / "x.json").read_text())
-    assert set(document) == {"title", "notes", "pairs", "ranks"}
-    assert document["pairs"][0]["p_holm"] == pytest.approx(float(rows[0]["p_holm"]), abs=1e-6)
+    assert set(document) == {"title", "notes", "reference"}
+    assert document["reference"][0]["p_adjusted"] == pytest.approx(float(rows[0]["p_adjusted"]), abs=1e-6)
+
+
+def test_equivalence_and_pairs_on_request(bench, glue_bench):
+    said = glue_bench("statistics", fill(bench).folder, "--equivalent", 30, "--pairs").out
+    assert "p (equivalent)" in said
+    assert "Pretrained: all pairs" in said
+    assert "share a letter" in said
 
 
 def test_power_prints_seeds(bench, glue_bench):
     folder = fill(bench).folder
     assert "Seeds needed" in glue_bench("power", folder, "--difference", 5).out
-    rows = list(csv.DictReader(io.StringIO(glue_bench("power", folder, "--difference", 5, "--format", "csv").out)))
-    assert [row["column"] for row in rows] == ["cola", "mnli_m", "mnli_mm", "average"]
+    said = glue_bench("power", folder, "--difference", 40, "--costs", 100, 1, "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(said)))
+    assert [row["column"] for row in rows] == ["average", "cola", "mnli_m", "mnli_mm"]
+    assert [float(row["cost"]) for row in rows] == [100.0 + int(row["finetuning_seeds"]) for row in rows]
 
 
 def test_mistakes_are_one_line(bench, refused, tmp_path):
     folder = fill(bench, seeds=1).folder
     assert "no experiment in" in refused("statistics", tmp_path / "none")
     assert "unknown format" in refused("statistics", folder, "--format", "xls")
+    assert "--equivalent 0" in refused("statistics", folder, "--equivalent", 0)
     assert "--difference 0" in refused("power", folder, "--difference", 0)

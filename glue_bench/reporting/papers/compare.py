@@ -13,7 +13,7 @@ from glue_bench.reporting.papers.arms import OurArm, differences, read_arms
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
 from glue_bench.results.frame import Results, read_results
 from glue_bench.results.protocol import aggregate, at_rates, average, best_rates, part_values, run_means
-from glue_bench.stats.differences import t_interval
+from glue_bench.stats.summaries import t_interval
 
 CELL_COLUMNS = (
     "model",

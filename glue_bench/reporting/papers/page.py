@@ -20,7 +20,7 @@ from glue_bench.reporting.papers.arms import tasks_of
 from glue_bench.reporting.papers.compare import Comparison
 from glue_bench.reporting.papers.published import AVERAGE, Published
 from glue_bench.results.frame import Results
-from glue_bench.stats.differences import LEVEL
+from glue_bench.stats.verdicts import LEVEL
 
 METRIC_INITIALS = {
     "matthews_correlation": "mcc",

@@ -1,0 +1,84 @@
+"""How far a difference of two arms spreads over examples, the runs held fixed.
+
+What example i contributes to a run's score is its jackknife pseudo-value (Efron and Tibshirani 1993, chapter 11),
+h_i = N y - (N - 1) y without i; of an accuracy 100 where the example is right, and 0 where it is wrong. The variance of
+a difference over examples is that of d_i, the difference of the arms' mean contributions, over N.
+"""
+
+import numpy as np
+
+from glue_bench.stats.outcomes import Outcomes
+from glue_bench.stats.weighted import RATIOS, score_sums, sums_of
+
+
+def contributions(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What each example contributes to the score of each run, (runs, examples), in the metric's unit."""
+    parts, rows = sums_of(metric, predictions, labels), len(labels)
+    total = parts.sum(axis=0, dtype=np.float64)
+    without = score_sums(metric, total - parts, rows - 1)
+    return (rows * score_sums(metric, total, rows) - (rows - 1) * without).T * (1.0 if metric == "loss" else 100.0)
+
+
+def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """V_ex of each pair of arms, (arms, arms); on the diagonal that of an arm's own mean.
+
+    `weights` (arms, runs) make the arms' means of the runs, whose contributions are `values`. Two examples are added
+    on which the arms differ as much as they can, one for each arm (Bonett and Price 2012), and the larger variance
+    counts: without them, arms that agree on all examples would have an interval of no width. A ratio needs none.
+    """
+    spread = np.cov(weights @ values) / values.shape[1]
+    variance = _of_differences(np.atleast_2d(spread))
+    if outcomes.metric in RATIOS:
+        return variance
+    better, worse = (weights @ _with_two(outcomes, better=better) for better in (True, False))
+    number = better.shape[1]
+    ahead, behind = (mean - mean.mean(axis=1, keepdims=True) for mean in (better, worse))
+    crossed = ahead @ behind.T
+    floor = ((ahead**2).sum(axis=1)[:, None] + (behind**2).sum(axis=1) - 2 * crossed) / number**2
+    np.fill_diagonal(floor, 0.0)
+    return np.maximum(variance, np.maximum(floor, floor.T))
+
+
+def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np.ndarray:
+    """What of V_ex the spread over seeds has too, (arms, arms); on the diagonal that of an arm's own mean.
+
+    `values` (runs, examples) are contributions of single runs, or of an arm's mean in each block; `owners` (runs,)
+    says whose. It is the variance over seeds of what an example contributes: of differences within a block where there
+    are blocks, because what a block's arms have in common takes no part in their difference.
+    """
+    arms, rows = owners.max() + 1, values.shape[1]
+    runs = np.bincount(owners)
+    means = np.stack([values[owners == arm].mean(axis=0) for arm in range(arms)])
+    rest = values - means[owners]
+    rest -= rest.mean(axis=1, keepdims=True)
+    if blocked:
+        flat = rest.reshape(arms, -1)
+        return _of_differences(flat @ flat.T) / (runs[0] * (runs[0] - 1) * rows * (rows - 1))
+    squares = np.bincount(owners, (rest**2).sum(axis=1))
+    return _of_differences(np.diag(squares / (runs * np.maximum(runs - 1, 1) * rows * (rows - 1))))
+
+
+def constant_score(metric: str, labels: np.ndarray) -> float:
+    """What the best constant prediction scores, in points: the majority class; NaN without labels, and of a ratio."""
+    if not len(labels) or metric in RATIOS:
+        return np.nan
+    return 100.0 * np.unique(labels, return_counts=True)[1].max() / len(labels) if metric == "accuracy" else 0.0
+
+
+def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
+    """Contributions with two examples more, on the first of which the arm is right, or wrong, as far as it can."""
+    predictions, labels = outcomes.predictions, outcomes.labels
+    if outcomes.metric == "pearson":
+        ends = np.stack([predictions.max(axis=1), predictions.min(axis=1)], axis=1)
+        added, gold = ends if better else ends[:, ::-1], np.full(2, labels.max())
+    else:
+        added, gold = np.full((len(predictions), 2), int(better)), np.array([1, 0])
+    return contributions(outcomes.metric, np.hstack([predictions, added]), np.concatenate([labels, gold]))
+
+
+def _of_differences(covariance: np.ndarray) -> np.ndarray:
+    """The variance of each pair's difference from a covariance; on the diagonal the variances themselves."""
+    own = np.diag(covariance)
+    variance = own[:, None] + own - 2 * covariance
+    np.fill_diagonal(variance, own)
+    return variance

@@ -1,0 +1,202 @@
+"""Which arms differ: contrasts with one reference, a family of tests for each column, one p-value for each contrast."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student_t
+
+from glue_bench.stats.estimates import Estimate, average_estimate, column_estimate
+from glue_bench.stats.outcomes import AVERAGE, Outcomes
+
+ALPHA = 0.05
+LEVEL = 1 - ALPHA
+Pair = tuple[str, str]
+Correction = Callable[[np.ndarray], np.ndarray]
+NUMBERS = ["difference", "low", "high", "error", "freedom", "p", "p_adjusted", "smallest"]
+VERDICT_COLUMNS = [
+    "origin", "shape", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p",
+    "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "family", "verdict", "why",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Arms that are compared with each other, all of them with `reference`; `origin` and `shape` name their block."""
+
+    origin: str
+    shape: str
+    arms: tuple[str, ...]
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessed:
+    """A group and what its columns say: the primary one, on which the arms are judged, comes first."""
+
+    group: Group
+    estimates: tuple[Estimate, ...]
+
+
+def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Assessed]:
+    """Estimate every column, and the average, for every group. One column's predictions are held at a time."""
+    columns: dict[str, list[Estimate]] = {}
+    averaged: list[str] = []
+    for one in outcomes:
+        columns[one.column] = [column_estimate(one, group.arms) for group in groups]
+        averaged += [one.column] if one.averaged else []
+    if averaged:
+        mean = [average_estimate([columns[name][i] for name in averaged], g.arms) for i, g in enumerate(groups)]
+        columns = {AVERAGE: mean, **columns}
+    ordered = sorted(columns, key=lambda name: name != primary)
+    return [
+        Assessed(group=group, estimates=tuple(columns[name][i] for name in ordered)) for i, group in enumerate(groups)
+    ]
+
+
+def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
+    """Each arm's contrast with the reference of its group, in each column: VERDICT_COLUMNS.
+
+    One row per group, column and arm other than the reference.
+
+    - `difference`: mean of `arm` less mean of `reference` over their seeds; points (0 to 100), of a loss nats.
+    - `error`, `freedom`: the standard error of the difference over seeds and examples, and its degrees of freedom.
+    - `p`: two-sided, of Student's t = difference / error; `p_adjusted`: the same, times `family`, at most 1.
+    - `family`: how many contrasts a column has: the group's arms without the reference, whether they have run or not.
+    - `low`, `high`: a simultaneous 95% interval, which holds for all contrasts of the column together; it excludes 0
+      exactly where `p_adjusted` is below 0.05. It is clipped to what the metric's range allows.
+    - `smallest`: half the width of that interval before clipping: the least difference that would have had a verdict.
+    - `n_arm`, `n_reference`: how many seeds the two have, of the kind that `seeds` names: "fine-tuning" where all runs
+      start from one pretraining, and the interval covers other fine-tuning seeds of it, or "pretraining", where it
+      covers other pretrainings.
+    - `verdict`: "better" or "worse" than the reference where `p_adjusted` is below 0.05, else "". Of a loss the lower
+      one is better.
+    - `why`: what is missing where there is no test; all but `difference` are NaN then.
+    """
+    return _frame(
+        _column(one.group, estimate, against, bonferroni(len(against)))
+        for one in assessed
+        for against in [[(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]]
+        for estimate in one.estimates
+    )
+
+
+def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.DataFrame:
+    """Contrasts named before the runs, as `verdicts`; adjusted by Holm's method for their own number in a column.
+
+    `family` counts all that were named, also those whose arms have not run. An interval has the level at which Holm's
+    method tests its contrast. Contrasts of arms of two groups are left out.
+    """
+    return _frame(
+        _column(one.group, estimate, mine, holm(len(contrasts)))
+        for one in assessed
+        for mine in [[pair for pair in contrasts if set(pair) <= set(one.group.arms)]]
+        for estimate in one.estimates
+    )
+
+
+def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
+    """Every pair of arms of a group, as `verdicts`; adjusted by Holm's method for all pairs of a column."""
+    return _frame(
+        _column(one.group, estimate, pairs, holm(len(pairs)))
+        for one in assessed
+        for pairs in [list(combinations(one.group.arms, 2))]
+        for estimate in one.estimates
+    )
+
+
+def seeds_covered(estimate: Estimate) -> str:
+    """The kind of seeds that the intervals are made of: "pretraining" or "fine-tuning"."""
+    return "pretraining" if estimate.blocked else "fine-tuning"
+
+
+def bonferroni(number: int) -> Correction:
+    """How many times each p-value is taken: `number` times."""
+    return lambda p_values: np.full(len(p_values), float(number))
+
+
+def holm(number: int) -> Correction:
+    """How many times each p-value is taken by Holm's (1979) step-down method for `number` tests.
+
+    Tests that were not made (NaN) come last.
+    """
+
+    def factors(p_values: np.ndarray) -> np.ndarray:
+        order = np.argsort(p_values, kind="stable")
+        steps, ordered = number - np.arange(len(order)), p_values[order]
+        largest = np.maximum.accumulate(steps * ordered)
+        times = np.empty(len(order))
+        times[order] = np.divide(largest, ordered, out=steps.astype(float), where=ordered > 0)
+        return times
+
+    return factors
+
+
+def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
+    """A frame of `verdicts` with `p_equivalent`, and `equivalent`: whether two arms differ by less than `margin`.
+
+    Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times `family`. Points, or nats of a loss.
+    """
+    nearest = (margin - frame["difference"].abs()) / frame["error"]  # the side on which the margin is nearer
+    p = np.minimum(1.0, np.asarray(student_t.sf(nearest, frame["freedom"])) * frame["family"])
+    return frame.assign(p_equivalent=p, equivalent=p < ALPHA)
+
+
+def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+    """p of Student's t; 1 for no difference and 0 for one that has no spread at all."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = np.where(difference == 0, 0.0, np.abs(difference) / error)
+    return 2 * np.asarray(student_t.sf(np.where(np.isnan(error), np.nan, statistic), freedom))
+
+
+def _column(group: Group, estimate: Estimate, pairs: Sequence[Pair], correction: Correction) -> pd.DataFrame:
+    """The contrasts of one column; here, and nowhere else, is a verdict decided."""
+    family = int(correction(np.zeros(1))[0])
+    frame = pd.DataFrame([_row(group, estimate, pair) | {"family": family} for pair in pairs], columns=VERDICT_COLUMNS)
+    frame = frame.astype(dict.fromkeys(NUMBERS, float))
+    difference, error, freedom = (frame[name].to_numpy() for name in ("difference", "error", "freedom"))
+    p = two_sided(difference, error, freedom)
+    times = correction(p)
+    adjusted = np.minimum(1.0, times * p)
+    half = student_t.isf(ALPHA / 2 / times, freedom) * error
+    low, high = estimate.limits
+    better = (difference > 0) ^ estimate.lowest_is_best
+    return frame.assign(
+        low=np.clip(difference - half, low - high, high - low),
+        high=np.clip(difference + half, low - high, high - low),
+        p=p,
+        p_adjusted=adjusted,
+        smallest=half,
+        verdict=np.where(adjusted < ALPHA, np.where(better, "better", "worse"), ""),
+    )
+
+
+def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
+    arm, reference = pair
+    missing = float("nan")
+    reasons = dict.fromkeys(estimate.why[one] for one in pair if one in estimate.why)
+    why = [f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})" for reason in reasons]
+    variance, freedom = (missing, missing) if why else estimate.difference_variance(arm, reference)
+    return {
+        "origin": group.origin,
+        "shape": group.shape,
+        "column": estimate.column,
+        "arm": arm,
+        "reference": reference,
+        "difference": estimate.means.get(arm, missing) - estimate.means.get(reference, missing),
+        "error": math.sqrt(variance),
+        "freedom": freedom,
+        "n_arm": estimate.seeds[arm],
+        "n_reference": estimate.seeds[reference],
+        "seeds": seeds_covered(estimate),
+        "why": "; ".join(why),
+    }
+
+
+def _frame(columns: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    filled = [frame for frame in columns if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=VERDICT_COLUMNS)

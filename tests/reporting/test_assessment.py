@@ -1,0 +1,120 @@
+"""Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
+
+import numpy as np
+import pytest
+from simulated import REGIMES, simulate
+
+from glue_bench.reporting.assessment import NO_LABELS, assess_experiment, read_outcomes
+from glue_bench.results.board import make_board
+
+RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
+
+
+def drawn(seeds, columns):
+    return simulate(
+        np.random.default_rng(5), columns=columns, rates=RATES, seeds=seeds, regime=REGIMES["mostly examples"]
+    )
+
+
+def fill(bench, *, labels=True, seeds=(1, 2), columns=("sst2",), origins=None, plan=None):
+    """An experiment on disk with predictions; the records' digest is `d`."""
+    for outcomes in drawn(len(seeds), columns):
+        for owner, seed, run, score in zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores,
+                                           strict=True):  # fmt: skip
+            arm = outcomes.arms[owner]
+            bench.finish(
+                outcomes.task, seeds[seed - 1], score / 100, arm=arm, origin=(origins or {}).get(arm, "pretrained")
+            )
+            bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
+        if labels:
+            bench.store.write_labels(outcomes.task, "d", {"validation": outcomes.labels})
+    bench.plan(**plan or {})
+    return bench.store
+
+
+def whys(store):
+    frame = assess_experiment(store).verdicts
+    return frame[frame["column"] == "sst2"].set_index("arm")["why"]
+
+
+def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
+    from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
+
+    found = assess_experiment(fill(bench, columns=("sst2", "rte"))).verdicts
+    group = Group(origin="o", shape="s", arms=tuple(RATES), reference="low")
+    expected = verdicts(assess(drawn(2, ("sst2", "rte")), [group])).set_index(["column", "arm"])
+    found = found.set_index(["column", "arm"]).loc[expected.index]
+    np.testing.assert_allclose(found[NUMBERS], expected[NUMBERS])
+
+
+def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, new_bench):
+    def reference(store):
+        return set(assess_experiment(store).verdicts["reference"])
+
+    assert reference(fill(bench)) == {"low"}
+    assert reference(fill(new_bench("b"), plan={"config": {"protocol": {"reference": "high"}}})) == {"high"}
+    third = fill(new_bench("c"))
+    for cell in (plan := third.read_plan())["cells"]:
+        cell["variant"] = "add" if cell["arm"] == "higher" else "concat"
+    third.write_plan(plan)
+    assert reference(third) == {"higher"}
+
+
+def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench):
+    config = {"arms": [{"name": arm, "checkpoint": "bert"} for arm in RATES]}
+    origins = {"high": "grafted", "higher": "grafted"}
+    statistics = assess_experiment(fill(bench, origins=origins, plan={"config": config}))
+    assert statistics.conversions["reference"].unique().tolist() == ["low"]
+    assert set(statistics.conversions["origin"]) == {"grafted"}
+    assert set(statistics.conversions["verdict"]) == {"better"}
+    assert statistics.verdicts.groupby("origin")["reference"].unique().to_dict() == {"grafted": ["high"]}
+
+
+def test_arms_of_other_checkpoints_are_no_conversions(bench):
+    config = {"arms": [{"name": arm, "checkpoint": arm} for arm in RATES]}
+    assert assess_experiment(fill(bench, origins={"high": "grafted"}, plan={"config": config})).conversions.empty
+
+
+def test_missing_labels_are_said_with_what_to_do(bench):
+    found = assess_experiment(fill(bench, labels=False)).verdicts
+    assert found["difference"].notna().all()
+    assert found["why"].str.startswith(NO_LABELS).all()
+    assert set(found["verdict"]) == {""}
+
+
+def test_runs_on_different_data_are_not_compared(bench):
+    store = fill(bench)
+    path = next((store.folder / "records").glob("*.json"))
+    path.write_text(path.read_text().replace('"digest": "d"', '"digest": "e"'))
+    assert whys(store).str.startswith("its runs were made on different data").all()
+
+
+def test_missing_and_diverged_predictions_concern_their_arm_alone(bench):
+    store = fill(bench)
+    path = next((store.folder / "predictions").glob("higher-*.safetensors"))
+    logits = store.read_predictions(path.stem)["validation"]
+    bench.predict(path.stem, {"validation": np.full_like(logits, np.nan)})
+    assert whys(store).to_dict() == {
+        "high": "",
+        "higher": "a run has diverged, or predicted another number of rows (higher)",
+    }
+    path.unlink()
+    assert whys(store)["higher"] == "the predictions of a run are missing (higher)"
+
+
+def test_only_runs_at_the_chosen_rate_count(bench):
+    fill(bench)
+    for seed in (1, 2):
+        bench.finish("sst2", seed, 0.1, arm="low", rate=9e-5)
+    bench.plan()
+    (outcomes,) = read_outcomes(bench.store, make_board(bench.store))
+    low = outcomes.owners == outcomes.arms.index("low")
+    assert sorted(outcomes.seeds[low]) == [1, 2]
+    assert outcomes.scores[low].min() > 50
+
+
+@pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "gone"]], 2)])
+def test_contrasts_of_the_protocol(bench, contrasts, rows):
+    found = assess_experiment(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}})).contrasts
+    assert len(found) == rows
+    assert set(found["family"]) == ({2} if rows else set())

@@ -1,0 +1,117 @@
+"""What examples contribute, against formulas that are known and against resampling by brute force."""
+
+import numpy as np
+import pytest
+from simulated import outcomes_of
+
+from glue_bench.stats.examples import constant_score, contributions, example_variance, shared_variance
+from glue_bench.stats.weighted import score_sums, sums_of
+
+ROWS = 300
+
+
+def drawn(column, seed=0, arms=2, seeds=2):
+    generator = np.random.default_rng(seed)
+    if column == "stsb":
+        labels = generator.uniform(0, 5, ROWS)
+        return outcomes_of(
+            column, {f"a{i}": labels + generator.normal(size=(seeds, ROWS)) for i in range(arms)}, labels
+        )
+    labels = (generator.random(ROWS) < 0.6).astype(int)
+    right = generator.random((arms, seeds, ROWS)) < 0.8
+    runs = {f"a{i}": np.where(right[i], labels, 1 - labels) for i in range(arms)}
+    return outcomes_of(column, runs, labels)
+
+
+def weights_of(outcomes):
+    return np.stack([(outcomes.owners == i) / (outcomes.owners == i).sum() for i in range(len(outcomes.arms))])
+
+
+def variances(outcomes):
+    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    return example_variance(outcomes, weights_of(outcomes), values)
+
+
+def test_an_accuracy_is_the_mean_of_hits():
+    outcomes = drawn("sst2")
+    values = contributions("accuracy", outcomes.predictions, outcomes.labels)
+    np.testing.assert_allclose(values, 100.0 * (outcomes.predictions == outcomes.labels), atol=1e-9)
+
+
+@pytest.mark.parametrize("column", ["cola", "stsb"])
+def test_pseudo_values_are_those_of_leaving_one_out(column):
+    outcomes = drawn(column)
+    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    kept = np.arange(ROWS) != 7
+    parts = sums_of(outcomes.metric, outcomes.predictions[:, kept], outcomes.labels[kept])
+    without = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS - 1)
+    np.testing.assert_allclose(values[:, 7], ROWS * outcomes.scores - (ROWS - 1) * without, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
+def test_the_variance_is_near_that_of_the_bootstrap(column):
+    outcomes = drawn(column)
+    generator, found = np.random.default_rng(1), []
+    for _ in range(2000):
+        rows = generator.integers(ROWS, size=ROWS)
+        parts = sums_of(outcomes.metric, outcomes.predictions[:, rows], outcomes.labels[rows])
+        scores = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS)
+        found.append(scores[:2].mean() - scores[2:].mean())
+    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    difference = np.array([0.5, 0.5, -0.5, -0.5]) @ values
+    assert np.var(difference, ddof=1) / ROWS == pytest.approx(np.var(found), rel=0.15)
+
+
+@pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
+def test_two_added_examples_keep_it_above_zero_and_do_not_depend_on_who_is_first(column):
+    outcomes = drawn(column, arms=1)
+    twice = outcomes_of(column, {"a": outcomes.predictions, "b": outcomes.predictions}, outcomes.labels)
+    found = variances(twice)
+    assert found[0, 1] == found[1, 0] > 0
+    if column == "sst2":  # two differences of 100 points among N + 2
+        assert found[0, 1] == pytest.approx(2 * 100**2 / (ROWS + 2) ** 2)
+
+
+@pytest.mark.parametrize("column", ["sst2", "cola"])
+def test_they_change_little_where_arms_differ_on_many_examples(column):
+    outcomes = drawn(column)
+    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    plain = np.var((weights_of(outcomes)[0] - weights_of(outcomes)[1]) @ values, ddof=1) / ROWS
+    assert plain <= variances(outcomes)[0, 1] * (1 + 1e-9)
+    assert variances(outcomes)[0, 1] < 1.35 * plain
+
+
+def test_a_loss_is_a_ratio_over_pieces_and_equal_losses_have_no_variance():
+    counts = np.array([10.0, 400.0, 100.0])
+    losses = np.array([[20.0, 1000.0, 230.0]])
+    outcomes = outcomes_of("sst2", {"a": losses, "b": losses}, counts, metric="loss", scale=1.0)
+    assert outcomes.scores == pytest.approx([1250 / 510] * 2)
+    assert variances(outcomes)[0, 1] == 0.0
+    values = contributions("loss", losses, counts)
+    assert values[0, 1] == pytest.approx(3 * 1250 / 510 - 2 * 250 / 110)
+
+
+def test_shared_variance_is_that_of_what_each_seed_adds_to_an_example():
+    """Runs that are right by independent coins: all of the spread over seeds is that of seed and example together."""
+    generator = np.random.default_rng(0)
+    values = 100.0 * (generator.random((40, 2000)) < 0.7)
+    owners = np.repeat([0, 1], 20)
+    found = shared_variance(values, owners, blocked=False)
+    each = 100**2 * 0.21 / 2000
+    assert found[0, 0] == pytest.approx(each / 20, rel=0.1)
+    assert found[0, 1] == pytest.approx(2 * each / 20, rel=0.1)
+
+
+def test_within_blocks_what_the_arms_have_in_common_is_left_out():
+    generator = np.random.default_rng(0)
+    common, own = generator.normal(size=(6, 1000)), generator.normal(size=(2, 6, 1000))
+    values = (10 * common + own).reshape(12, 1000)
+    found = shared_variance(values, np.repeat([0, 1], 6), blocked=True)
+    assert found[0, 1] == pytest.approx(2 / 6 / 1000, rel=0.1)
+    assert found[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
+
+
+def test_the_best_constant():
+    assert constant_score("accuracy", np.array([2, 0, 2, 1])) == 50.0
+    assert constant_score("pearson", np.array([2.0, 0.5])) == 0.0
+    assert np.isnan(constant_score("accuracy", np.empty(0)))

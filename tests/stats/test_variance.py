@@ -1,0 +1,79 @@
+"""The variance of a difference: exact reductions to tests that others have written, and cases worked by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_ind
+
+from glue_bench.stats.variance import combined, of_blocks, of_seeds
+from glue_bench.stats.verdicts import two_sided
+
+THREE = np.array([3, 3])
+
+
+def judged(scores, examples=0.0, shared=0.0):
+    """p of the first arm's difference from the second, from run scores (arms, seeds)."""
+    spread = of_seeds(np.var(scores, axis=1, ddof=1), np.array([len(runs) for runs in scores]))
+    variance, freedom = combined([spread], [0, 1], examples, shared)
+    return two_sided(scores[0].mean() - scores[1].mean(), np.sqrt(variance), freedom), freedom
+
+
+def test_equal_variances_without_examples_are_students_t_test():
+    scores = np.array([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]])
+    p, freedom = judged(scores)
+    assert freedom == 4
+    assert p == pytest.approx(ttest_ind(*scores).pvalue)
+
+
+def test_two_arms_of_different_variance_by_hand():
+    spread = of_seeds(np.array([9.0, 1.0]), THREE)  # pooled 5: the first has its own, with 2 degrees, not 4
+    variance, freedom = combined([spread], [0, 1], 0.5, 0.1)
+    assert variance == pytest.approx(0.5 + 3 + 5 / 3 - 0.1)
+    assert freedom == pytest.approx(variance**2 / (3**2 / 2 + (5 / 3) ** 2 / 4))
+
+
+def test_two_seeds_have_no_freedom_of_their_own():
+    spread = of_seeds(np.array([9.0, 1.0, 1.0]), np.array([2, 2, 2]))
+    assert spread.freedom.tolist() == [3, 3, 3]
+    assert spread.own.tolist() == [True, False, False]
+
+
+def test_what_examples_have_already_is_taken_off_once_and_never_below_them():
+    spread = of_seeds(np.array([1.0, 1.0]), THREE)
+    assert combined([spread], [0, 1], 4.0, 0.3)[0] == pytest.approx(4.0 + 2 / 3 - 0.3)
+    assert combined([spread], [0, 1], 4.0, 5.0)[0] == pytest.approx(4.0)
+
+
+def test_without_any_spread_over_seeds_it_is_a_normal():
+    variance, freedom = combined([of_seeds(np.zeros(2), THREE)], [0, 1], 4.0, 0.0)
+    assert np.isinf(freedom)
+    assert two_sided(1.959964 * 2, np.sqrt(variance), freedom) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_blocks_of_two_arms_are_the_paired_t_test():
+    generator = np.random.default_rng(0)
+    means = generator.normal(size=(2, 5)) + 10 * generator.normal(size=5)
+    variance, freedom = combined([of_blocks(means)], [0, 1], 0.0, 0.0)
+    paired = means[0] - means[1]
+    assert freedom == 4
+    assert variance == pytest.approx(np.var(paired, ddof=1) / 5)
+
+
+@given(seed=st.integers(0, 2**32 - 1), arms=st.integers(2, 6), blocks=st.integers(2, 5))
+def test_what_all_arms_of_a_block_share_changes_nothing(seed, arms, blocks):
+    generator = np.random.default_rng(seed)
+    means = generator.normal(size=(arms, blocks))
+    moved = means + 100 * generator.normal(size=blocks) + generator.normal(size=(arms, 1))
+    np.testing.assert_allclose(of_blocks(means).variance, of_blocks(moved).variance, rtol=1e-6)
+    assert (of_blocks(means).variance >= of_blocks(means).pooled / blocks - 1e-12).all()
+
+
+def test_an_arms_own_variance_over_blocks_is_found():
+    """Over many blocks, of one arm with nine times the variance of four others, each gets its own or the mean."""
+    deviations = np.array([3.0, 1.0, 1.0, 1.0, 1.0])
+    means = np.random.default_rng(0).normal(size=(5, 20_000)) * deviations[:, None]
+    spread = of_blocks(means)
+    assert spread.pooled == pytest.approx(13 / 5, rel=0.02)
+    np.testing.assert_allclose(spread.variance * 20_000, [9, 2.6, 2.6, 2.6, 2.6], rtol=0.03)
+    assert spread.own.tolist() == [True, False, False, False, False]

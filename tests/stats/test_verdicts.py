@@ -1,0 +1,281 @@
+"""Verdicts: what the frames hold, what decides, and what they refuse to say."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated import REGIMES, outcomes_of, simulate
+
+from glue_bench.stats.letters import letters_frame
+from glue_bench.stats.summaries import ARM_COLUMNS, COLUMN_COLUMNS, arms_frame, columns_frame
+from glue_bench.stats.verdicts import NUMBERS, VERDICT_COLUMNS, Group, all_pairs, assess, declared, equivalence, holm
+from glue_bench.stats.verdicts import verdicts as judge
+
+RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
+
+
+def drawn(seed=5, **given):
+    given = {"columns": ["sst2", "cola", "rte"], "rates": RATES, "regime": REGIMES["mostly examples"]} | given
+    return simulate(np.random.default_rng(seed), **given)
+
+
+def assessed(outcomes, reference=None, primary="average"):
+    arms = outcomes[0].arms
+    return assess(outcomes, [Group(origin="o", shape="s", arms=arms, reference=reference or arms[0])], primary)
+
+
+def verdicts_of(outcomes, **more):
+    return judge(assessed(outcomes, **more))
+
+
+@pytest.fixture(scope="module")
+def multipletests():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from statsmodels.stats.multitest import multipletests
+    return multipletests
+
+
+@given(p_values=st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_is_that_of_statsmodels(multipletests, p_values):
+    ours, p = holm(len(p_values))(np.array(p_values)), np.array(p_values)
+    np.testing.assert_allclose(np.minimum(1, ours * p), multipletests(p, method="holm")[1], atol=1e-12)
+
+
+def test_holm_counts_tests_that_were_not_made():
+    times = holm(4)(np.array([0.01, np.nan, 0.02]))
+    np.testing.assert_allclose(times[[0, 2]], [4, 3])
+
+
+def test_a_row_for_each_arm_but_the_reference_the_average_first():
+    frame = verdicts_of(drawn())
+    assert list(frame.columns) == VERDICT_COLUMNS
+    assert frame["column"].unique().tolist() == ["average", "sst2", "cola", "rte"]
+    assert frame["arm"].tolist() == ["high", "higher"] * 4
+    assert set(frame["reference"]) == {"low"}
+    assert set(frame["family"]) == {2}
+    assert frame[NUMBERS].notna().all(axis=None)
+    np.testing.assert_allclose(frame["p_adjusted"], np.minimum(1, 2 * frame["p"]))
+    np.testing.assert_allclose(frame["high"] - frame["difference"], frame["smallest"])
+
+
+def test_what_differs_much_is_told_and_what_is_equal_is_not():
+    against_low, against_high = verdicts_of(drawn()), verdicts_of(drawn(), reference="high")
+    assert set(against_low["verdict"]) == {"better"}
+    assert set(against_high.loc[against_high["arm"] == "low", "verdict"]) == {"worse"}
+    assert set(against_high.loc[against_high["arm"] == "higher", "verdict"]) == {""}
+
+
+CASES = [
+    {"columns": ["sst2", "mnli_m", "mnli_mm"], "seeds": 2},
+    {"columns": ["cola", "stsb", "wnli"], "seeds": 3, "rows": 60},
+    {"columns": ["sst2", "cola"], "seeds": 1, "pretrainings": 3, "pretraining": 0.05, "block": 0.1},
+    {"columns": ["stsb", "rte"], "seeds": 2, "pretrainings": 2, "pretraining": 0.02},
+]
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000), case=st.sampled_from(CASES), shift=st.floats(-0.25, 0.15))
+def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
+    rates = {"a": 0.75, "b": 0.75 + shift, "c": 0.75 - shift / 3}
+    one = assessed(drawn(seed, rates=rates, regime=REGIMES["all three"], **case))
+    for frame in (judge(one), declared(one, [("b", "c"), ("a", "c"), ("a", "x")]), all_pairs(one)):
+        told = frame["p_adjusted"] < 0.05
+        assert ((frame["low"] > 0) | (frame["high"] < 0)).equals(told)
+        assert (frame["verdict"] != "").equals(told)
+        assert (frame["difference"].abs() > frame["smallest"]).equals(told)
+        assert (frame.loc[told, "verdict"] == np.where(frame.loc[told, "difference"] > 0, "better", "worse")).all()
+
+
+def test_intervals_stay_within_what_the_metric_can_be():
+    frame = verdicts_of(drawn(columns=["sst2", "cola"], rates={"a": 0.5, "b": 0.99}, rows=8, seeds=2)).set_index(
+        "column"
+    )
+    assert (frame["high"] - frame["difference"]).max() > 0
+    assert frame.loc["sst2", ["low", "high"]].abs().max() <= 100
+    assert frame.loc["cola", ["low", "high"]].abs().max() <= 200
+    assert frame.loc["average", ["low", "high"]].abs().max() <= 150
+    assert frame["smallest"].max() > 100
+
+
+def test_arms_that_agree_on_all_examples_still_have_an_interval():
+    runs = {arm: np.ones((2, 50), int) for arm in "ab"}
+    frame = verdicts_of([outcomes_of("rte", runs, np.ones(50, int))])
+    assert (frame["difference"] == 0).all()
+    assert (frame["smallest"] > 1).all()
+    assert (frame["p"] == 1).all()
+
+
+def test_the_average_is_the_mean_over_columns_without_wnli():
+    outcomes = drawn(columns=["sst2", "rte", "wnli"])
+    outcomes[2] = replace(outcomes[2], averaged=False)
+    frame = verdicts_of(outcomes)
+    by_column = frame[frame["arm"] == "high"].set_index("column")["difference"]
+    assert by_column["average"] == pytest.approx((by_column["sst2"] + by_column["rte"]) / 2)
+    without = verdicts_of(outcomes[:2])
+    np.testing.assert_array_equal(*(f.loc[f["column"] == "average", NUMBERS] for f in (frame, without)))
+
+
+def test_variances_of_an_average_are_those_of_its_columns_by_their_weight():
+    average, one, other = assessed(drawn(columns=["sst2", "rte"]))[0].estimates
+    np.testing.assert_allclose(average.examples, (one.examples + other.examples) / 4)
+    np.testing.assert_allclose(average.shared, (one.shared + other.shared) / 4)
+    for ours, theirs in zip(average.spreads, (one, other), strict=True):
+        np.testing.assert_allclose(ours.variance, theirs.spreads[0].variance / 4)
+
+
+def test_columns_of_mnli_share_their_runs():
+    """The seeds' variance of their mean is that of the runs' means, not half of each column's."""
+    generator = np.random.default_rng(0)
+    arms = {arm: (generator.random((3, 5000)) > [[0.7], [0.8], [0.9]]).astype(int) for arm in "ab"}
+    average, one, _ = assessed([outcomes_of(name, arms, np.zeros(5000, int)) for name in ("mnli_m", "mnli_mm")])[
+        0
+    ].estimates
+    np.testing.assert_allclose(average.spreads[0].variance, one.spreads[0].variance)
+    assert len(average.spreads) == 1
+    assert (
+        len(assessed([outcomes_of(n, arms, np.zeros(5000, int)) for n in ("sst2", "rte")])[0].estimates[0].spreads) == 2
+    )
+
+
+def test_one_seed_has_a_difference_and_nothing_else():
+    one = assessed(drawn(seeds=1))
+    frame, arms = judge(one), arms_frame(one)
+    assert frame["difference"].notna().all()
+    assert frame[NUMBERS[1:]].isna().all(axis=None)
+    assert set(frame["verdict"]) == {""}
+    assert frame["why"].iloc[0] == "one seed shows no spread (high, low)"
+    assert arms["mean"].notna().all()
+    assert arms[["deviation", "low", "high"]].isna().all(axis=None)
+
+
+def test_the_family_counts_arms_that_have_not_run():
+    outcomes = drawn(seeds=2)
+    missing = [one.of(np.flatnonzero(one.owners != 2)) for one in outcomes]
+    frame = verdicts_of(missing).set_index(["column", "arm"])
+    assert set(frame["family"]) == {2}
+    assert frame["why"]["rte", "higher"] == "no finished run (higher)"
+    assert frame["verdict"]["rte", "high"] == "better"
+
+
+def test_an_average_needs_a_run_in_every_column():
+    first, second = drawn(columns=["sst2", "rte"])
+    frame = verdicts_of([first, second.of(np.flatnonzero((second.owners != 1) | (second.seeds == 1)))])
+    whys = frame.set_index(["column", "arm"])["why"]
+    assert whys["average", "high"] == whys["rte", "high"] == "one seed shows no spread (high)"
+    assert whys["average", "higher"] == whys["sst2", "high"] == ""
+
+
+def test_groups_do_not_touch_each_other():
+    outcomes = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.9})
+    groups = [
+        Group(origin="o", shape=one, arms=arms, reference=arms[0])
+        for one, arms in (("s", ("a", "b")), ("t", ("c", "d")))
+    ]
+    whole = judge(assess(outcomes, groups))
+    alone = judge(assess([one.of(np.flatnonzero(one.owners < 2)) for one in outcomes], groups[:1]))
+    pd.testing.assert_frame_equal(whole[whole["shape"] == "s"], alone)
+
+
+def test_a_lone_arm_has_no_contrast():
+    assert verdicts_of(drawn(rates={"only": 0.8})).empty
+
+
+def test_contrasts_named_beforehand_are_corrected_for_their_own_number():
+    one = assessed(drawn(rates={"a": 0.6, "b": 0.9, "c": 0.9, "d": 0.9}, columns=["rte"]))
+    frame = declared(one, [("b", "a"), ("c", "d"), ("a", "never")])
+    assert frame[["arm", "reference"]].to_numpy().tolist() == [["b", "a"], ["c", "d"]] * 2
+    assert set(frame["family"]) == {3}
+    rte = frame[frame["column"] == "rte"].set_index("arm")
+    assert rte["p_adjusted"]["b"] == pytest.approx(3 * rte["p"]["b"])
+    assert rte["p_adjusted"]["c"] == pytest.approx(min(1, 2 * rte["p"]["c"]))
+    assert rte["verdict"].to_dict() == {"b": "better", "c": ""}
+
+
+def test_all_pairs_have_letters():
+    one = assessed(drawn())
+    pairs = all_pairs(one)
+    assert len(pairs) == 3 * 4
+    assert set(pairs["family"]) == {3}
+    letters = letters_frame(one, pairs)
+    for _, mine in letters.groupby("column"):
+        assert mine["arm"].iloc[-1] == "low"
+        assert mine["letters"].tolist() == ["a", "a", "b"]
+
+
+def test_equivalence_needs_an_interval_within_the_margin():
+    frame = verdicts_of(drawn(rates={"a": 0.9, "b": 0.9, "c": 0.7}, rows=2000, columns=["rte"]))
+    mine = equivalence(frame, 5.0).set_index(["column", "arm"]).loc["rte"]
+    assert mine["equivalent"].to_dict() == {"b": True, "c": False}
+    assert not equivalence(frame, 0.01)["equivalent"].any()
+    found = verdicts_of(drawn(rates={"a": 0.9, "b": 0.9}, columns=["rte"])).iloc[[1]]
+    edge = (found["difference"].abs() + found["error"] * 1.644854).item()  # freedom is large: 5% one-sided
+    assert equivalence(found, edge)["p_equivalent"].item() == pytest.approx(0.05, abs=0.005)
+
+
+def test_of_a_loss_the_lower_one_is_better():
+    generator = np.random.default_rng(0)
+    counts = np.full(300, 512.0)
+    piece = generator.normal(2000, 300, size=300)
+    losses = {arm: piece - less + generator.normal(0, 5, (3, 300)) for arm, less in (("add", 0), ("low", 100))}
+    facts = {"task": "validation_loss", "averaged": False, "seeds": np.ones(6, int)}
+    loss = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, **facts)
+    loss = replace(loss, column="validation_loss", pretraining_seeds=np.tile([1, 2, 3], 2))
+    frame = verdicts_of([loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss")
+    assert frame["column"].tolist() == ["validation_loss", "average", "rte"]
+    first = frame.iloc[0]
+    assert first["difference"] == pytest.approx(-100 / 512, rel=0.1)
+    assert (first["verdict"], first["seeds"], first["n_arm"]) == ("better", "pretraining", 3)
+    assert np.isnan(columns_frame(assessed([loss]), frame)["constant"].iloc[0])
+
+
+def test_several_pretraining_seeds_are_blocks_and_their_components_are_said():
+    rates = dict.fromkeys("abcdef", 0.8)
+    regime = replace(REGIMES["mostly seeds"], seed=0.02)
+    columns = []
+    for seed in range(10):
+        one = assessed(drawn(seed, rates=rates, columns=["rte"], regime=regime, rows=3000, seeds=3, pretrainings=8,
+                             pretraining=0.08, block=1.0))  # fmt: skip
+        columns.append(columns_frame(one, judge(one)).iloc[1])
+    frame = pd.DataFrame(columns)
+    assert set(frame["seeds"]) == {"pretraining"}
+    assert (frame["pretraining_seeds"] == 8).all()
+    assert (frame["finetuning_seeds"] == 3).all()
+    # Variances of a strength of 0.08 and 0.02: the deviations have the ratio 2, whatever the blocks share.
+    assert (frame["pretraining_deviation"] / frame["finetuning_deviation"]).mean() == pytest.approx(2.0, rel=0.15)
+
+
+def test_only_complete_blocks_count():
+    outcomes = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
+    (one,) = outcomes
+    lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
+    complete = one.of(np.flatnonzero(one.pretraining_seeds != 3))
+    pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
+
+
+def test_arms_by_themselves():
+    one = assessed(drawn(seeds=3))
+    frame = arms_frame(one)
+    assert list(frame.columns) == ARM_COLUMNS
+    rte = frame[frame["column"] == "rte"].set_index("arm")
+    scores = drawn(seeds=3)[2].scores.reshape(3, 3)
+    np.testing.assert_allclose(rte["deviation"], scores.std(axis=1, ddof=1))
+    np.testing.assert_allclose(rte["mean"], scores.mean(axis=1))
+    assert ((rte["low"] < rte["mean"]) & (rte["mean"] < rte["high"])).all()
+    assert arms_frame(assessed(drawn(seeds=2)))["deviation"].isna().all()  # two tell too little
+
+
+def test_columns_as_a_whole():
+    one = assessed(drawn())
+    frame, found = columns_frame(one, judge(one)), judge(one)
+    assert list(frame.columns) == COLUMN_COLUMNS
+    assert frame["column"].tolist() == ["average", "sst2", "cola", "rte"]
+    by_column = frame.set_index("column")
+    assert by_column["constant"]["cola"] == 0
+    assert by_column["constant"]["sst2"] == pytest.approx(70, abs=6)
+    assert by_column["smallest"]["rte"] == pytest.approx(found[found["column"] == "rte"]["smallest"].median())
+    assert by_column["pretraining_deviation"].isna().all()
