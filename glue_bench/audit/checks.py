@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -35,29 +35,32 @@ class Check:
 
 def check_experiment(store: Store) -> list[Check]:
     """All checks of an experiment's folder; what cannot be read is a fault, never an error."""
-    checks = [check_plan(store), check_records(store), check_pretraining(store)]
-    records, (plan, _, pretraining) = store.scan_records()[0], checks
+    plan, pretraining = _checked("plan", check_plan, store), _checked("pretraining", check_pretraining, store)
+    checks = [plan, check_records(store), pretraining]
     if not (plan.faults or pretraining.faults):
         checks.append(check_ids(known(store, store.read_plan())))
-    checks += [check_predictions(store, records), check_failures(store)]
-    if not plan.faults:
-        checks.append(check_tables(store))
-    return checks
+    checks += [check_predictions(store), _checked("failures", check_failures, store)]
+    return checks if plan.faults else [*checks, _checked("tables", check_tables, store)]
+
+
+def _checked(name: str, check: Callable[[Store], Check], store: Store) -> Check:
+    try:
+        return check(store)
+    except UserError as error:
+        return Check(name, "cannot be read", (str(error).replace(f"{store.folder}/", ""),))
 
 
 def check_plan(store: Store) -> Check:
     """plan.json is readable, and its cells are what their ids say."""
+    plan = store.read_plan()
+    if plan is None:
+        return Check("plan", "none: tables show every record")
+    states = [state for _, state in store.states()]
     try:
-        plan = store.read_plan()
-        if plan is None:
-            return Check("plan", "none: tables show every record")
-        states = [state for _, state in store.states()]
         # Plans of earlier versions do not hold all that ids are made of.
         digests = [plan.identity(cell).digest if plan.tasks else "" for cell in plan.cells]
-    except UserError as error:
-        return Check("plan", "unreadable", (_inside(store, error),))
     except KeyError as error:
-        return Check("plan", "unreadable", (f"plan.json: edited (nothing is said of {error}); {REWRITE}",))
+        raise UserError(f"plan.json: edited (nothing is said of {error}); {REWRITE}") from error
     cells = zip(plan.cells, digests, strict=True)
     edited = [cell.cell_id for cell, digest in cells if not _is_id(cell.cell_id, cell, digest)]
     faults = [f"plan.json: cell '{cell_id}' was edited; {REWRITE}" for cell_id in edited]
@@ -94,10 +97,7 @@ def check_ids(cells: Known) -> Check:
 
 def check_pretraining(store: Store) -> Check:
     """Pretrainings are readable, and their ids are hashes of what they say."""
-    try:
-        records = store.read_pretrainings()
-    except UserError as error:
-        return Check("pretraining", "unreadable", (_inside(store, error),))
+    records = store.read_pretrainings()
     faults = [
         f"pretraining/{record.pretraining_id}.json: its id is not that of what it says; {AGAIN}"
         for record in records
@@ -106,10 +106,10 @@ def check_pretraining(store: Store) -> Check:
     return Check("pretraining", f"{len(records)} follow from what they say", tuple(faults))
 
 
-def check_predictions(store: Store, records: Sequence[Record]) -> Check:
+def check_predictions(store: Store) -> Check:
     """Predictions are those that the run stored, and give the recorded scores on the gold labels beside them."""
     faults, found = [], []
-    for record in records:
+    for record in store.scan_records()[0]:
         try:
             found.append(_recompute(store, record))
         except UserError as error:
@@ -159,10 +159,7 @@ def _check_scores(record: Record, logits: Mapping[str, np.ndarray], labels: Mapp
 
 def check_failures(store: Store) -> Check:
     """Failures are readable, and say why."""
-    try:
-        failures = store.read_failures()
-    except UserError as error:
-        return Check("failures", "unreadable", (_inside(store, error),))
+    failures = store.read_failures()
     faults = [failure.error.replace(f"{store.folder}/", "") for failure in failures if failure.damaged]
     bare = [failure for failure in failures if not (failure.cell_id and failure.error)]
     faults += [f"failures/: one does not say why; {AGAIN}" for _ in bare]
@@ -177,11 +174,8 @@ def check_tables(store: Store) -> Check:
     try:
         papers = {f"{name}.md": render(name, folder) for name in PAPERS if (folder / f"{name}.md").is_file()}
         expected = {name: text.encode() for name, text in (tables(folder) | papers).items()}
-    except UserError as error:
-        return Check("tables", "cannot be recomputed", (_inside(store, error),))
     except (LookupError, TypeError, ValueError) as error:
-        line = f"records/: no tables can be made of them ({type(error).__name__} {error}); get them anew"
-        return Check("tables", "cannot be recomputed", (line,))
+        raise UserError(f"records/: no tables can be made ({type(error).__name__} {error}); get them anew") from error
     present = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".md", ".csv")}
     wrong = {name: content for name, content in expected.items() if present.get(name) != content}
     faults = [f"{name}: {_wrong(content, present.get(name))}; {REWRITE}" for name, content in wrong.items()]
@@ -198,8 +192,3 @@ def _wrong(expected: bytes, found: bytes | None) -> str:
     lines = list(zip_longest(found.splitlines(), expected.splitlines()))
     number = next((number for number, (was, right) in enumerate(lines, 1) if was != right), len(lines))
     return f"line {number} is not what the records give"
-
-
-def _inside(store: Store, error: UserError) -> str:
-    """The error's text, with paths that start in the experiment's folder."""
-    return str(error).replace(f"{store.folder}/", "")

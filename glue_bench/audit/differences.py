@@ -26,8 +26,8 @@ class Difference:
     after: str
 
 
-def differences(before: CellIdentity, after: CellIdentity, known: Known) -> list[Difference]:
-    """Every fact in which two identities are known to differ.
+def compare(before: CellIdentity, after: CellIdentity, known: Known) -> tuple[list[Difference], list[str]]:
+    """Every fact in which two identities are known to differ, and those that only one of them tells.
 
     Where pretrained weights or an MNLI run differ, so do facts of theirs; those that the cells themselves differ in
     alike are told once.
@@ -36,13 +36,8 @@ def differences(before: CellIdentity, after: CellIdentity, known: Known) -> list
     pairs = {name: (was.get(name), now.get(name)) for name in [*was, *now]}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and UNKNOWN not in pair}
     shown = {name: pair for name, pair in changed.items() if not _is_said(name, pair, changed)}
-    return [Difference(name, _text(before), _text(after)) for name, (before, after) in shown.items()]
-
-
-def unknown_facts(before: CellIdentity, after: CellIdentity, known: Known) -> list[str]:
-    """Facts that are stored of one identity only, so that they cannot be compared."""
-    was, now = facts_of(before, known), facts_of(after, known)
-    return [name for name in was if (was[name] is UNKNOWN) != (now.get(name) is UNKNOWN)]
+    unknown = [name for name, pair in pairs.items() if pair[0] != pair[1] and UNKNOWN in pair]
+    return [Difference(name, _text(before), _text(after)) for name, (before, after) in shown.items()], unknown
 
 
 def _is_said(name: str, pair: tuple[Any, Any], changed: Mapping[str, tuple[Any, Any]]) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from glue_bench import recipe as recipes
-from glue_bench.audit.differences import Difference, differences, unknown_facts
+from glue_bench.audit.differences import Difference, compare
 from glue_bench.audit.identity import Known, known
 from glue_bench.errors import UserError
 from glue_bench.records.identity import CellIdentity, digest_of
@@ -18,7 +18,7 @@ SHOWN = 3
 LISTED = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Candidate:
     """Another cell that may be what this one used to be: how the two differ, from what is stored to what is asked."""
 
@@ -28,14 +28,14 @@ class Candidate:
     unknown: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Explanation:
     """A cell's state (done, failed, missing, or no longer asked for), remarks on it, and the nearest other cells."""
 
     cell_id: str
     state: str
     remarks: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...] = ()
 
 
 def explain(store: Store, plan: Plan | None, name: str, now: Environment | None = None) -> Explanation:
@@ -62,12 +62,8 @@ def explain(store: Store, plan: Plan | None, name: str, now: Environment | None 
         remarks.append("a sweep runs it just now, or was killed while it did")
     if not cells.records:
         remarks.append("the experiment has no records yet")
-    return Explanation(
-        cell_id=cell_id,
-        state="failed" if failed else "missing",
-        remarks=tuple(remarks),
-        candidates=_nearest(cell_id, cells, cells.records),
-    )
+    state = "failed" if failed else "missing"
+    return Explanation(cell_id, state, tuple(remarks), _nearest(cell_id, cells, cells.records))
 
 
 def find(name: str, cells: Known, store: Store) -> str:
@@ -106,27 +102,23 @@ def _done(cell_id: str, cells: Known, store: Store, now: Environment) -> Explana
     record = cells.records.get(cell_id)
     if record is None:
         line = next((line for line in store.scan_records()[1] if cell_id in line), f"records/{cell_id}.json is gone")
-        return Explanation(cell_id=cell_id, state="done", remarks=(f"but tables leave it out: {line}",), candidates=())
+        return Explanation(cell_id, "done", (f"but tables leave it out: {line}",))
     remarks = [made_by(record)]
     if record.recipe != recipes.RECIPE:
         older = f"run by recipe {record.recipe} (now {recipes.RECIPE})"
         remarks.append(f"{older}, which counts as done; --again recipe runs it anew")
     remarks += [*_encoder(cell_id, cells, store), *_other_environment(record, now)]
     earlier = [name for name in cells.records if name not in cells.planned and not _distance(name, cell_id, cells)]
-    candidates = _nearest(cell_id, cells, earlier)
-    return Explanation(cell_id=cell_id, state="done", remarks=tuple(remarks), candidates=candidates)
+    return Explanation(cell_id, "done", tuple(remarks), _nearest(cell_id, cells, earlier))
 
 
 def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:
     """A record or failure that the plan has no cell for, and the cell that has taken its place."""
     record = cells.records.get(cell_id)
-    remark = "the plan asks for no cell of this id, and tables leave it out"
-    return Explanation(
-        cell_id=cell_id,
-        state="no longer asked for",
-        remarks=(*([made_by(record)] if record else []), remark),
-        candidates=_nearest(cell_id, cells, cells.planned, forwards=False) if record else (),
-    )
+    made = [made_by(record)] if record else []
+    remarks = (*made, "the plan asks for no cell of this id, and tables leave it out")
+    others = _nearest(cell_id, cells, cells.planned, forwards=False) if record else ()
+    return Explanation(cell_id, "no longer asked for", remarks, others)
 
 
 def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = True) -> tuple[Candidate, ...]:
@@ -147,13 +139,9 @@ def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = 
 def _candidate(cell_id: str, mine: CellIdentity, cells: Known, forwards: bool) -> Candidate:
     other = cells.identity(cell_id)
     assert other is not None, "a record or a planned cell has an identity"
-    before, after = (other, mine) if forwards else (mine, other)
-    return Candidate(
-        cell_id=cell_id,
-        made=made_by(cells.records[cell_id]) if cell_id in cells.records else "not run yet",
-        differences=tuple(differences(before, after, cells)),
-        unknown=tuple(unknown_facts(before, after, cells)),
-    )
+    differences, unknown = compare(other, mine, cells) if forwards else compare(mine, other, cells)
+    made = made_by(cells.records[cell_id]) if cell_id in cells.records else "not run yet"
+    return Candidate(cell_id, made, tuple(differences), tuple(unknown))
 
 
 def _distance(first: str, second: str, cells: Known) -> int:
