@@ -40,7 +40,7 @@ def read_markdown(text: str) -> list[Read]:
 
 
 def _markdown_cell(cell: str) -> Shown:
-    bold = re.fullmatch(r"\*\*(.+)\*\*( .*)?", cell)
+    bold = re.fullmatch(r"\*\*(.+)\*\*(.*)", cell)
     shown = bold[1] + (bold[2] or "") if bold else cell
     return _unescape_markdown(shown), bool(bold)
 
@@ -56,10 +56,10 @@ _SYMBOLS = {
     r"\textbackslash": "\\", r"\textasciitilde": "~", r"\textasciicircum": "^", r"\textasciigrave": "`",
     r"\textbar": "|", r"\textless": "<", r"\textgreater": ">", r"\char": '"', r"\textdagger": "†",
     r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textemdash": "—",  # noqa: RUF001
-    r"\pm": "±", r"\times": "×", r"\leq": "≤", r"\geq": "≥",  # noqa: RUF001
+    r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\times": "×", r"\leq": "≤", r"\geq": "≥",  # noqa: RUF001
     r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
 }  # fmt: skip
-_SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\shortstack", r"\item"}
+_SILENT = {r"\textbf", r"\texttt", r"\tiny", r"\ensuremath", r"\shortstack", r"\item"}
 
 
 def read_latex(text: str) -> list[Read]:
@@ -83,18 +83,29 @@ def check_environments(text: str) -> None:
 
 def _latex_table(text: str) -> Read:
     caption = re.search(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
-    label = re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
-    columns = re.search(r"^\\begin\{tabular\}\{((?:[lr]|p\{[^}]*\})+)\}$", text, re.MULTILINE)
     assert caption
-    assert label
+    assert re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
+    found = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}$", text, re.DOTALL | re.MULTILINE)
+    first, *others = (_latex_tabular(part) for part in found)
+    for lines in others:  # a folded table repeats its labels
+        labels = 0
+        while all(mine[labels] == line[labels] for mine, line in zip(first, lines, strict=True)):
+            labels += 1
+        assert labels
+        first = [mine + line[labels:] for mine, line in zip(first, lines, strict=True)]
+    return Read(latex_text(caption[1]), [cell for cell, _ in first[0]], first[1:])
+
+
+def _latex_tabular(text: str) -> list[list[Shown]]:
+    """The header and the rows of one tabular, feet included."""
+    columns = re.match(r"\{((?:[lr]|p\{[^}]*\})+)\}$", text, re.MULTILINE)
     assert columns
     parts = re.split(r"^\\(?:top|mid|bottom)rule$", text, flags=re.MULTILINE)
-    assert len(parts) == 4
-    header, rows = (part.strip().splitlines() for part in parts[1:3])
-    read = [[(latex_text(cell), r"\textbf{" in cell) for cell in _latex_cells(row)] for row in [*header, *rows]]
-    width = len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))
-    assert {len(row) for row in read} == {width}
-    return Read(latex_text(caption[1]), [cell for cell, _ in read[0]], read[1:])
+    assert len(parts) in (4, 5)
+    lines = [line for part in parts[1:-1] for line in part.strip().splitlines()]
+    read = [[(latex_text(cell), r"\textbf{" in cell) for cell in _latex_cells(row)] for row in lines]
+    assert {len(row) for row in read} == {len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))}
+    return read
 
 
 def _latex_cells(row: str) -> list[str]:
@@ -145,7 +156,7 @@ class _Page(HTMLParser):
             self.open.append(tag)
         if tag == "table":
             self.tables.append(Read("", [], []))
-        elif tag == "tr" and "tbody" in self.open:
+        elif tag == "tr" and {"tbody", "tfoot"} & set(self.open):
             self.tables[-1].rows.append([])
         elif tag == "th" and "thead" in self.open:
             assert ("scope", "col") in attrs

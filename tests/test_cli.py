@@ -53,6 +53,10 @@ def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_pa
     assert "# Leaderboard: tiny" in said.out
     assert "2 cells run, 0 were done before, 0 failed, 0 left" in said.out
     assert f"results: {tmp_path / 'runs' / 'tiny'}" in said.out
+    assert said.out.splitlines()[-2:] == [
+        f"page: {tmp_path / 'runs' / 'tiny' / 'leaderboard.md'}",
+        "next: glue-bench run configs/minilm.yaml (a real checkpoint on real tasks)",
+    ]
     assert "[2/2] none on cola" in said.err
     again = glue_bench("run", config, "--results", tmp_path / "runs")
     assert again.status == 0
@@ -65,6 +69,7 @@ def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, config, tmp_pat
     assert said.status == 1
     assert "1 cells run, 0 were done before, 1 failed, 0 left" in said.out
     assert "failed: none-cola-lr0.001-s1-" in said.err
+    assert said.out.endswith(f"next: glue-bench status {tmp_path / 'tiny'} (why runs have failed)\n")
     assert "RuntimeError: out of luck" in said.err
     assert "Traceback" not in said.err
     status = glue_bench("status", tmp_path / "tiny")
@@ -233,11 +238,11 @@ def test_a_damaged_record_is_named_and_the_rest_is_printed(glue_bench, finished)
     said = glue_bench("leaderboard", finished)
     assert said.status == 0
     assert f"Left out: `records/{first.name}: not valid JSON" in said.out
-    assert f"1 of {len(others) + 1} planned cells are missing" in said.out
+    assert f"1 of {len(others) + 1} planned runs are missing" in said.out
 
 
 def test_a_protocol_can_be_tried(glue_bench, refused, finished):
-    assert "median over seeds" in glue_bench("leaderboard", finished, "--protocol", "seeds=median").out
+    assert "**optimistic**" in glue_bench("leaderboard", finished, "--protocol", "epoch=best").out
     assert "--protocol seeds: 'max' is not one of" in refused("leaderboard", finished, "--protocol", "seeds=max")
 
 

@@ -97,9 +97,9 @@ def run(
     if dry_run:
         _print_dry_run(summary)
         return
-    print_leaderboard(summary.folder)
     _print_budget(summary.folder)
     _print_summary(summary)
+    print_leaderboard(summary.folder, summary=summary)
     raise typer.Exit(INTERRUPTED if summary.interrupted else FAILED if summary.failed else 0)
 
 
@@ -139,19 +139,19 @@ def _print_budget(folder: Path) -> None:
     table = new_table("pretrained arm", *columns.values())
     for row in budgets.to_dict("records"):
         table.add_row(row["arm"], *(shown(row[name], name) for name in columns))
-    typer.echo()
     print_table(table)
+    typer.echo()
 
 
 def _print_summary(summary: "Summary") -> None:
     left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
     elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
     typer.echo(
-        f"\n{summary.finished} cells run, {elsewhere}{summary.skipped} were done before, "
+        f"{summary.finished} cells run, {elsewhere}{summary.skipped} were done before, "
         f"{len(summary.failed)} failed, {left} left"
     )
     for cell_id, error in summary.failed.items():
         typer.secho(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.interrupted:
         typer.echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
-    typer.echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)")
+    typer.echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")

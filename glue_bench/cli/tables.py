@@ -1,13 +1,17 @@
 """Verbs that print what is known: tables from records, beside those of papers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from glue_bench.cli.app import Folder, Folders, Format, Output, app
-from glue_bench.cli.printing import emit, print_table
+from glue_bench.cli.printing import emit
+
+if TYPE_CHECKING:
+    from glue_bench.reporting.document import Page
+    from glue_bench.sweep.run import Summary
 
 
 @app.command()
@@ -24,11 +28,11 @@ def leaderboard(
     from glue_bench.reporting.export import render
     from glue_bench.reporting.formats import chosen_format
 
+    several = folders[0] if len(folders) == 1 else folders
     if output is None and format is None:
-        print_leaderboard(folders[0] if len(folders) == 1 else folders, protocol or ())
-        return
-    shown = render(folders[0] if len(folders) == 1 else folders, chosen_format(format, output), protocol or ())
-    emit(shown, output)
+        print_leaderboard(several, protocol or ())
+    else:
+        emit(render(several, chosen_format(format, output), protocol or ()), output)
 
 
 @app.command()
@@ -41,28 +45,19 @@ def table(
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
-    from rich.console import Console
-    from rich.table import Table
-
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.papers.export import LISTED, compare_named, listed, render, render_list
+    from glue_bench.reporting.papers.export import compare_named, list_page, render, render_list
     from glue_bench.reporting.papers.page import paper_page
-    from glue_bench.reporting.terminal import show
 
-    console, chosen, on_screen = Console(), chosen_format(format, output), output is None and format is None
-    if name is None and on_screen:
-        tables = Table(box=None, pad_edge=False, header_style="bold")
-        for key, title in LISTED.items():
-            tables.add_column(title.lower(), no_wrap=key not in ("title", "source"))
-        for row in listed().itertuples(index=False):
-            tables.add_row(*map(str, row))
-        print_table(tables)
-    elif name is None:
-        emit(render_list(chosen), output)
-    elif on_screen and console.is_terminal:
-        show(paper_page(compare_named(name, folder)), console)
+    if name is None:
+        show_or_emit(lambda: list_page(4), lambda: render_list(chosen_format(format, output)), format, output)
     else:
-        emit(render(name, folder, chosen), output)
+        show_or_emit(
+            lambda: paper_page(compare_named(name, folder)),
+            lambda: render(name, folder, chosen_format(format, output)),
+            format,
+            output,
+        )
 
 
 @app.command()
@@ -101,15 +96,46 @@ def power(
     emit(render_power(folder, difference, power, chosen_format(format, output), costs or ()), output)
 
 
-def print_leaderboard(folder: Path | Sequence[Path], protocol: Sequence[str] = ()) -> None:
-    """A table fit for the terminal, or Markdown where the output goes elsewhere."""
+def print_leaderboard(
+    folders: Path | Sequence[Path], protocol: Sequence[str] = (), summary: "Summary | None" = None
+) -> None:
+    """A table fit for the terminal, its page and what to do next; Markdown where the output goes elsewhere.
+
+    Of a sweep, whose `summary` it is, what to do next is said there, too.
+    """
     from rich.console import Console
 
-    from glue_bench.reporting.export import experiment_page, render
+    from glue_bench.reporting.export import find, render
+    from glue_bench.reporting.leaderboard_page import leaderboard_screen, legend
+    from glue_bench.reporting.next_step import next_step
     from glue_bench.reporting.terminal import show
 
     console = Console()
-    if console.is_terminal:
-        show(experiment_page(folder, protocol), console)
+    if not console.is_terminal:
+        typer.echo(render(folders, "markdown", protocol), nl=False)
+        if not summary:
+            return
+    findings = find(folders, protocol)
+    if not isinstance(folders, Path):
+        ending = [f"page: `glue-bench leaderboard {' '.join(map(str, folders))} -o page.md`"]
     else:
-        typer.echo(render(folder, "markdown", protocol), nl=False)
+        step = next_step(findings, str(folders), tuple(summary.failed) if summary else ())
+        ending = [f"page: {folders / 'leaderboard.md'}", f"next: {step}"]
+    if console.is_terminal:
+        page = leaderboard_screen(findings)
+        show(page, console, [legend(findings, page), *ending])
+    else:
+        typer.echo("\n" + "\n".join(ending).replace("`", ""))
+
+
+def show_or_emit(page: Callable[[], "Page"], text: Callable[[], str], format: str | None, output: Path | None) -> None:
+    """A page fit for the terminal, or its text where a format is asked for or the output goes elsewhere."""
+    from rich.console import Console
+
+    from glue_bench.reporting.terminal import show
+
+    console = Console()
+    if output is None and format is None and console.is_terminal:
+        show(page(), console)
+    else:
+        emit(text(), output)

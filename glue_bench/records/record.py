@@ -108,11 +108,17 @@ class Tokens(StoredValue):
 
 
 class DataFacts(StoredValue):
-    """The data of a task: where they are from, the digest of their content, and whether official rows are missing."""
+    """The data of a task: where they are from, the digest of their content, and whether official rows are missing.
+
+    Of partial data `rows` has how many examples each split has.
+    """
+
+    left_out: ClassVar = frozenset({"rows"})
 
     source: str
     digest: str
     partial: bool = False
+    rows: dict[str, int] = Field({})
 
 
 class Diagnostic(StoredValue):

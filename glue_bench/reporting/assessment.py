@@ -1,7 +1,6 @@
 """Which arms of an experiment differ: stored predictions are read once, for every table."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +11,14 @@ from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.reporting.numbers import number
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.encoders import blocks_of
-from glue_bench.results.protocol import SEEDS, at_rates, main_scores, reference_arm
+from glue_bench.results.protocol import NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
 from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.summaries import arms_frame, columns_frame
 from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdicts
 
-Leaders = Mapping[str, AbstractSet[str]]
-HIGHEST = "Bold is the best of a column within its block"
 KEY = ["arm", "task", "learning_rate", *SEEDS]
-NOT_AVERAGED = "wnli"
 NO_LABELS = (
     "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
 )
@@ -95,21 +90,6 @@ def conversion_groups(board: Board) -> list[Group]:
             source = reference_arm(sources, board.results.protocol.reference)
             groups.append(Group(origin="conversion", shape=source, arms=(source, *converted), reference=source))
     return groups
-
-
-def highest(table: pd.DataFrame, columns: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Column -> the arms with the best mean of their block as shown, so that a tie to two decimals is a tie.
-
-    `table` has BLOCK, `arm` and the columns, one row per arm. An arm without a rival in its block leads nothing.
-    """
-    leaders: dict[str, frozenset[str]] = dict.fromkeys(columns, frozenset())
-    for _, block in blocks_of(table):
-        for name in leaders:
-            means = block.set_index("arm")[name].dropna()
-            if len(means) > 1:
-                best = means.map(number) == number(means.max())
-                leaders[name] |= frozenset(means.index[best])
-    return leaders
 
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:

@@ -1,7 +1,8 @@
 """What a page of tables says, whatever it is written in: every format prints these texts, so none can differ."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 LONG = 40
@@ -12,20 +13,43 @@ _MARKED = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|`(?P<code>[^`]+)`")
 
 @dataclass(frozen=True)
 class GridCell:
-    """One cell as it is shown. `bold` marks the best and those that cannot be told from it; `marks` are never bold."""
+    """One cell as it is shown. `bold` marks the best; `marks` follow the text, and `aside` stands small beside it."""
 
     text: str
     bold: bool = False
     marks: str = ""
+    aside: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table: `header` names the columns of `rows`; columns whose index is in `texts` are set to the left."""
+    """A table: `header` names the columns of `rows`; columns whose index is in `texts` are set to the left.
+
+    `feet` are rows of another kind below a rule: what the numbers above are to be compared with.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[GridCell, ...], ...]
+    feet: tuple[tuple[GridCell, ...], ...] = ()
     texts: frozenset[int] = frozenset({0})
+
+    @property
+    def labels(self) -> list[int]:
+        """The columns of text before the first number: they name the rows."""
+        numbers = [i for i in range(len(self.header)) if i not in self.texts]
+        return [i for i in sorted(self.texts) if i < min(numbers, default=len(self.header))]
+
+    def width(self, column: int, measure: Callable[[str], float]) -> float:
+        """The widest of a column's lines, by the measure of a text."""
+        texts = [f"{cell.text}{cell.marks}{cell.aside}" for row in (*self.rows, *self.feet) for cell in [row[column]]]
+        return max(map(measure, [*self.header[column].splitlines(), *texts]), default=0.0)
+
+    def columns(self, chosen: Sequence[int]) -> "Grid":
+        """Some of the columns, in the order given."""
+        rows, feet = (tuple(tuple(row[i] for i in chosen) for row in rows) for rows in (self.rows, self.feet))
+        header = tuple(self.header[i] for i in chosen)
+        texts = frozenset(place for place, i in enumerate(chosen) if i in self.texts)
+        return replace(self, header=header, rows=rows, feet=feet, texts=texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +63,30 @@ class PageSection:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A page: its title, a warning above everything (demo data), its sections, and notes below them.
+    """A page: its title, a warning above everything (demo data), what it found, its sections, and notes below them.
 
-    Titles, banner and cells are plain text. The sentences of sections and notes may hold `**bold**` and `` `code` ``,
-    neither within the other.
+    Titles, banner and cells are plain text. The sentences of `lead`, sections and notes may hold `**bold**` and
+    `` `code` ``, neither within the other.
     """
 
     title: str
     sections: tuple[PageSection, ...]
     banner: str = ""
+    lead: str = ""
     notes: tuple[str, ...] = ()
+
+
+def folded(grid: Grid, room: float, widths: Sequence[float]) -> Iterator[Grid]:
+    """The grid in as many as it takes for each to be at most `room` wide; the labels are repeated in each."""
+    used = left = sum(widths[i] for i in grid.labels)
+    chunks: list[list[int]] = [[]]
+    for i in (i for i in range(len(grid.header)) if i not in grid.labels):
+        if chunks[-1] and used + widths[i] > room:
+            chunks.append([])
+            used = left
+        chunks[-1].append(i)
+        used += widths[i]
+    yield from (grid.columns([*grid.labels, *chunk]) for chunk in chunks)
 
 
 def long_columns(grid: Grid) -> frozenset[int]:

@@ -1,33 +1,39 @@
 """A leaderboard in every format, the same numbers to two decimals in all of them, and as files in its folder."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from glue_bench.files import write_atomically
 from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.budget_page import budget_page
-from glue_bench.reporting.document import Page
+from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import frame_csv, json_text, number, plain_rows
 from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
-from glue_bench.results.averages import averages_frame
-from glue_bench.results.board import Board, make_board, open_board, steps_frame
+from glue_bench.results.board import averages_frame, make_board, open_board, steps_frame
 from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
 from glue_bench.results.encoders import FACTS
 from glue_bench.results.frame import SCORE_COLUMNS
 from glue_bench.results.intrinsic import intrinsic_frame
+from glue_bench.results.protocol import AVERAGE
+from glue_bench.values import BLOCK
 
 TABLES = (
     *("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv"),
     *("statistics.md", "statistics.csv", "budget.md", "budget.csv", "losses.csv", "rates.csv", "intrinsic.csv"),
 )
 """Every file that `write_tables` may write."""
+OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
+Paths = str | Path | Sequence[str | Path]
 
 
-def render(path: str | Path | Sequence[str | Path], format: str = "markdown", protocol: Iterable[str] = ()) -> str:
+def render(path: Paths, format: str = "markdown", protocol: Iterable[str] = ()) -> str:
     """The leaderboard of the experiment in the folder `path`, or of several together, in one of FORMATS.
 
     `protocol` are KEY=VALUE that change the experiment's own.
@@ -36,18 +42,21 @@ def render(path: str | Path | Sequence[str | Path], format: str = "markdown", pr
         UserError: the format is unknown, or as `open_board`.
     """
     format = chosen_format(format)
-    if format not in ("csv", "json"):
-        return render_page(experiment_page(path, protocol), format)
-    board = open_board(path, protocol)
-    return to_csv(board) if format == "csv" else to_json(board)
+    findings = find(path, protocol)
+    if format == "csv":
+        return to_csv(findings)
+    if format == "json":
+        return to_json(findings)
+    steps = steps_frame(open_store(path), findings.results.protocol) if isinstance(path, str | Path) else None
+    return render_page(leaderboard_page(findings, steps), format)
 
 
-def experiment_page(path: str | Path | Sequence[str | Path], protocol: Iterable[str] = ()) -> Page:
-    """The page of the leaderboard; of one experiment with its tests and its checkpoints. Raises as `open_board`."""
+def find(path: Paths, protocol: Iterable[str] = ()) -> Findings:
+    """A leaderboard and its verdicts, which several experiments together have none of. Raises as `open_board`."""
     board = open_board(path, protocol)
-    if not isinstance(path, str | Path):
-        return leaderboard_page(board)
-    return leaderboard_page(board, steps_frame(open_store(path), board.results.protocol))
+    return Findings(
+        board=board, assessment=assess_experiment(open_store(path), board) if isinstance(path, str | Path) else None
+    )
 
 
 def write_tables(path: str | Path) -> list[Path]:
@@ -69,30 +78,30 @@ def tables(path: str | Path) -> dict[str, str]:
     The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
     budget.csv and losses.csv, which hold measured speeds, and intrinsic.csv; where their learning rate is searched for
-    also rates.csv; where several checkpoints of the pretraining are fine-tuned also steps.csv; where the tasks allow an
-    average also averages.csv.
+    also rates.csv; where several checkpoints of the pretraining are fine-tuned also steps.csv; where the tasks allow a
+    conventional average also averages.csv.
 
     Raises:
         UserError: as `open_board`.
     """
     store = open_store(path)
     board = make_board(store)
-    steps, statistics = steps_frame(store), assess_experiment(store, board)
+    steps, assessment = steps_frame(store), assess_experiment(store, board)
+    findings = Findings(board=board, assessment=assessment)
     scores = board.results.scores[list(SCORE_COLUMNS)]
     if scores["pretraining_seed"].nunique() < 2:
         scores = scores.drop(columns="pretraining_seed")
     scores = scores.assign(value=scores["value"].map(lambda value: number(value, 4)))
     contents = {
-        "leaderboard.md": render_page(leaderboard_page(board, steps)),
-        "leaderboard.csv": to_csv(board),
+        "leaderboard.md": render_page(leaderboard_page(findings, steps)),
+        "leaderboard.csv": to_csv(findings),
         "scores.csv": scores.to_csv(index=False, lineterminator="\n"),
     }
     for name, frame in (("averages.csv", averages_frame(board)), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
-    frames = contrast_frames(statistics)
-    if frames:
-        contents["statistics.md"] = render_page(statistics_page(statistics))
+    if frames := contrast_frames(assessment):
+        contents["statistics.md"] = render_page(statistics_page(assessment))
         contents["statistics.csv"] = frame_csv(in_one(frames), P_DECIMALS)
     budgets, rates = budget_frame(store), rates_frame(store)
     if budgets["stream"].notna().any():
@@ -108,21 +117,40 @@ def tables(path: str | Path) -> dict[str, str]:
     return contents
 
 
-def to_csv(board: Board) -> str:
-    """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) before FACTS."""
+def to_csv(findings: Findings) -> str:
+    """The leaderboard's table as CSV, with `data_source` and `partial_tasks` (separated by `;`) before FACTS.
+
+    After them `reference`, and for the average and each column `<col>_` and OF_CONTRASTS, and `<col>_majority`.
+    """
+    return frame_csv(wide(findings))
+
+
+def wide(findings: Findings) -> pd.DataFrame:
+    """One row per arm, as `to_csv` has it."""
+    board, contrasts = findings.board, findings.contrasts
     partial = ";".join(board.results.partial_tasks)
-    scores = board.table.drop(columns=FACTS).assign(data_source=board.results.data_source, partial_tasks=partial)
-    return frame_csv(scores.join(board.table[FACTS]))
+    table = findings.table.drop(columns=FACTS).assign(data_source=board.results.data_source, partial_tasks=partial)
+    table = table.join(findings.table[FACTS])
+    keys, blocks = [*BLOCK, "arm"], list(zip(table["origin"], table["shape"], strict=True))
+    table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
+    for column in (AVERAGE, *board.columns, *findings.measures):
+        mine = contrasts.loc[contrasts["column"] == column, [*keys, *OF_CONTRASTS]]
+        names = {name: f"{column}_{name}" for name in OF_CONTRASTS}
+        table = table.merge(mine.rename(columns=names), on=keys, how="left")
+        table[f"{column}_majority"] = [findings.of_columns(key, "constant").get(column, math.nan) for key in blocks]
+    return table
 
 
-def to_json(board: Board) -> str:
-    """The leaderboard as JSON: experiment, data_source, partial_tasks, notes, rows, averages; null where missing."""
+def to_json(findings: Findings) -> str:
+    """As JSON: experiment, data_source, partial_tasks, verdict, notes, rows, averages; null where missing."""
+    results = findings.results
     document = {
-        "experiment": board.results.experiment,
-        "data_source": board.results.data_source,
-        "partial_tasks": list(board.results.partial_tasks),
-        "notes": leaderboard_notes(board),
-        "rows": plain_rows(board.table),
-        "averages": plain_rows(averages_frame(board)),
+        "experiment": results.experiment,
+        "data_source": results.data_source,
+        "partial_tasks": list(results.partial_tasks),
+        "verdict": verdict(findings),
+        "notes": leaderboard_notes(findings),
+        "rows": plain_rows(wide(findings)),
+        "averages": plain_rows(averages_frame(findings.board)),
     }
     return json_text(document)

@@ -1,16 +1,22 @@
-r"""Pages as a LaTeX fragment to \input into a paper: one booktabs table a grid, no other package.
+r"""Pages as a LaTeX fragment to \input into a paper: one booktabs table per grid, no other package.
+
+A table that is too wide for a column of a two-column article spans both, and one that is too wide for that goes on
+below, with its first columns repeated: no box is overfull in an article of one column or two.
 
 Where a text could meet LaTeX's own syntax it is escaped: `[` and `*` too, which after `\\` and `\midrule` would be
 taken for an option, and repeated hyphens, apostrophes and commas, which would become one dash or quotation mark.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from glue_bench.reporting.document import LONG, Grid, Page, PageSection, long_columns, one_line, spans
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection, folded, long_columns, one_line, spans
 
+MINUS = "\N{MINUS SIGN}"
 COMMANDS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -28,7 +34,9 @@ COMMANDS = {
     "×": r"\ensuremath{\times}",  # noqa: RUF001
     "–": r"\textendash{}",  # noqa: RUF001
     "—": r"\textemdash{}",
-    "\N{MINUS SIGN}": r"\ensuremath{-}",
+    MINUS: r"\ensuremath{-}",
+    "▲": r"\ensuremath{\uparrow}",
+    "▼": r"\ensuremath{\downarrow}",
     "≤": r"\ensuremath{\leq}",
     "≥": r"\ensuremath{\geq}",
     **{special: f"\\{special}" for special in "&%$#_{}"},
@@ -36,9 +44,13 @@ COMMANDS = {
 _SPECIAL = re.compile("|".join(map(re.escape, COMMANDS)))
 _LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
-# Characters that fit into the 345 pt of an article's line, columns set apart by 3 pt a side.
-SIZES = {"small": 74, "footnotesize": 81}
-GAP = 1.3
+COLUMN, LINE = 220.0, 345.0
+"""Points of a column of a two-column article on A4 paper, and of the line of an article of one column."""
+DIGIT = {"small": 5.3, "footnotesize": 4.9, "scriptsize": 4.6}
+"""Points of a bold digit, by size of type (cmbx9, cmbx8, cmbx7; rounded up)."""
+SEPARATION, SHARE = 6.0, 0.3
+"""Points between two columns, and the part of the line that a column of long texts takes."""
+_WIDE, _NARROW = frozenset("MWmw@%▲▼†‡±–—"), frozenset("Iijlft.,:;|!'()[]- ")  # noqa: RUF001
 SPANS = {"plain": "%s", "bold": r"\textbf{%s}", "code": r"\texttt{%s}"}
 
 
@@ -64,7 +76,7 @@ def render(page: Page) -> str:
         "caption": caption,
         "label": label,
         "columns": columns,
-        "size": size_of_type,
+        "layout": layout_of,
         "header": header,
         "body": body,
     }
@@ -98,16 +110,39 @@ def columns(grid: Grid) -> str:
     """How columns are set: numbers to the right, texts to the left, in lines of their own where they are long."""
     long = long_columns(grid)
     sides = ["l" if i in grid.texts else "r" for i in range(len(grid.header))]
-    return "".join(r"p{0.3\linewidth}" if i in long else side for i, side in enumerate(sides))
+    return "".join(rf"p{{{SHARE}\linewidth}}" if i in long else side for i, side in enumerate(sides))
 
 
-def size_of_type(grid: Grid) -> str:
-    """The largest size of type in which the table should fit the line; empty if none does."""
-    width = 0.0
-    for i, name in enumerate(grid.header):
-        texts = [*_broken(name), *(row[i].text + row[i].marks for row in grid.rows)]
-        width += min(max(map(len, texts)), LONG) + GAP
-    return next((size for size, fits in SIZES.items() if width <= fits), "")
+class Layout(NamedTuple):
+    r"""How a grid is set: in `table` (one column of two) or `table*`, at a size of type, in one tabular per part."""
+
+    environment: str
+    size: str
+    parts: list[Grid]
+
+
+def layout_of(grid: Grid) -> Layout:
+    """The narrowest and largest that fits; folded at the smallest size where nothing does."""
+    for environment, room in (("table", COLUMN), ("table*", LINE)):
+        for size in DIGIT:
+            parts = list(folded(grid, room, points(grid, size, room)))
+            if len(parts) == 1:
+                return Layout(environment, size, parts)
+    return Layout("table*", size, parts)
+
+
+def points(grid: Grid, size: str, room: float) -> list[float]:
+    """What each column takes at a size of type, as Computer Modern has it, rounded up."""
+    long, digit = long_columns(grid), DIGIT[size]
+    texts = replace(grid, header=tuple("\n".join(_broken(name)) for name in grid.header))
+    return [
+        SEPARATION + (SHARE * room if i in long else digit * texts.width(i, _digits)) for i in range(len(grid.header))
+    ]
+
+
+def _digits(text: str) -> float:
+    """A text's width in digits."""
+    return sum(1.75 if c in _WIDE else 0.65 if c in _NARROW else 1.5 if c.isupper() else 1.1 for c in text)
 
 
 def header(grid: Grid) -> list[str]:
@@ -120,13 +155,14 @@ def header(grid: Grid) -> list[str]:
     return cells
 
 
-def body(grid: Grid) -> Iterator[list[str]]:
+def body(rows: Iterable[tuple[GridCell, ...]], texts: frozenset[int]) -> Iterator[list[str]]:
     """The cells of each row; among numbers a hyphen before a digit is a minus."""
-    for row in grid.rows:
+    for row in rows:
         shown = []
         for i, cell in enumerate(row):
-            text = escape(cell.text if i in grid.texts else _MINUS.sub("\N{MINUS SIGN}", cell.text))
-            shown.append((SPANS["bold"] % text if cell.bold else text) + escape(cell.marks))
+            text = escape(cell.text if i in texts else _MINUS.sub(MINUS, cell.text))
+            aside = rf" {{\tiny({escape(_MINUS.sub(MINUS, cell.aside))})}}" if cell.aside else ""
+            shown.append((SPANS["bold"] % text if cell.bold else text) + escape(cell.marks) + aside)
         yield shown
 
 

@@ -1,28 +1,30 @@
-"""The leaderboard's page: what it says and in which order, for whatever format it is written in."""
+"""The leaderboard's page: what it says and in which order, for whatever format it is written in, and for the screen."""
 
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
-from glue_bench.reporting.assessment import HIGHEST, Leaders, highest
+from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
+from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of, verdict
 from glue_bench.reporting.notes import (
     BANNER,
     COLLAPSED,
-    FROM_MNLI,
+    FEWER,
+    MAJORITY,
     PARTIAL,
-    column_title,
+    SMALLEST,
     is_demo,
     leaderboard_notes,
     marked_tasks,
-    uniform_plan,
 )
 from glue_bench.reporting.numbers import MISSING, number, short
-from glue_bench.results.averages import available, averages_frame
-from glue_bench.results.board import Board
-from glue_bench.results.encoders import named_blocks, title
-from glue_bench.results.protocol import AVERAGES
+from glue_bench.results.board import Board, averages_frame
+from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
+from glue_bench.results.protocol import AVERAGE, AVERAGES
+from glue_bench.values import BlockKey
 
 ORIGIN_MEANS = {
     "pretrained": "The weights were trained with this way of combining embeddings.",
@@ -30,116 +32,181 @@ ORIGIN_MEANS = {
     "grafted": "The weights come from another variant's checkpoint and were only converted.",
     "scratch": "No pretraining: fine-tuned from random weights.",
 }
+COSTS = "what the conversion costs, no ranking"
+COST_MEANS = "Beside each score stands its difference from `{reference}`, whose checkpoint was converted."
 STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
-OTHERS = ("average_eight_columns", "average_eight_tasks")
-MEANING = "The same scores, averaged as others do: " + "; ".join(
-    f"{AVERAGES[name].short.lower()}: {AVERAGES[name].rule}" for name in OTHERS
-)
-METRIC_TITLES = {
-    "matthews_correlation": "Matthews",
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "pearson": "Pearson",
-    "spearmanr": "Spearman",
-}
+FOUR = ("average_official", "average_nine_columns", "average_eight_columns", "average_eight_tasks")
 
 
-def leaderboard_page(
-    board: Board, steps: pd.DataFrame | None = None, *, leaders: Leaders | None = None, bold_means: str = HIGHEST
-) -> Page:
-    """The leaderboard: one section per block, the averages side by side, GLUE against `steps`, and the notes.
+def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> Page:
+    """The verdict, one section per block, the averages side by side, GLUE against `steps`, and the notes.
 
-    `steps` is a `steps_frame`. `leaders` gives the arms in bold by column of `board.table` or name of AVERAGES, and
-    `bold_means` says why they are; a column without leaders there has the highest of each block in bold.
+    `steps` is a `steps_frame`.
     """
-    conventions = averages_frame(board)
-    marked = highest(board.table, [*board.columns, *board.averages]) | dict(leaders or {})
+    board, conventions = findings.board, averages_frame(findings.board)
     sections = [
-        PageSection(title=title(name), text=_block_means(block), grid=_block_grid(board, block, marked))
-        for name, block in named_blocks(board.table)
+        PageSection(title=name, text=_block_means(findings, key, block), grid=block_grid(findings, key, block))
+        for name, key, block in _blocks(findings)
     ]
     if len(conventions):
-        sections.append(_averages_section(board, conventions, leaders))
+        sections.append(_averages_section(board, conventions))
     if steps is not None and len(steps):
-        grid = _steps_grid(board, steps)
+        grid = _steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
     return Page(
-        title=f"Leaderboard: {board.results.experiment}",
-        banner=BANNER if is_demo(board.results) else "",
+        title=f"Leaderboard: {findings.results.experiment}",
+        banner=BANNER if is_demo(findings.results) else "",
+        lead=verdict(findings),
         sections=tuple(sections),
-        notes=tuple(leaderboard_notes(board, bold_means)),
+        notes=tuple(leaderboard_notes(findings)),
     )
 
 
-def _block_means(block: pd.DataFrame) -> str:
-    """What the arms of a block have in common, and what they started from."""
+def leaderboard_screen(findings: Findings) -> Page:
+    """What of it a terminal shows: the verdict and the tables."""
+    blocks = list(_blocks(findings))
+    sections = [
+        PageSection(title=name if len(blocks) > 1 else "", grid=block_grid(findings, key, block))
+        for name, key, block in blocks
+    ]
+    banner = BANNER if is_demo(findings.results) else ""
+    return Page(title="", banner=banner, lead=verdict(findings), sections=tuple(sections))
+
+
+def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
+    """The arms, by their average, and their scores; below them what the scores are to be compared with."""
+    converted = bool(findings.converted(key))
+    best = {} if converted else best_of(block, findings.columns, findings.lowest_is_best)
+    rows = [
+        (
+            GridCell(row["arm"]),
+            *(_cell(findings, row, name, best.get(name, ()), converted) for name in findings.columns),
+        )
+        for row in block.to_dict("records")
+    ]
+    feet = [
+        (GridCell(title), *(GridCell(number(values.get(name, math.nan)) or MISSING) for name in findings.columns))
+        for title, values in (
+            (MAJORITY, {} if converted else findings.of_columns(key, "constant")),
+            (SMALLEST, findings.of_columns(key, "smallest")),
+        )
+        if values
+    ]
+    header = ("Arm", *(_header(findings.board, name) for name in findings.columns))
+    return Grid(header=header, rows=tuple(rows), feet=tuple(feet))
+
+
+def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str] = ()) -> dict[str, frozenset[str]]:
+    """Column -> the arms with the best score as shown, so that a tie to two decimals is a tie; none where all tie."""
+    leaders = {}
+    for name in columns:
+        scores = block.set_index("arm")[name].dropna()
+        best = frozenset(scores.index[scores.map(number) == number(scores.min() if name in lowest else scores.max())])
+        leaders[name] = best if len(best) < len(scores) else frozenset()
+    return leaders
+
+
+def _blocks(findings: Findings) -> Iterator[tuple[str, BlockKey, pd.DataFrame]]:
+    """The title, the key and the rows of each block."""
+    blocks = blocks_of(findings.table)
+    names = block_names(key for key, _ in blocks)
+    for key, block in blocks:
+        yield title(names[key]) + (f": {COSTS}" if findings.converted(key) else ""), key, block
+
+
+def _block_means(findings: Findings, key: BlockKey, block: pd.DataFrame) -> str:
+    """What the arms of a block have in common, what they started from, and how large they are."""
     arms = {str(start): ", ".join(mine["arm"]) for start, mine in block.groupby("start", sort=False)}
     starts = "; ".join(arms if len(arms) == 1 else (f"{start} ({who})" for start, who in arms.items()))
-    return f"{ORIGIN_MEANS[block['origin'].iloc[0]]} Encoder: {block['shape'].iloc[0]}. Started from: {starts}."
+    source = findings.converted(key)
+    cost = f" {COST_MEANS.format(reference=source)}" if source else ""
+    renamed = block[block["arm"] != block["variant"]]
+    variants = ", ".join(f"{arm} is {variant}" for arm, variant in zip(renamed["arm"], renamed["variant"], strict=True))
+    return f"{ORIGIN_MEANS[key[0]]}{cost} Encoder: {key[1]}; {_parameters(block)}. Started from: {starts}." + (
+        f" Variants: {variants}." if variants else ""
+    )
 
 
-def _block_grid(board: Board, block: pd.DataFrame, leaders: Leaders) -> Grid:
-    """The arm, its variant unless every arm is called by it, its parameters, and then the scores."""
-    names = {"Arm": block["arm"].tolist()}
-    if (block["arm"] != block["variant"]).any():
-        names["Variant"] = block["variant"].tolist()
-    names["Parameters"] = [MISSING if pd.isna(count) else short(count) for count in block["parameters"]]
-    values = [*board.columns, *board.averages]
-    rows = [
-        (*map(GridCell, texts), *(_cell(board, row, name, bold=row["arm"] in leaders[name]) for name in values))
-        for *texts, row in zip(*names.values(), block.to_dict("records"), strict=True)
-    ]
-    header = (*names, *(_header(board, name) for name in values))
-    return Grid(header=header, rows=tuple(rows), texts=frozenset(range(len(names) - 1)))
+def _parameters(block: pd.DataFrame) -> str:
+    """The parameters of the arms, those of one number together."""
+    arms: dict[str, list[str]] = {}
+    for arm, count in zip(block["arm"], block["parameters"], strict=True):
+        arms.setdefault(MISSING if pd.isna(count) else short(count), []).append(arm)
+    shown = arms if len(arms) == 1 else (f"{count} ({', '.join(who)})" for count, who in arms.items())
+    return f"parameters: {', '.join(shown)}"
 
 
-def _averages_section(board: Board, frame: pd.DataFrame, leaders: Leaders | None) -> PageSection:
-    names = available(board)
-    marked = highest(frame, names) | dict(leaders or {})
-    rows = [
-        (
-            GridCell(row["arm"]),
-            GridCell(block),
-            *(GridCell(number(row[name]) or MISSING, bold=row["arm"] in marked[name]) for name in names),
-        )
-        for block, mine in named_blocks(frame)
-        for row in mine.to_dict("records")
-    ]
-    header = ("Arm", "Origin", *(AVERAGES[name].short for name in names))
-    grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1}))
-    return PageSection(title="Averages side by side", text=MEANING, grid=grid)
-
-
-def _steps_grid(board: Board, steps: pd.DataFrame) -> Grid:
-    values = [*board.columns, *board.averages]
-    rows = [
-        (
-            GridCell(row["arm"]),
-            GridCell(f"{row['steps']:,}"),
-            *(GridCell(number(row[name]) or MISSING) for name in values),
-        )
-        for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records")
-    ]
-    return Grid(header=("Arm", "Steps", *(_header(board, name) for name in values)), rows=tuple(rows))
-
-
-def _cell(board: Board, row: dict[Any, Any], name: str, *, bold: bool) -> GridCell:
-    """Mean and sample deviation; of a column also the number of seeds where it is not the same for all."""
-    mean, deviation = number(row[name]) or MISSING, number(row[f"{name}_std"])
-    text, marks = f"{mean} ± {deviation}" if deviation else mean, ""
-    if name not in AVERAGES and mean != MISSING:
-        n, planned = row[f"{name}_n"], board.planned[row["arm"]][name]
-        marks = f" ({n} of {planned})" if n < planned else "" if uniform_plan(board) else f" ({n})"
-        marks += f" {COLLAPSED}" if board.collapsed[row["arm"]][name] else ""
-    return GridCell(text, bold=bold, marks=marks)
+def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collection[str], converted: bool) -> GridCell:
+    """A score, its verdict, and light marks where a run has collapsed or is missing."""
+    if math.isnan(row[name]):
+        return GridCell(MISSING)
+    board, contrast = findings.board, findings.contrast(row["arm"], name)
+    marks = {"better": BETTER, "worse": WORSE}.get(contrast.get("verdict", ""), "")
+    if name in board.columns:
+        marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
+        marks += FEWER if row[f"{name}_n"] < board.planned[row["arm"]][name] else ""
+    difference = contrast.get("difference", math.nan) if converted else math.nan
+    aside = "" if math.isnan(difference) else f"{difference:+z.2f}"
+    return GridCell(number(row[name]), row["arm"] in best, marks, aside)
 
 
 def _header(board: Board, name: str) -> str:
-    """The title of a column or an average, with the marks of the tasks that it needs."""
-    if name in AVERAGES:
-        title, tasks = AVERAGES[name].title, AVERAGES[name].tasks
-    else:
-        task = TASKS[COLUMNS[name][0]]
-        title, tasks = f"{column_title(name)} ({METRIC_TITLES[task.metrics[0]]})", (task.name,)
-    marked = {PARTIAL: marked_tasks(board), FROM_MNLI: board.results.from_mnli}
-    return " ".join([title, *(mark for mark, those in marked.items() if set(tasks) & set(those))])
+    """The title of a column, marked where only a part of its data was there."""
+    if name == AVERAGE:
+        return board.average.title
+    return title_of(name) + PARTIAL * (name in COLUMNS and COLUMNS[name][0] in marked_tasks(board))
+
+
+def legend(findings: Findings, page: Page) -> str:
+    """What the marks that are in a page's tables mean, in a few words."""
+    grids = [section.grid for section in page.sections if section.grid]
+    marked = [name for grid in grids for name in grid.header]
+    marked += [cell.marks for grid in grids for row in grid.rows for cell in row]
+    references = " or ".join(dict.fromkeys(findings.contrasts["reference"]))
+    meanings = {BETTER: f"better than {references}", WORSE: f"worse than {references}", COLLAPSED: "collapsed runs"}
+    meanings |= {FEWER: "fewer seeds than planned", PARTIAL: "part of the data"}
+    shown = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in "".join(marked)]
+    return ", ".join(["bold: best", *shown])
+
+
+def _averages_section(board: Board, frame: pd.DataFrame) -> PageSection:
+    names = board.conventions
+    rows = [
+        (GridCell(row["arm"]), GridCell(origin), *(_plain(row[name], row["arm"] in best[name]) for name in names))
+        for origin, block in named_blocks(frame)
+        for best in [best_of(block, names)]
+        for row in block.to_dict("records")
+    ]
+    grid = Grid(
+        header=("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows=tuple(rows), texts=frozenset({0, 1})
+    )
+    rules = [f"{AVERAGES[name].short}: {AVERAGES[name].rule}." for name in FOUR if name in names]
+    text = " ".join(["The same scores, averaged as others do.", *rules, *winner_notes(board, frame)])
+    return PageSection(title="Averages side by side", text=text, grid=grid)
+
+
+def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
+    """A warning for each block in which the choice of a convention decides who wins; `frame` is an `averages_frame`."""
+    notes = []
+    for name, block in named_blocks(frame):
+        ranked = block.dropna(subset=board.conventions)
+        winners: dict[str, list[str]] = {}
+        for convention, arms in best_of(ranked, board.conventions).items():
+            winners.setdefault(" and ".join(sorted(arms or ranked["arm"])), []).append(AVERAGES[convention].short)
+        if len(winners) > 1:
+            told = "; ".join(f"{who} by {', '.join(conventions)}" for who, conventions in winners.items())
+            notes.append(f"**The winner depends on the convention of averaging** ({name}): {told}.")
+    return notes
+
+
+def _steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+    rows = [
+        (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in findings.columns))
+        for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records")
+    ]
+    header = ("Arm", "Steps", *(_header(findings.board, name) for name in (AVERAGE, *findings.board.columns)))
+    return Grid(header=header, rows=tuple(rows))
+
+
+def _plain(value: float, bold: bool = False) -> GridCell:
+    return GridCell(number(value) or MISSING, bold)

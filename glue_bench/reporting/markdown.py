@@ -15,6 +15,8 @@ def render(page: Page) -> str:
     parts = [f"# {escape(page.title)}"]
     if page.banner:
         parts.append(f"**{escape(page.banner)}**")
+    if page.lead:
+        parts.append(sentence(page.lead))
     for section in page.sections:
         parts += [f"## {escape(section.title)}"] if section.title else []
         parts += [sentence(section.text)] if section.text else []
@@ -50,9 +52,10 @@ def aligned(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
 
 def _grid(grid: Grid) -> str:
     header = [escape(name) for name in grid.header]
-    return aligned([header, *([_cell(cell) for cell in row] for row in grid.rows)], grid.texts)
+    return aligned([header, *([_cell(cell) for cell in row] for row in (*grid.rows, *grid.feet))], grid.texts)
 
 
 def _cell(cell: GridCell) -> str:
     text = escape(cell.text)
-    return (f"**{text}**" if cell.bold and text else text) + escape(cell.marks)
+    aside = escape(f" ({cell.aside})") if cell.aside else ""
+    return (f"**{text}**" if cell.bold and text else text) + escape(cell.marks) + aside

@@ -1,21 +1,25 @@
 """What a reader has to know before comparing numbers, in sentences: the notes under every table."""
 
+from collections.abc import Iterable, Iterator
 from itertools import product
-
-import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT, Protocol
-from glue_bench.reporting.assessment import HIGHEST
-from glue_bench.reporting.numbers import MISSING, number
-from glue_bench.results.averages import available, averages_frame
+from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
+from glue_bench.reporting.numbers import MISSING
 from glue_bench.results.board import Board
-from glue_bench.results.encoders import UNRECORDED, named_blocks, title
+from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
 from glue_bench.results.frame import Results
-from glue_bench.results.protocol import AVERAGES, LEADING
+from glue_bench.results.protocol import NOT_AVERAGED
+from glue_bench.stats.summaries import COVERS
 
 BANNER = "Made from the embedded demo data: not a benchmark."
-PARTIAL, COLLAPSED, FROM_MNLI = "†", "‡", "§"
+PARTIAL, COLLAPSED, FEWER = "†", "‡", "*"
+MAJORITY, SMALLEST = "majority class", "smallest difference"
+METRICS = {
+    **{"matthews_correlation": "Matthews correlation", "accuracy": "accuracy", "f1": "F1"},
+    **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
+}
 MIXED = {
     "precision": "its runs were trained in more than one precision",
     "recipe": "its runs were trained by more than one recipe",
@@ -23,63 +27,123 @@ MIXED = {
 }
 
 
-def leaderboard_notes(board: Board, bold_means: str = HIGHEST) -> list[str]:
-    """What a reader has to know before comparing the numbers."""
-    planned = uniform_plan(board)
-    # Where cells were not planned alike, each says its own number.
-    seeds = f"n = {planned} seed{'s' if planned > 1 else ''}" if planned else "(n) seeds"
-    return [
-        f"A cell is {board.results.protocol.seeds} ± sample standard deviation over {seeds}, x100, on the "
-        "validation split. One seed has no deviation, nor has an average whose parts differ in their seeds. "
-        f"{bold_means}; blocks are not comparable with each other.",
-        *protocol_notes(board.results),
-        *_average_notes(board),
-        *winner_notes(board, averages_frame(board)),
-        *_run_notes(board),
+def leaderboard_notes(findings: Findings) -> list[str]:
+    """What a reader has to know before comparing the numbers: eight lines at most."""
+    board, results = findings.board, findings.results
+    scores = [(*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]) for column in board.columns]
+    made = f"{_seeds(board)}, {_runs(results)}.{_settings(results)}"
+    lines = [
+        f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}",
+        _average_note(board),
+        _marks_note(findings),
+        _feet_note(findings),
+        _partial_note(board),
+        _collapsed_note(board),
+        " ".join(_missing_notes(board)),
+        " ".join([*results.differences, *block_notes(results), *problem_notes(results)]),
     ]
+    return [line for line in lines if line]
 
 
-def uniform_plan(board: Board) -> int | None:
-    """The number of seeds that every arm has in every column by plan; None where they differ."""
-    counts = {count for by_column in board.planned.values() for count in by_column.values()}
-    return counts.pop() if len(counts) == 1 else None
+def metric_note(scores: Iterable[tuple[str, str, str] | None]) -> str:
+    """Which metric each task has, the most frequent one last: (task, split, metric)."""
+    tasks: dict[str, list[str]] = {}
+    for task, _, metric in filter(None, scores):
+        tasks.setdefault(metric, []).append(TASKS[task].title)
+    *rare, most = sorted(tasks, key=lambda metric: len(tasks[metric]))
+    named = [f"{METRICS[metric]} for {' and '.join(dict.fromkeys(tasks[metric]))}" for metric in rare]
+    return ", ".join([*named, f"{METRICS[most]}{' for the others' if named else ''}"])
 
 
-def _average_notes(board: Board) -> list[str]:
-    tasks = set(board.results.cells["task"])
-    notes = []
-    for convention in (AVERAGES[name] for name in LEADING):
-        absent = ", ".join(TASKS[task].title for task in convention.tasks if task not in tasks)
-        why = f"not shown, the experiment has no {absent}" if absent else convention.rule
-        notes.append(f"{convention.title}: {why}.")
-    return notes
+def _seeds(board: Board) -> str:
+    """How many runs a score is made of."""
+    planned = {arm: set(counts.values()) for arm, counts in board.planned.items()}
+    alike = set().union(*planned.values())
+    statistic = board.results.protocol.seeds
+    if alike == {1}:
+        return "one run each"
+    pretrainings = board.results.cells["pretraining_seed"].nunique()
+    if len(alike) == 1:
+        each = f" ({pretrainings} of pretraining)" if pretrainings > 1 else ""
+        return f"the {statistic} over {alike.pop()} runs with different seeds{each}"
+    shown = ", ".join(f"{arm} {'-'.join(map(str, dict.fromkeys((min(n), max(n)))))}" for arm, n in planned.items())
+    return f"the {statistic} over runs with different seeds ({shown})"
 
 
-def _run_notes(board: Board) -> list[str]:
+def _average_note(board: Board) -> str:
+    absent = [column for column in COLUMNS if column not in (*board.columns, NOT_AVERAGED)]
+    if len(board.average.parts) < 2:
+        return ""
+    wnli = " WNLI does not count in it." if NOT_AVERAGED in board.columns else ""
+    if not absent:
+        return f"{board.average.title}: the mean of nine columns, as in TUPE's table 1.{wnli}"
+    missing = ", ".join(dict.fromkeys(TASKS[COLUMNS[column][0]].title for column in absent))
+    return (
+        f"{board.average.title}: the mean of the columns that are here, without {missing}; it compares with no paper's "
+        f"average.{wnli}"
+    )
+
+
+def _marks_note(findings: Findings) -> str:
+    lowest = f" (of {', '.join(map(title_of, findings.lowest_is_best))} the lowest)" if findings.lowest_is_best else ""
+    bold = f"Bold is the best of its column{lowest}."
+    tested = findings.contrasts[findings.contrasts["why"] == ""]
+    if tested.empty:
+        return bold
+    references = " or ".join(f"`{arm}`" for arm in dict.fromkeys(tested["reference"]))
+    covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
+    return (
+        f"{bold} {BETTER} is better and {WORSE} worse than {references}, tested at 5% for all arms of a column "
+        f"together; that covers {covered}. No mark means not shown to differ, which is not the same as equal."
+    )
+
+
+def _feet_note(findings: Findings) -> str:
+    keys = [key for key, _ in blocks_of(findings.table)]
+    majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
+    smallest = f"{SMALLEST.capitalize()}: what these runs could have shown; one that is smaller gets no mark."
+    found = [any(findings.of_columns(key, name) for key in keys) for name in ("constant", "smallest")]
+    return " ".join(text for text, there in zip((majority, smallest), found, strict=True) if there)
+
+
+def _partial_note(board: Board) -> str:
+    shares = [f"{TASKS[task].title}: {_share(board.results, task)}" for task in marked_tasks(board)]
+    if not shares:
+        return ""
+    return f"{PARTIAL} Only a part of the data was there, so that no published score compares: {'; '.join(shares)}."
+
+
+def _share(results: Results, task: str) -> str:
+    """The share of the official rows that was there, of each split that lacks some."""
+    rows, official = results.rows.get(task, {}), TASKS[task].splits
+    shown = [
+        f"{100 * rows[split] / official[split].rows:.3g}% of {split.replace('_', ' ')}"
+        for split in ("train", *TASKS[task].validation_splits)
+        if split in rows and rows[split] != official[split].rows
+    ]
+    if "train" not in rows:
+        shown.append("an unrecorded part of train or test")
+    return ", ".join(shown) or "all but test"
+
+
+def _collapsed_note(board: Board) -> str:
+    counts = {arm: sum(counts.values()) for arm, counts in board.collapsed.items()}
+    named = ", ".join(f"{arm} {count}" for arm, count in counts.items() if count)
+    return f"{COLLAPSED} Runs that gave one answer to everything, which count in the mean: {named}." if named else ""
+
+
+def _missing_notes(board: Board) -> Iterator[str]:
     results = board.results
     missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
-    collapsed = ", ".join(
-        f"{row['arm']} {column_title(column)} {count} of {row[f'{column}_n']}"
-        for row in board.table.to_dict("records")
-        for column, count in board.collapsed[row["arm"]].items()
-        if count
-    )
-    notes = {
-        f"{PARTIAL} partial data: not comparable with published scores.": marked_tasks(board),
-        f"{COLLAPSED} collapsed runs, which predict one class or a constant and count in the mean: "
-        f"{collapsed}.": collapsed,
-        "Undefined scores of finished runs (constant predictions), which make their mean missing: "
-        f"{undefined}.": undefined,
-        f"{missing} of {len(results.cells)} planned cells are missing: {MISSING} is a missing value, "
-        "(2 of 3) counts finished and planned seeds.": missing,
-        f"Records outside the plan (settings or recipe changed since), left out: {results.left_out}.": results.left_out,
-    }
-    return [
-        *(note for note, applies in notes.items() if applies),
-        *results.differences,
-        *block_notes(results),
-        *problem_notes(results),
-    ]
+    if missing:
+        yield (
+            f"{missing} of {len(results.cells)} planned runs are missing: {FEWER} marks a score of fewer seeds than "
+            f"planned, {MISSING} is one of none."
+        )
+    if undefined:
+        yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
+    if results.left_out:
+        yield f"{results.left_out} records are not of this plan (settings or recipe have changed) and left out."
 
 
 def marked_tasks(board: Board) -> tuple[str, ...]:
@@ -92,46 +156,24 @@ def is_demo(results: Results) -> bool:
     return "demo" in results.data_source
 
 
-def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
-    """A warning for each block in which the choice of a convention decides who wins."""
-    notes = []
-    for name, block in named_blocks(frame):
-        winners = _winners(block, available(board))
-        if len(winners) > 1:
-            told = "; ".join(f"{who} by {', '.join(titles)}" for who, titles in winners.items())
-            notes.append(f"**The winner depends on the convention of averaging** ({name}): {told}.")
-    return notes
-
-
-def _winners(block: pd.DataFrame, names: list[str]) -> dict[str, list[str]]:
-    """The arms that win, ties to two decimals together -> the conventions by which; only arms that have them all."""
-    ranked = block.set_index("arm")[names].dropna()
-    winners: dict[str, list[str]] = {}
-    for name in names if len(ranked) > 1 else []:
-        best = ranked.index[ranked[name].map(number) == number(ranked[name].max())]
-        winners.setdefault(" and ".join(best), []).append(AVERAGES[name].short)
-    return winners
-
-
-def column_title(column: str) -> str:
-    """MNLI-m, MNLI-mm; elsewhere the task's own title."""
-    task = TASKS[COLUMNS[column][0]]
-    return task.title + column.removeprefix(task.name).replace("_", "-")
-
-
 def protocol_notes(results: Results) -> list[str]:
     """How the numbers came about, from rates, seeds and epochs; a sentence or two each."""
-    protocol = results.protocol
+    return [f"Protocol: {results.protocol.seeds} over seeds, {_runs(results)}.{_settings(results)}"]
+
+
+def _runs(results: Results) -> str:
+    """Which epoch and rate of the runs is reported."""
     several = results.cells.groupby("task")["learning_rate"].nunique().max() > 1
-    parts = [f"{protocol.seeds} over seeds", _epoch(protocol), _rate(protocol) if several else "one learning rate"]
-    notes = [f"Protocol: {'; '.join(parts)}."]
-    if several:
-        notes.append("Rates that tie: the lower one. A rate with fewer finished seeds than another is passed over.")
+    return f"{_epoch(results.protocol)}, {_rate(results.protocol) if several else 'at one learning rate'}"
+
+
+def _settings(results: Results) -> str:
+    notes = []
     if results.held_out_share:
-        notes.append(f"{results.held_out_share:.3g} of each train set was held out of training.")
+        notes.append(f" {results.held_out_share:.3g} of each train set was held out of training.")
     if results.from_mnli:
-        notes.append(f"{FROM_MNLI} {titles(results.from_mnli)}: from the arm's own MNLI run of the same seed.")
-    return notes
+        notes.append(f" {titles(results.from_mnli)}: from the arm's own MNLI run of the same seed.")
+    return "".join(notes)
 
 
 def block_notes(results: Results) -> list[str]:
@@ -174,11 +216,14 @@ def _epoch(protocol: Protocol) -> str:
     if protocol.epoch == "last":
         return "after the last epoch"
     if protocol.optimistic:
-        return "**optimistic**: each run's best epoch on the validation set that is reported"
-    return "each run's best epoch on the slice held out of train"
+        return "**optimistic**: after each run's best epoch on the validation set that is reported"
+    return "after each run's best epoch on the slice held out of train"
 
 
 def _rate(protocol: Protocol) -> str:
     held_out = protocol.choose_on == HELD_OUT
     where = "the slice held out of train" if held_out else "the validation set that is reported"
-    return f"for each arm and task the learning rate of the best {protocol.rate_statistic}, chosen on {where}"
+    return (
+        f"at the learning rate with the best {protocol.rate_statistic} for each arm and task, chosen on {where} (of "
+        "equals the lower one; a rate with fewer finished seeds is passed over)"
+    )

@@ -8,22 +8,22 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import NOT_AVERAGED, Assessment, assess_experiment
+from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
+from glue_bench.reporting.findings import title_of
 from glue_bench.reporting.formats import chosen_format, render_page
-from glue_bench.reporting.notes import BANNER, block_notes, column_title, is_demo, problem_notes, protocol_notes
+from glue_bench.reporting.notes import BANNER, block_notes, is_demo, problem_notes, protocol_notes
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import named_blocks, title
+from glue_bench.results.protocol import NOT_AVERAGED
 from glue_bench.stats.letters import letters_frame
-from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.summaries import COVERS
 from glue_bench.stats.verdicts import all_pairs, equivalence
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
-TITLES = {AVERAGE: "Average", "validation_loss": "Validation loss"}
 CONVERSION = (
     "What the conversion costs: arms that were grafted or adapted, less the arm whose checkpoint they started from. "
     "This ranks nothing: the weights were trained for that arm."
@@ -157,11 +157,6 @@ def statistics_page(
             *_missing(statistics),
         ),
     )
-
-
-def title_of(column: str) -> str:
-    """The title of a column, or of the average."""
-    return TITLES.get(column) or (column_title(column) if column in COLUMNS else column.replace("_", " "))
 
 
 def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:

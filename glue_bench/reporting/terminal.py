@@ -1,84 +1,77 @@
 """Pages in a terminal: the numbers of the page, in as many tables as it takes for columns to fit the window."""
 
-from collections.abc import Iterator, Sequence
-from textwrap import wrap
+from collections.abc import Iterable
+from dataclasses import replace
+from operator import attrgetter
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.reporting.document import Grid, GridCell, Page
+from glue_bench.reporting.document import LONG, Grid, Page, folded, long_columns, spans
 
-COLUMN = 8
-"""Columns of numbers are at least so wide: headers are broken into lines of this length where words allow it."""
+PARTS = (attrgetter("text"), attrgetter("marks"), attrgetter("aside"))
+STYLES = {"plain": "", "bold": "bold", "code": "cyan"}
 
 
-def show(page: Page, console: Console) -> None:
-    """Print a page; a table that is wider than the window goes on below, with its first columns repeated."""
-    console.print(Text(page.title, style="bold"))
+def show(page: Page, console: Console, ending: Iterable[str] = ()) -> None:
+    """Print a page, and then lines; a table wider than the window goes on below, with its first columns repeated."""
+    if page.title:
+        console.print(Text(page.title, style="bold"))
     if page.banner:
         console.print(Text(page.banner, style="yellow"))
+    if page.lead:
+        console.print(sentence(page.lead))
     for section in page.sections:
         if section.title or section.text:
-            console.print(Text.assemble("\n", (section.title, "bold"), ": " * bool(section.text), section.text))
-        for table in tables(section.grid, console.width) if section.grid else ():
-            console.print(table)
+            colon = ": " * bool(section.title and section.text)
+            console.print(Text.assemble((section.title + colon, "bold"), sentence(section.text)))
+        for part in parts(section.grid, console.width) if section.grid else ():
+            console.print(table(part))
     for note in page.notes:
-        console.print(Padding(Text(f"- {note}", style="dim"), (0, 0, 0, 1)))
+        console.print(Padding(sentence(f"- {note}", "dim"), (0, 0, 0, 1)))
+    for line in ending:
+        console.print(sentence(line), soft_wrap=True)
 
 
-def tables(grid: Grid, width: int) -> Iterator[Table]:
-    """The columns of numbers in tables that fit the width, then each text behind them in a table of its own."""
-    numbers = [i for i in range(len(grid.header)) if i not in grid.texts]
-    labels = [i for i in sorted(grid.texts) if i < min(numbers, default=0)]
-    used = left = sum(max(len(grid.header[i]), *(len(row[i].text) for row in grid.rows), 0) + 1 for i in labels)
-    chunks: list[list[int]] = []
-    for i in numbers:
-        values = [_value(row[i]) for row in grid.rows]
-        needed = 1 + max(len(line) for text in [_header(grid, i), *map(str, values)] for line in text.splitlines())
-        if not chunks or used + needed > width:
-            chunks.append([])
-            used = left
-        chunks[-1].append(i)
-        used += needed
-    yield from (_numbers(grid, labels, chunk) for chunk in chunks)
-    yield from (_texts(grid, labels, i) for i in sorted(grid.texts) if i not in labels)
+def sentence(text: str, style: str = "") -> Text:
+    """A sentence with the markup of `document.spans`."""
+    return Text.assemble(*((run, STYLES[kind] or style) for kind, run in spans(text)))
 
 
-def _numbers(grid: Grid, labels: Sequence[int], columns: Sequence[int]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for i in labels:
-        table.add_column(Text(grid.header[i]), no_wrap=True)
-    for i in columns:
-        table.add_column(Text(_header(grid, i)), justify="right", no_wrap=True)
-    for row in grid.rows:
-        table.add_row(*(Text(row[i].text) for i in labels), *(_value(row[i]) for i in columns))
-    return table
+def parts(grid: Grid, width: int) -> list[Grid]:
+    """The grid in parts that fit the width, its numbers one below the other; a blank stands between columns."""
+    even, long = evened(grid), long_columns(grid)
+    widths = [1 + (LONG if i in long else even.width(i, len)) for i in range(len(grid.header))]
+    return list(folded(even, width + 1, widths))
 
 
-def _header(grid: Grid, column: int) -> str:
-    """The header in lines that are as narrow as its numbers, where its words allow it."""
-    width = max(COLUMN, *(len(row[column].text.split(" ± ")[0]) for row in grid.rows), 0)
-    return "\n".join(wrap(grid.header[column], width, break_long_words=False, break_on_hyphens=False))
+def evened(grid: Grid) -> Grid:
+    """Filled up with blanks, so that numbers, marks, and what stands beside a number each align in their column."""
+    header, rows = list(grid.header), [list(row) for row in (*grid.rows, *grid.feet)]
+    for i in (i for i in range(len(header)) if i not in grid.texts):
+        text, marks, aside = (max((len(cell) for row in rows for cell in [part(row[i])]), default=0) for part in PARTS)
+        aside += aside > 0  # the blank before it
+        width = max(len(header[i]), text + marks + aside)
+        header[i] = header[i].rjust(width)
+        for row in rows:
+            filled = (row[i].text.rjust(width - marks - aside), row[i].marks.ljust(marks), row[i].aside.rjust(aside))
+            row[i] = replace(row[i], text=filled[0], marks=filled[1], aside=filled[2])
+    done = tuple(map(tuple, rows))
+    return replace(grid, header=tuple(header), rows=done[: len(grid.rows)], feet=done[len(grid.rows) :])
 
 
-def _value(cell: GridCell) -> Text:
-    """A number with its marks, and below it the deviation or the upper end of an interval."""
-    first, sign, deviation = cell.text.partition(" ± ")
-    first = first.replace(" to ", "\n")
-    return Text.assemble((first + cell.marks, "bold" if cell.bold else ""), (f"\n±{deviation}" if sign else "", "dim"))
-
-
-def _texts(grid: Grid, labels: Sequence[int], column: int) -> Table:
-    """The rows that have a text in the column; a row whose first label is empty belongs to the one above."""
-    title = grid.header[column]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    for i in [*labels, column]:
-        table.add_column("" if i == column else Text(grid.header[i]))
-    name = ""
-    for row in grid.rows:
-        name = row[0].text or name
-        if row[column].text:
-            table.add_row(Text(name), *(Text(row[i].text) for i in [*labels[1:], column]))
+def table(grid: Grid) -> Table:
+    """One part of an evened grid, its feet dim."""
+    table, long = (
+        Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline"),
+        long_columns(grid),
+    )
+    for i, name in enumerate(grid.header):
+        table.add_column(Text(name), no_wrap=i not in long)
+    for rows, style in ((grid.rows, ""), (grid.feet, "dim")):
+        for row in rows:
+            shown = (Text.assemble((c.text, "bold" if c.bold else ""), c.marks, (c.aside, "dim")) for c in row)
+            table.add_row(*shown, style=style)
     return table

@@ -1,4 +1,4 @@
-"""One experiment's leaderboard: a row an arm, grouped by origin and shape, in full precision."""
+"""One experiment's leaderboard: one row per arm, grouped by origin and shape, in full precision."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,19 @@ from glue_bench.records.store import Store, open_store
 from glue_bench.results.encoders import FACTS, distinct_starts
 from glue_bench.results.frame import ORIGINS, Results, read_results
 from glue_bench.results.protocol import (
+    AVERAGE,
     AVERAGES,
     LEADING,
     SEEDS,
+    Average,
     aggregate,
     at_rates,
     average,
+    average_of,
     best_rates,
     main_scores,
 )
 from glue_bench.results.together import together
-
-RANKED_BY = "average_nine_columns"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,28 +33,34 @@ class Board:
     """A leaderboard and what has to be said about it.
 
     `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `columns` are
-    the leaderboard columns shown, `averages` those of LEADING whose tasks the experiment has. `planned` and
-    `collapsed` count seeds: arm -> column.
+    the leaderboard columns shown, `average` is what AVERAGE is of them. `planned` and `collapsed` count seeds: arm ->
+    column.
     """
 
     results: Results
     table: pd.DataFrame
     rates: pd.DataFrame
     columns: tuple[str, ...]
-    averages: tuple[str, ...]
+    average: Average
     planned: dict[str, dict[str, int]]
     collapsed: dict[str, dict[str, int]]
 
+    @property
+    def conventions(self) -> list[str]:
+        """The names of those AVERAGES whose tasks the experiment has."""
+        tasks = set(self.results.cells["task"])
+        return [name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)]
+
 
 def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
-    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together: a row an arm.
+    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
 
-    Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
+    One row per arm. Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
     or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
-    (finished seeds), MNLI matched and mismatched apart; `average_official` and `average_nine_columns`,
-    each with its `_std`; `shape` of the encoder, `start` (the checkpoint, or fresh weights) and `parameters`, without
-    any head. Missing values are NaN. Rows are in blocks of one origin and one shape, and ranked only within one: by
-    `average_nine_columns` where every arm of the block has it, else they keep the plan's order.
+    (finished seeds), MNLI matched and mismatched apart; `average` of the columns that are there (without WNLI),
+    `average_official` and `average_nine_columns`, each with its `_std`; `shape` of the encoder, `start` (the
+    checkpoint, or fresh weights) and `parameters`, without any head. Missing values are NaN. Rows are in blocks of one
+    origin and one shape, and in the order of `average` within one; arms without an average come last.
 
     Raises:
         UserError: as `open_board`.
@@ -79,7 +86,7 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
 
 
 def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:
-    """GLUE against pretraining steps: the leaderboard's columns after `steps`, a row an arm and fine-tuned checkpoint.
+    """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
 
     Empty where only one checkpoint is fine-tuned. Raises as `leaderboard`.
     """
@@ -99,6 +106,21 @@ def make_board(store: Store, steps: int | None = None, protocol: Protocol | None
     return _board(read_results(store, steps, protocol))
 
 
+def averages_frame(board: Board) -> pd.DataFrame:
+    """Every convention side by side: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
+
+    Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
+    """
+    frame = board.table[["origin", "arm", "variant"]].set_index("arm", drop=False)
+    if not board.conventions:
+        return frame.iloc[:0].assign(shape="")
+    scores, statistic = at_rates(board.results.scores, board.rates), board.results.protocol.seeds
+    for name, convention in AVERAGES.items():
+        mine = average(scores, convention, statistic).reindex(frame.index)
+        frame = frame.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
+    return frame.assign(shape=board.table.set_index("arm")["shape"]).reset_index(drop=True)
+
+
 def _board(results: Results) -> Board:
     rates = best_rates(results.choosing, results.protocol.rate_statistic)
     tasks = set(results.cells["task"])
@@ -111,7 +133,7 @@ def _board(results: Results) -> Board:
         table=_table(results, at_rates(results.scores, rates), columns),
         rates=rates,
         columns=columns,
-        averages=tuple(name for name in LEADING if tasks.issuperset(AVERAGES[name].tasks)),
+        average=average_of(columns),
         planned={arm: {c: int(planned.get((arm, COLUMNS[c][0]), 0)) for c in columns} for arm in arms},
         collapsed=_collapsed(at_rates(results.cells, rates), arms, columns),
     )
@@ -124,8 +146,8 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
         mine = _column(scores, column, statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
-    for name in LEADING:
-        mine = average(scores, AVERAGES[name], statistic).reindex(table.index)
+    for name, convention in {AVERAGE: average_of(columns), **{name: AVERAGES[name] for name in LEADING}}.items():
+        mine = average(scores, convention, statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
     return _ordered(table.join(arms[FACTS]))
 
@@ -138,19 +160,13 @@ def _column(scores: pd.DataFrame, column: str, statistic: str) -> pd.DataFrame:
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """Origins in their fixed order, shapes in that of their first arm; ranked only where all of a block can be."""
+    """Origins in their fixed order, shapes in that of their first arm, arms by their average."""
     blocks = [
-        _ranked(block)
+        block.sort_values(AVERAGE, ascending=False, kind="stable")
         for origin in ORIGINS
         for _, block in table[table["origin"] == origin].groupby("shape", sort=False)
     ]
     return pd.concat(blocks, ignore_index=True) if blocks else table.reset_index(drop=True)
-
-
-def _ranked(block: pd.DataFrame) -> pd.DataFrame:
-    if block[RANKED_BY].isna().any():
-        return block
-    return block.sort_values(RANKED_BY, ascending=False, kind="stable")
 
 
 def _collapsed(cells: pd.DataFrame, arms: list[str], columns: tuple[str, ...]) -> dict[str, dict[str, int]]:

@@ -38,8 +38,8 @@ class Results:
     `partial_tasks` were run on a part of their official rows; `from_mnli` start from the arm's own MNLI run; of each
     train set `held_out_share` was kept out. `left_out` counts records outside the plan. `problems` has a line about
     each record that cannot be believed; its cell counts as missing. `differences` are what runs or experiments shown
-    together are not alike in; by task, `digests` has that of the data and `settings` the hyperparameters but for the
-    rate, as JSON.
+    together are not alike in; by task, `digests` has that of the data, `rows` the number of examples in each split of
+    partial data (as far as known), and `settings` the hyperparameters but for the rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
     """
 
@@ -54,6 +54,7 @@ class Results:
     problems: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     from_mnli: tuple[str, ...] = ()
     held_out_share: float | None = None
@@ -110,11 +111,23 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         held_out_share=plan.held_out_share,
         problems=tuple(problems),
         digests={record.cell.task: record.data.digest for record in finished.values()},
+        rows={r.cell.task: _rows(store, r) for r in finished.values() if r.data.partial},
         settings={record.cell.task: _settings(record) for record in finished.values()},
         left_out=len(records.keys() - {cell.cell_id for cell in planned}),
         steps=steps,
         all_steps=all_steps,
     )
+
+
+def _rows(store: Store, record: Record) -> Mapping[str, int]:
+    """How many examples each split has; of a record of an earlier version those that are scored, by their labels."""
+    if record.data.rows:
+        return record.data.rows
+    try:
+        labels = store.read_labels(record.cell.task, record.data.digest)
+    except UserError:  # damaged labels: the statistics say so
+        return {}
+    return {split: len(values) for split, values in labels.items()}
 
 
 def _settings(record: Record) -> str:

@@ -1,6 +1,6 @@
 """How scores of single runs become one number: rate selection, aggregation over seeds, the averages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -92,7 +92,19 @@ AVERAGES: dict[str, Average] = {
 """The four conventions, each followed by itself without CoLA, whose wide spread can supply most of a margin."""
 
 LEADING = ("average_official", "average_nine_columns")
-"""Those beside the tasks' own columns; `leaderboard.averages` has all."""
+"""Those that stand in the leaderboard's frame beside `average_of`."""
+AVERAGE, NOT_AVERAGED = "average", "wnli"
+"""The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
+
+
+def average_of(columns: Sequence[str]) -> Average:
+    """The mean of the main metrics of the columns that are there: of all but WNLI's, if there are others.
+
+    Where none is missing this is `average_nine_columns`, by which papers compare.
+    """
+    averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
+    parts = {column: ((*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]),) for column in averaged}
+    return Average(title=f"Avg. of {len(parts)}", rule=f"mean of {len(parts)} columns", parts=parts)
 
 
 def reference_arm(variants: Mapping[str, str], chosen: str | None = None) -> str:
@@ -140,11 +152,10 @@ def aggregate(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> p
     An undefined (NaN) value makes statistic and deviation NaN: leaving it out would flatter a failed run.
     """
     groups = values.groupby(by, sort=False, dropna=False)["value"]
-    rows = [
-        (getattr(group, statistic)(skipna=False), group.std(ddof=1, skipna=False), len(group)) for _, group in groups
-    ]
-    frame = pd.DataFrame(rows, index=groups.size().index, columns=[statistic, "std", "n"])
-    return frame.astype({statistic: float, "std": float, "n": int})
+    n, undefined = groups.size(), groups.count() < groups.size()
+    return pd.DataFrame(
+        {statistic: groups.agg(statistic).mask(undefined), "std": groups.std(ddof=1).mask(undefined), "n": n}
+    )
 
 
 def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:
@@ -153,10 +164,19 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
     The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
-    values = part_values(scores, convention)
-    parts = len(convention.parts)
-    rows = {arm: _average_of(group, parts, statistic) for arm, group in values.groupby("arm", sort=False)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=[statistic, "std", "n"], dtype=float)
+    values, parts = part_values(scores, convention), list(convention.parts)
+    middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
+    runs = values.pivot(index=["arm", *SEEDS], columns="part", values="value").reindex(columns=parts)
+    whole = values.groupby("arm")["part"].nunique() == len(parts)
+    by_seed = pd.DataFrame({"arm": runs.index.get_level_values("arm"), "value": runs.mean(axis=1, skipna=False).array})
+    over_seeds = aggregate(by_seed, ["arm"])
+    return pd.DataFrame(
+        {
+            statistic: middles.mean(axis=1, skipna=False),
+            "std": over_seeds["std"].where(whole),
+            "n": over_seeds["n"].where(whole, 0),
+        }
+    )
 
 
 def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
@@ -169,12 +189,3 @@ def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
     values = aggregate(scores, ["arm", "part", *SEEDS]).reset_index()
     whole = values["n"] == values["part"].map(lambda part: len(convention.parts[part]))
     return values.loc[whole, ["arm", "part", *SEEDS, "mean"]].rename(columns={"mean": "value"})
-
-
-def _average_of(values: pd.DataFrame, parts: int, statistic: str) -> tuple[float, float, int]:
-    seeds = values.pivot(index=SEEDS, columns="part", values="value")
-    if seeds.shape[1] < parts:
-        return float("nan"), float("nan"), 0
-    middles = aggregate(values, ["part"], statistic)[statistic]
-    deviation = seeds.mean(axis=1, skipna=False).std(ddof=1, skipna=False)
-    return float(middles.mean(skipna=False)), float(deviation), len(seeds)

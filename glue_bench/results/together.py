@@ -42,6 +42,8 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         choosing=pd.concat([results.choosing for results in several], ignore_index=True),
         partial_tasks=_union(several, "partial_tasks"),
         from_mnli=_union(several, "from_mnli"),
+        digests={task: digest for results in several[::-1] for task, digest in results.digests.items()},
+        rows={task: rows for results in several[::-1] for task, rows in results.rows.items()},
         problems=tuple(line for results in several for line in results.problems),
         held_out_share=_if_alike([results.held_out_share for results in several]),
         differences=(

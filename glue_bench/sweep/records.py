@@ -113,7 +113,12 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
         **dict(outcome.record),
         graft_is_exact=start.exact if start.origin == "grafted" else None,
         variance_kept=dict(start.variance_kept),
-        data=DataFacts(source=data.source, digest=data.digest, partial=data.partial),
+        data=DataFacts(
+            source=data.source,
+            digest=data.digest,
+            partial=data.partial,
+            rows={name: len(split) for name, split in data.splits.items()} if data.partial else {},
+        ),
         diagnostic=Diagnostic(digest=diagnostic.digest) if diagnostic else None,
     )
 

@@ -2,16 +2,20 @@
 
 import re
 import string
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from read_pages import READERS, latex_text, parse_html, read_latex
+from rich.console import Console
 
 from glue_bench.errors import UserError
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import PAGES, chosen_format, render_page
+from glue_bench.reporting.latex import layout_of
+from glue_bench.reporting.terminal import show
 
 NASTY = (
     "a_b",
@@ -101,18 +105,93 @@ def test_latex_repeats_what_a_floating_table_loses():
     assert r"\label{tab:leaderboard-tiny-pretrained}" in text
 
 
-def test_latex_makes_wide_tables_smaller_and_breaks_long_texts():
-    narrow = page((GridCell("a"), GridCell("1")))
-    wide = page(tuple(GridCell("10.00 ± 1.00") for _ in range(9)), header=tuple(f"Task {n} (acc)" for n in range(9)))
-    grid = Grid(header=("a", "b"), rows=((GridCell("x" * 50), GridCell("1")),))
-    assert "\\small\n" in render_page(narrow, "latex")
-    assert r"\begin{table}" in render_page(narrow, "latex")
-    assert "\\scriptsize\n" in render_page(wide, "latex")
-    assert r"\begin{table*}" in render_page(wide, "latex")
-    assert r"\shortstack[r]{Task 8 \\ (acc)}" in render_page(wide, "latex")
-    assert r"{p{0.3\linewidth}r}" in render_page(
-        Page(title="t", sections=(PageSection(title="s", grid=grid),)), "latex"
+@each
+def test_feet_and_what_stands_beside_a_number_come_back(format):
+    grid = Grid(
+        header=("Arm", "CoLA"),
+        rows=((GridCell("a"), GridCell("1.00", bold=True, marks="▲‡", aside="-2.00")),),
+        feet=((GridCell("majority class"), GridCell("0.00")),),
     )
+    made = Page(title="t", lead="**a** is `best`.", sections=(PageSection(title="s", grid=grid),))
+    text = render_page(made, format)
+    (table,) = READERS[format](text)
+    assert table.rows == [
+        [("a", False), ("1.00▲‡ (-2.00)", True)],
+        [("majority class", False), ("0.00", False)],
+    ]
+    lead = {
+        "markdown": "**a** is `best`.",
+        "latex": r"\textbf{a} is \texttt{best}.",
+        "html": "<strong>a</strong> is <code>",
+    }
+    assert lead[format] in text
+
+
+def wide(columns: int, text: str = "100.00", name: str = "MNLI-mm", **more) -> Grid:
+    return Grid(
+        header=("Arm", *(name for _ in range(columns))),
+        rows=((GridCell("untied-relative"), *(GridCell(f"{text}{i}", **more) for i in range(columns))),),
+    )
+
+
+def test_latex_makes_wide_tables_smaller_and_folds_those_that_nothing_makes_fit():
+    narrow = render_page(page((GridCell("a"), GridCell("1"))), "latex")
+    assert "\\small\n" in narrow
+    assert r"\begin{table}" in narrow
+    for columns, environment, parts in ((5, "table*", 1), (8, "table*", 2), (20, "table*", 4)):
+        made = Page(title="t", sections=(PageSection(title="s", grid=wide(columns)),))
+        text = render_page(made, "latex")
+        assert rf"\begin{{{environment}}}" in text
+        assert text.count(r"\begin{tabular}") == parts
+        (table,) = read_latex(text)
+        assert [cell for cell, _ in table.rows[0]] == ["untied-relative", *(f"100.00{i}" for i in range(columns))]
+
+
+CMR = {"small": 9.25, "footnotesize": 8.5, "scriptsize": 7.97}
+"""Points of an em of cmr9, cmr8 and cmr7 (two digits); a bold digit is 1.15 times as wide as an upright one."""
+
+
+@pytest.mark.parametrize("columns", [1, 4, 6, 8, 11, 14])
+@pytest.mark.parametrize("aside", ["", "-31.50"])
+def test_no_latex_table_is_wider_than_its_column(columns, aside):
+    """By the widths of Computer Modern itself, of which the layout knows less: digits, capitals, m and i."""
+    ems = {**dict.fromkeys("0123456789", 0.5 * 1.15), ".": 0.29, "-": 0.78, "(": 0.39, ")": 0.39, "▲": 0.5, "‡": 0.45}
+    ems |= {"M": 0.92, "N": 0.75, "L": 0.63, "I": 0.36, "m": 0.83, "i": 0.28, "l": 0.28, "t": 0.39, " ": 0.34}
+    grid = wide(columns, bold=True, marks="▲‡", aside=aside)
+    layout = layout_of(grid)
+    for part in layout.parts:
+        width = 0.0
+        for i, name in enumerate(part.header):
+            shown = [name, *(f"{row[i].text}{row[i].marks}" for row in part.rows)]
+            beside = f" ({aside})" if aside and i else ""
+            texts = max(sum(ems.get(c, 0.56) for c in text) for text in shown) * CMR[layout.size]
+            width += texts + sum(ems.get(c, 0.56) for c in beside) * 5 * 1.36 + 6
+        assert width <= {"table": 221, "table*": 345}[layout.environment]
+
+
+def test_latex_breaks_long_texts():
+    grid = Grid(header=("a", "b"), rows=((GridCell("x" * 50), GridCell("1")),))
+    text = render_page(Page(title="t", sections=(PageSection(title="s", grid=grid),)), "latex")
+    assert r"{p{0.3\linewidth}r}" in text
+
+
+def test_a_terminal_folds_a_wide_table_and_aligns_its_numbers():
+    console = Console(width=60, record=True, file=StringIO(), force_terminal=True)
+    rows = (
+        (GridCell("a"), GridCell("1.00", marks="▲"), GridCell("2.00")),
+        (GridCell("b"), GridCell("10.00"), GridCell("3.00")),
+    )
+    show(
+        Page(title="", sections=(PageSection(title="", grid=Grid(header=("Arm", "CoLA", "RTE"), rows=rows)),)), console
+    )
+    assert console.export_text().splitlines() == ["Arm   CoLA  RTE", "a    1.00▲ 2.00", "b   10.00  3.00"]
+    console = Console(width=60, record=True, file=StringIO(), force_terminal=True)
+    made = Page(title="", sections=(PageSection(title="", grid=wide(11, aside="+1.00")),))
+    show(made, console, ["next: `glue-bench run`"])
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert sum(line.startswith("untied-relative") for line in lines) == 4
+    assert lines[-1] == "next: glue-bench run"
 
 
 def test_latex_sets_a_minus_before_numbers_and_no_other_hyphen():

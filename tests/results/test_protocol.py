@@ -4,7 +4,7 @@ import pytest
 
 from glue_bench.results.board import leaderboard
 from glue_bench.results.frame import read_results
-from glue_bench.results.protocol import AVERAGES, at_rates, average, best_rates
+from glue_bench.results.protocol import AVERAGES, COLUMNS, at_rates, average, average_of, best_rates
 
 TUPE_TABLE_1_BERT_A = {
     "mnli": {"validation_matched": {"accuracy": 0.8493}, "validation_mismatched": {"accuracy": 0.8491}},
@@ -150,3 +150,8 @@ def test_the_conventions_weigh_what_they_say():
     assert nine["stsb"] == (("stsb", "validation", "pearson"),)
     assert "wnli" in official
     assert "wnli" not in nine
+
+
+def test_the_average_of_all_columns_is_the_nine_of_papers():
+    assert average_of(list(COLUMNS)).parts == AVERAGES["average_nine_columns"].parts
+    assert list(average_of(["wnli"]).parts) == ["wnli"]

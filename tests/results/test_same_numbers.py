@@ -12,14 +12,14 @@ from read_pages import READERS, Read
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import Page
-from glue_bench.reporting.export import render, write_tables
+from glue_bench.reporting.export import find, render, write_tables
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.export import compare_named, render_list
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.papers.page import paper_page
-from glue_bench.results.board import make_board, steps_frame
+from glue_bench.results.board import steps_frame
 from glue_bench.results.budgets import budget_frame
 from glue_bench.results.protocol import AVERAGES
 
@@ -49,13 +49,13 @@ def filled(lasting_bench):
 
 
 @pytest.fixture(scope="module")
-def board(filled):
-    return make_board(filled.store)
+def findings(filled):
+    return find(filled.path)
 
 
 @pytest.fixture(scope="module")
-def page(board, filled):
-    return leaderboard_page(board, steps_frame(filled.store))
+def page(findings, filled):
+    return leaderboard_page(findings, steps_frame(filled.store))
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +90,17 @@ def rows_by_arm(text: str) -> dict[str, dict[str, Any]]:
     return {line["arm"]: parsed(line) for line in csv.DictReader(StringIO(text))}
 
 
-def test_the_leaderboard(filled, board, page):
+def test_the_leaderboard(filled, findings, page):
     path = filled.path
     pretrained, grafted, averages, _ = tables_of(page)
     document, flat = json.loads(render(path, "json")), rows_by_arm(render(path, "csv"))
-    columns, seen = [*board.columns, *board.averages], 0
-    for row, shown in zip(document["rows"], [*pretrained.rows, *grafted.rows], strict=True):
-        assert [text for text, _ in shown[:3]] == [row["arm"], row["variant"], str(row["parameters"])]
-        for column, (text, _) in zip(columns, shown[3:], strict=True):
-            value = known(row[column], row[f"{column}_std"])
-            assert numbers(text) == value
-            assert known(flat[row["arm"]][column], flat[row["arm"]][f"{column}_std"]) == value
-            seen += len(value)
-    assert seen > 50
+    arms = [*pretrained.rows[:2], *grafted.rows[:1]]
+    for row, shown in zip(document["rows"], arms, strict=True):
+        assert shown[0][0] == row["arm"]
+        for column, (text, _) in zip(findings.columns, shown[1:], strict=True):
+            score, *difference = numbers(text)
+            assert [row[column], flat[row["arm"]][column]] == [score] * 2
+            assert difference == ([row[f"{column}_difference"]] if row["arm"] == "cat" else [])
     for row, shown in zip(document["averages"], averages.rows, strict=True):
         assert [numbers(text) for text, _ in shown[2:]] == [known(row[name]) for name in AVERAGES]
 
@@ -113,55 +111,40 @@ def test_what_is_rendered_is_the_page(filled, page, compared, format):
     assert render_paper("tupe-1", filled.path, format) == render_page(paper_page(compared), format)
 
 
-def test_steps_and_averages_as_files(filled, page):
+def test_steps_and_averages_as_files(filled, findings, page):
     files = {file.name: file.read_text() for file in write_tables(filled.path)}
     *_, averages, steps = tables_of(page)
     flat = {(line["arm"], int(line["steps"])): parsed(line) for line in csv.DictReader(StringIO(files["steps.csv"]))}
     assert len(steps.rows) == len(flat) == 6
     for (arm, _), (after, _), *shown in steps.rows:
         line = flat[arm, int(after.replace(",", ""))]
-        values = [name for name in line if f"{name}_std" in line]
-        assert [numbers(text) for text, _ in shown] == [known(line[name]) for name in values]
+        assert [numbers(text) for text, _ in shown] == [known(line[name]) for name in findings.columns]
     lines = rows_by_arm(files["averages.csv"])
     for (arm, _), _, *shown in averages.rows:
         assert [numbers(text) for text, _ in shown] == [known(lines[arm][name]) for name in AVERAGES]
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", ["tupe-1", "miniatures", "diet-2"])
 def test_a_papers_table(filled, name):
-    path = filled.path
+    """Two rows for each model that has an arm; as JSON and CSV a row for each value."""
+    path, published = filled.path, TABLES[name]
     (table,) = tables_of(paper_page(compare_named(name, path)))
-    document = json.loads(render_paper(name, path, "json"))
+    rows = json.loads(render_paper(name, path, "json"))["rows"]
     flat = [parsed(line) for line in csv.DictReader(StringIO(render_paper(name, path, "csv")))]
-    lines = iter([[text for text, _ in row] for row in table.rows])
-    for model in document["rows"]:
-        label, _, *printed, _ = next(lines)
-        assert label == model["model"]
-        assert [float(text) for text in printed] == list(model["published"].values())
-        for arm in model["ours"]:
-            mine = [line for line in flat if (line["model"], line["arm"]) == (label, arm["arm"])]
-            check_arm(arm["values"], mine, [next(lines) for _ in range(lines_of(arm["values"]))])
-        if not model["ours"]:
-            assert next(lines)[1] == "missing"
-    assert next(lines, None) is None
-
-
-def lines_of(values) -> int:
-    """Ours, the interval, the difference, whether theirs lies inside."""
-    keys = ("ours", "low", "difference", "inside")
-    return 1 + sum(any(value[key] is not None for value in values.values()) for key in keys[1:])
-
-
-def check_arm(values, mine, shown) -> None:
-    by_kind = {row[1].split(":")[0]: row[2:-1] for row in shown}
-    for number, (column, value) in enumerate(values.items()):
-        line = mine[number]
-        assert line["column"] == column
-        ours, low, high, difference = (value[key] for key in ("ours", "low", "high", "difference"))
-        assert [line[key] for key in ("ours", "low", "high", "difference")] == [ours, low, high, difference]
-        assert numbers(by_kind["ours"][number]) == known(ours)
-        assert numbers(by_kind.get("95% interval", [""] * 99)[number]) == known(low, high)
-        assert numbers(by_kind.get("difference", [""] * 99)[number]) == known(difference)
+    figures = ("ours", "low", "high", "difference")
+    assert [[line[key] for key in figures] for line in flat] == [[row[key] for key in figures] for row in rows]
+    printed = {row.label: list(row.printed.values()) for row in published.rows}
+    label = ""
+    for (first, _), *shown in table.rows:
+        arm = first.removeprefix("ours: ")
+        if arm == first:
+            label = first
+            assert [text for text, _ in shown] == printed[label]
+        else:
+            mine = [row for row in rows if (row["model"], row["arm"]) == (label, arm)]
+            assert [numbers(text) for text, _ in shown] == [known(row["ours"], row["difference"]) for row in mine]
+    assert {row["model"] for row in rows if row["arm"]} <= {row[0][0] for row in table.rows}
+    assert not {row["model"] for row in rows if not row["arm"]} & {row[0][0] for row in table.rows}
 
 
 def test_the_list_of_tables():
@@ -180,18 +163,12 @@ def test_budgets(bench):
     assert [text for text, _ in table.rows[0]][:4] == ["add", "add", "pretrained", "1,445,760"]
 
 
-def test_bold_is_what_leads_or_what_is_said_to(board, page):
+def test_bold_is_what_leads_its_block(page):
     pretrained, grafted, averages, _ = tables_of(page)
-    assert bold(pretrained, "CoLA (Matthews)") == ["a_b", "add"]  # a tie
-    assert bold(pretrained, "RTE (accuracy)") == ["a_b"]
-    assert bold(grafted, "RTE (accuracy)") == []  # no contest
-    given = {"rte": {"a_b", "add"}, "average_official": {"add"}}
-    drawn = leaderboard_page(board, leaders=given, bold_means="Bold is what is drawn by lot")
-    pretrained, _, averages = tables_of(drawn)
-    assert bold(pretrained, "RTE (accuracy)") == ["a_b", "add"]
-    assert bold(pretrained, "SST-2 (accuracy)") == ["a_b"]
-    assert bold(averages, "Official") == ["add"]
-    assert "Bold is what is drawn by lot; blocks" in drawn.notes[0]
+    assert bold(pretrained, "CoLA") == []  # a tie of all
+    assert bold(pretrained, "RTE") == ["a_b"]
+    assert bold(grafted, "RTE") == []  # no contest
+    assert bold(averages, "Official") == ["a_b"]
 
 
 def bold(table: Read, header: str) -> list[str]:
@@ -201,8 +178,9 @@ def bold(table: Read, header: str) -> list[str]:
 
 def test_bold_in_a_papers_table_is_its_best_printed_value(compared):
     (table,) = tables_of(paper_page(compared))
-    ours = [row for row in table.rows if not row[0][0]]
+    ours = [row for row in table.rows if row[0][0].startswith("ours: ")]
     assert ours
     assert not any(is_bold for row in ours for _, is_bold in row)
-    assert bold(table, "RTE (acc)") == ["TUPE-R"]
-    assert "Bold is the best printed value of a column." in render_paper("tupe-1")
+    (whole,) = tables_of(paper_page(compare_named("tupe-1")))
+    assert bold(whole, "RTE") == ["TUPE-R"]
+    assert "Bold is the best value that the paper prints." in render_paper("tupe-1")

@@ -38,6 +38,7 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     assert list(table.columns) == [
         "origin", "arm", "variant",
         "mnli_m", "mnli_m_std", "mnli_m_n", "mnli_mm", "mnli_mm_std", "mnli_mm_n", "rte", "rte_std", "rte_n",
+        "average", "average_std",
         "average_official", "average_official_std", "average_nine_columns", "average_nine_columns_std",
         "shape", "start", "parameters",
     ]  # fmt: skip
@@ -53,11 +54,20 @@ def test_origins_are_never_mixed_and_arms_are_ranked_within_one(bench):
     assert leaderboard(bench.plan())["arm"].tolist() == ["high", "low", "adapted", "graft", "best"]
 
 
-def test_a_block_with_a_missing_average_keeps_the_plans_order(bench):
+def test_an_arm_without_an_average_comes_last(bench):
     finish_all(bench, 0.5, arm="z_low")
-    finish_all(bench, 0.6, arm="high")
     bench.expect("rte", 1, arm="a_new")
-    assert leaderboard(bench.plan())["arm"].tolist() == ["z_low", "high", "a_new"]
+    finish_all(bench, 0.6, arm="high")
+    assert leaderboard(bench.plan())["arm"].tolist() == ["high", "z_low", "a_new"]
+
+
+def test_the_average_is_of_the_columns_that_are_there(bench):
+    bench.finish("rte", 1, 0.6)
+    bench.finish("wnli", 1, 0.1)
+    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
+    bench.finish("mrpc", 1, {"accuracy": 0.9, "f1": 0.1})
+    table = leaderboard(bench.plan())
+    assert table["average"][0] == pytest.approx((60 + 80 + 70 + 90) / 4)
 
 
 def test_a_plan_without_records_gives_a_table_of_missing_values(bench):

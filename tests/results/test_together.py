@@ -99,7 +99,7 @@ def test_the_tasks_that_start_from_mnli_are_said_of_each(two):
 def test_another_protocol_is_said_and_the_first_is_used(two):
     text = render(two(config={"protocol": {"seeds": "median"}}))
     assert "two declares another protocol; all are shown by the one above." in text
-    assert "Protocol: mean over seeds" in text
+    assert "the mean over runs" in text
 
 
 def test_one_experiment_twice_is_refused(two):

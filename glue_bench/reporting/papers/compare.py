@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.records.store import Store
+from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.arms import OurArm, differences, read_arms
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
-from glue_bench.results.frame import Results, read_results
+from glue_bench.results.board import Board, make_board
+from glue_bench.results.frame import Results
 from glue_bench.results.protocol import aggregate, at_rates, average, best_rates, part_values, run_means
-from glue_bench.stats.summaries import t_interval
+from glue_bench.stats.outcomes import AVERAGE as OUR_AVERAGE
 
 CELL_COLUMNS = (
     "model",
@@ -31,7 +34,8 @@ CELL_COLUMNS = (
     "inside",
     "unlike",
 )
-NO_VALUE = {"ours": math.nan, "low": math.nan, "high": math.nan, "seeds": 0}
+NO_INTERVAL = {"low": math.nan, "high": math.nan}
+NO_VALUE = {"ours": math.nan, "seeds": 0, **NO_INTERVAL}
 Values = Mapping[tuple[str, str], Mapping[str, float]]
 
 
@@ -40,10 +44,10 @@ class Comparison:
     """A published table and, where `results` are given, what an experiment has of it.
 
     `cells` has a row for each printed value and arm of ours that stands beside it, or one without an arm: CELL_COLUMNS.
-    `published` is as printed; `ours`, `low` and `high` (the interval of the mean over seeds) are 0 to 100, NaN where
-    missing; `difference` is ours minus published; `inside` says whether the published value lies in the interval
-    ("yes", "no" or ""); `unlike` is in what the two are not alike, or why there is no arm. `without_row` are arms of
-    ours that the table has no row for.
+    `published` is as printed; `ours`, `low` and `high` (the 95% interval of our mean, by the variance of our verdicts)
+    are 0 to 100, NaN where missing; `difference` is ours minus published; `unlike` is in what the two are not alike, or
+    why there is no arm; `inside` says whether the published value lies in the interval ("yes" or "no"; "" where they
+    are unlike, so that it would be no test). `without_row` are arms of ours that the table has no row for.
     """
 
     published: Published
@@ -57,15 +61,16 @@ def compare(published: Published, store: Store | None = None) -> Comparison:
     if store is None:
         alone = [cell for row in published.rows for cell in _without_arm(row, "")]
         return Comparison(published=published, cells=_frame(alone))
-    last = read_results(store, protocol=published.ours)
+    board = make_board(store, protocol=published.ours)
+    last = board.results
     arms = read_arms(store, last)
     beside = {row.label: [arm for arm in arms if _nearest(arm, row, published) is row] for row in published.rows}
     ours = {}
     for share in {row.share for row in published.rows}:
-        steps = None if share == 1.0 else round(share * max(last.all_steps, default=0))
-        if steps is None or steps in last.all_steps:
-            results = last if steps is None else read_results(store, steps, published.ours)
-            ours[share] = results, our_values(published, results)
+        steps = last.steps if share == 1.0 else round(share * max(last.all_steps, default=0))
+        if share == 1.0 or steps in last.all_steps:
+            then = board if share == 1.0 else make_board(store, steps, published.ours)
+            ours[share] = then.results, our_values(published, store, then)
     placed = {arm.name for matched in beside.values() for arm in matched}
     return Comparison(
         published=published,
@@ -75,28 +80,39 @@ def compare(published: Published, store: Store | None = None) -> Comparison:
     )
 
 
-def our_values(published: Published, results: Results) -> Values:
+def our_values(published: Published, store: Store, board: Board) -> Values:
     """Ours by (arm, column): `ours`, `low`, `high` and `seeds` under the table's metrics, average and statistic.
 
-    The rate is that with the best statistic over seeds of the table's own metrics of a task.
+    The rate is that with the best statistic over seeds of the table's own metrics of a task. Intervals are of the mean,
+    and of the leaderboard's columns: a second metric of a task, or an average by another convention, has none.
     """
     columns = published.single_columns
     wanted = pd.DataFrame([part[0] for part in columns.parts.values()], columns=["task", "split", "metric"])
-    scores = results.scores.merge(wanted.drop_duplicates())
-    scores = at_rates(scores, best_rates(run_means(scores), published.statistic))
-    parts, names = part_values(scores, columns), (published.statistic, "mean")
-    middles, means = (aggregate(parts, ["arm", "part"], name) for name in names)
-    values = {(arm, column): _value(middles, means, (arm, column)) for arm, column in means.index}
+    scores = board.results.scores.merge(wanted.drop_duplicates())
+    rates = best_rates(run_means(scores), published.statistic)
+    intervals = _intervals(published, store, replace(board, rates=rates)) if len(rates) else {}
+    parts = part_values(at_rates(scores, rates), columns)
+    values: dict[Any, dict[Any, float]] = aggregate(parts, ["arm", "part"], published.statistic).to_dict("index")
     if published.has_average:
-        middles, means = (average(scores, published.average, name) for name in names)
-        values |= {(arm, AVERAGE): _value(middles, means, arm) for arm in means.index}
-    return values
+        whole = average(at_rates(scores, rates), published.average, published.statistic)
+        values |= {(arm, AVERAGE): row for arm, row in whole.to_dict("index").items()}
+    return {
+        key: {"ours": row[published.statistic], "seeds": int(row["n"]), **intervals.get(key, NO_INTERVAL)}
+        for key, row in values.items()
+    }
 
 
-def _value(middles: pd.DataFrame, means: pd.DataFrame, key: Any) -> dict[str, float]:
-    mean, deviation, n = means.loc[key, ["mean", "std", "n"]]
-    low, high = t_interval(mean, deviation, int(n))
-    return {"ours": float(middles.loc[key].iloc[0]), "low": low, "high": high, "seeds": int(n)}
+def _intervals(published: Published, store: Store, board: Board) -> dict[tuple[str, str], dict[str, float]]:
+    """The interval of each arm's mean in the columns that the leaderboard has, too."""
+    main = {(*place, TASKS[place[0]].metrics[0]): column for column, place in COLUMNS.items()}
+    ours = {main[score]: name for name, score in published.columns.items() if score in main}
+    if set(published.average.parts.values()) == set(board.average.parts.values()):
+        ours[OUR_AVERAGE] = AVERAGE
+    frame = assess_experiment(store, board).arms
+    return {
+        (row["arm"], ours[row["column"]]): {"low": row["low"], "high": row["high"]}
+        for row in frame[frame["column"].isin(list(ours))].to_dict("records")
+    }
 
 
 def _nearest(arm: OurArm, row: Row, published: Published) -> Row | None:
@@ -143,8 +159,12 @@ def _with_arm(
             **facts,
             **value,
             "difference": value["ours"] - theirs,
-            "inside": "" if math.isnan(value["low"]) else "yes" if value["low"] <= theirs <= value["high"] else "no",
+            "inside": "" if unlike or math.isnan(value["low"]) else _inside(value, theirs),
         }
+
+
+def _inside(value: Mapping[str, float], theirs: float) -> str:
+    return "yes" if value["low"] <= theirs <= value["high"] else "no"
 
 
 def _without_arm(row: Row, why: str) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,7 @@
-"""A published table's page: the paper's own layout, our rows under its rows, and the notes."""
+"""A published table's page: the paper's rows, ours under those that have an arm of ours, and the notes."""
 
 import math
-from collections.abc import Iterator
-
-import pandas as pd
+from collections.abc import Iterable, Iterator, Mapping
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
@@ -11,28 +9,19 @@ from glue_bench.reporting.notes import (
     BANNER,
     PARTIAL,
     is_demo,
+    metric_note,
     mixed_notes,
     problem_notes,
     protocol_notes,
 )
-from glue_bench.reporting.numbers import MISSING, number, short
+from glue_bench.reporting.numbers import MISSING, number
 from glue_bench.reporting.papers.arms import tasks_of
 from glue_bench.reporting.papers.compare import Comparison
 from glue_bench.reporting.papers.published import AVERAGE, Published
 from glue_bench.results.frame import Results
-from glue_bench.stats.verdicts import LEVEL
 
-METRIC_INITIALS = {
-    "matthews_correlation": "mcc",
-    "accuracy": "acc",
-    "f1": "F1",
-    "pearson": "r",
-    "spearmanr": "rho",
-}
-TEXT_COLUMNS = ("Model", "Row")
-UNLIKE = "Not like for like"
-RATE = "Our rates compete by the metrics of this table."
-BOLD_MEANS = "Bold is the best printed value of a column"
+ABOVE, BELOW = "▲", "▼"
+SECOND_METRICS = {"f1": "F1", "spearmanr": "Spearman"}
 _NAMES = {place: column for column, place in COLUMNS.items()}
 
 
@@ -48,23 +37,19 @@ def paper_page(comparison: Comparison) -> Page:
 
 
 def paper_grid(comparison: Comparison) -> Grid:
-    """TEXT_COLUMNS, the printed columns, and UNLIKE beside an experiment; only printed values are in bold."""
-    published = comparison.published
+    """The printed rows, the best of a column in bold; beside an experiment those with an arm of ours, and its row."""
+    published, cells = comparison.published, comparison.cells
     best = best_printed(published)
-    header = [*TEXT_COLUMNS, *(_header(comparison, column) for column in published.rows[0].printed)]
     rows: list[tuple[GridCell, ...]] = []
     for row in published.rows:
-        steps = "" if row.steps is None else f", {short(row.steps)} steps"
-        values = (GridCell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
-        rows.append((GridCell(row.label), GridCell(f"paper{steps}"), *values, GridCell("")))
-        if comparison.results:
-            block = comparison.cells[comparison.cells["model"] == row.label]
-            lines = (line for _, cells in block.groupby("arm", sort=False) for line in _our_lines(cells))
-            rows += ((GridCell(""), *map(GridCell, line)) for line in lines)
-    texts = frozenset(range(len(TEXT_COLUMNS)))
-    if comparison.results:
-        return Grid(header=(*header, UNLIKE), rows=tuple(rows), texts=texts | {len(header)})
-    return Grid(header=tuple(header), rows=tuple(row[:-1] for row in rows), texts=texts)
+        ours = cells[(cells["model"] == row.label) & (cells["arm"] != "")]
+        if comparison.results is None or len(ours):
+            values = (GridCell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
+            rows.append((GridCell(row.label), *values))
+        for arm, mine in ours.groupby("arm", sort=False):
+            rows.append((GridCell(f"ours: {arm}"), *map(_our_cell, mine.to_dict("records"))))
+    header = ("Model", *(_header(comparison, column) for column in published.rows[0].printed))
+    return Grid(header=header, rows=tuple(rows))
 
 
 def best_printed(published: Published) -> dict[str, float]:
@@ -77,71 +62,67 @@ def best_printed(published: Published) -> dict[str, float]:
 def make_notes(comparison: Comparison) -> list[str]:
     """Where the table is from, by which conventions it is made, and what of ours is beside it."""
     published, results = comparison.published, comparison.results
-    notes = [f"Source: {published.source}.", f"Published: {published.split} set; {published.protocol}."]
-    if published.has_average:
-        notes.append(f"Average, theirs and ours: {published.average.rule}.")
-    if len(published.rows) > 1:
-        notes.append(f"{BOLD_MEANS}.")
+    notes = [f"Source: {published.source}. The {published.split} set; {published.protocol}."]
+    average = f" Average: {published.average.rule}." if published.has_average else ""
+    bold = " Bold is the best value that the paper prints." if len(published.rows) > 1 else ""
+    notes.append(f"Scores: {metric_note(published.columns.values())}.{average}{bold}")
     return [*notes, *published.notes, *(_our_notes(comparison, results) if results else [])]
 
 
-def _our_notes(comparison: Comparison, results: Results) -> list[str]:
+def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
     cells = comparison.cells
-    notes = [
-        f"Ours: experiment `{results.experiment}`, validation set; the difference is ours minus theirs.",
-        *protocol_notes(results),
-        *([RATE] if results.cells["learning_rate"].nunique() > 1 else []),
-        f"Interval: {LEVEL:.0%}, Student's t of the mean over seeds of fine-tuning; one seed has none, nor has an "
-        "average whose parts differ in their seeds. It says nothing of other seeds of pretraining.",
+    ours = f"Ours: experiment `{results.experiment}`, validation set, and beside it ours minus theirs."
+    yield " ".join([ours, *protocol_notes(results)])
+    beside = cells[cells["arm"] != ""]
+    unlike = {str(arm): mine["unlike"].iloc[0].split("; ") for arm, mine in beside.groupby("arm", sort=False)}
+    if (beside["inside"] != "").any():
+        yield (
+            f"{ABOVE} and {BELOW}: ours is above or below, and theirs outside of its 95% interval, which covers other "
+            "seeds and other examples; the CSV has the intervals."
+        )
+    said = [
+        phrase if len(arms) == len(unlike) else f"{phrase} ({', '.join(arms)})" for phrase, arms in _by_phrase(unlike)
     ]
+    if said:
+        yield f"A difference is no test where ours is not like theirs: {'; '.join(said)}."
+    without = cells[cells["arm"] == ""].drop_duplicates("model").to_dict("records")
+    missing = [
+        f"{', '.join(rows)} ({why})" for why, rows in _by_phrase({row["model"]: [row["unlike"]] for row in without})
+    ]
+    if missing:
+        yield f"Rows of the paper without an arm of ours: {'; '.join(missing)}."
     if comparison.without_row:
-        notes.append(f"Arms of ours that this table has no row for: {', '.join(comparison.without_row)}.")
-    if any(PARTIAL in _header(comparison, column) for column in cells["column"].unique()):
-        notes.append(f"{PARTIAL} ours is on partial data.")
-    return [*notes, *mixed_notes(results), *problem_notes(results)]
+        yield f"Arms of ours that this table has no row for: {', '.join(comparison.without_row)}."
+    yield from (*mixed_notes(results), *problem_notes(results))
 
 
-def _our_lines(cells: pd.DataFrame) -> Iterator[list[str]]:
-    """The lines of one arm under a published row: ours, its interval, the difference, whether theirs lies inside."""
-    first = cells.iloc[0]
-    if not first["arm"]:
-        yield ["missing", *[MISSING] * len(cells), first["unlike"]]
-        return
-    yield [_who(first, cells["seeds"]), *(number(value) or MISSING for value in cells["ours"]), first["unlike"]]
-    if cells["low"].notna().any():
-        ends = zip(cells["low"].map(number), cells["high"].map(number), strict=True)
-        yield [f"{LEVEL:.0%} interval", *(f"{low} to {high}" if low else MISSING for low, high in ends), ""]
-    if cells["difference"].notna().any():
-        signed = (MISSING if math.isnan(value) else f"{value:+z.2f}" for value in cells["difference"])
-        yield ["difference", *signed, ""]
-    if cells["inside"].any():
-        yield ["theirs inside", *(inside or MISSING for inside in cells["inside"]), ""]
+def _by_phrase(phrases: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, list[str]]]:
+    """Each phrase once, with the names that it is said of."""
+    names: dict[str, list[str]] = {}
+    for name, said in phrases.items():
+        for phrase in filter(None, said):
+            names.setdefault(phrase, []).append(name)
+    return names.items()
 
 
-def _who(cell: pd.Series, seeds: pd.Series) -> str:
-    """The arm, its variant where the name does not say it, its steps and seeds."""
-    name = cell["arm"] if cell["arm"] == cell["variant"] else f"{cell['arm']} ({cell['variant']})"
-    counts = sorted({int(count) for count in seeds if count})
-    steps = [] if pd.isna(cell["steps"]) else [f"{short(cell['steps'])} steps"]
-    if counts:
-        many = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-        steps.append(f"{many} seed{'' if many == '1' else 's'}")
-    return ", ".join([f"ours: {name}", *steps])
+def _our_cell(cell: dict) -> GridCell:
+    """Ours, the difference beside it, and where theirs lies outside of our interval on which side ours is."""
+    if math.isnan(cell["ours"]):
+        return GridCell(MISSING)
+    marks = (ABOVE if cell["difference"] > 0 else BELOW) if cell["inside"] == "no" else ""
+    return GridCell(number(cell["ours"]), marks=marks, aside=f"{cell['difference']:+z.2f}")
 
 
 def _header(comparison: Comparison, column: str) -> str:
+    """The task as the leaderboard writes it, with its metric where it has two; what is no GLUE task by its own name."""
     published, results = comparison.published, comparison.results
     score = published.columns.get(column)
-    tasks = published.average.tasks if column == AVERAGE else [score[0]] if score else []
-    partial = tasks_of(published, results.partial_tasks) if results and not is_demo(results) else []
-    return _title(column, published) + (f" {PARTIAL}" if set(tasks) & set(partial) else "")
-
-
-def _title(column: str, published: Published) -> str:
-    """The task as the leaderboard writes it, and its metric; a column that is no GLUE task by its own name."""
-    score = published.columns.get(column)
     if score is None:
-        return "Avg." if column == AVERAGE else column
-    task, split, metric = score
-    suffix = _NAMES.get((task, split), task).removeprefix(task).replace("_", "-")
-    return f"{TASKS[task].title}{suffix} ({METRIC_INITIALS[metric]})"
+        title, tasks = "Avg." if column == AVERAGE else column, published.average.tasks if column == AVERAGE else ()
+    else:
+        task, split, metric = score
+        suffix = _NAMES.get((task, split), task).removeprefix(task).replace("_", "-")
+        title, tasks = f"{TASKS[task].title}{suffix}", (task,)
+        title += f" {SECOND_METRICS[metric]}" if metric in SECOND_METRICS else ""
+    partial = tasks_of(published, results.partial_tasks) if results and not is_demo(results) else []
+    return title + PARTIAL * bool(set(tasks) & set(partial))

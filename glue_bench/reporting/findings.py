@@ -1,0 +1,159 @@
+"""What a leaderboard's page tells: its numbers, which of them differ from the reference, and what they compare with."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.reporting.assessment import Assessment
+from glue_bench.reporting.numbers import number
+from glue_bench.results.board import Board
+from glue_bench.results.encoders import blocks_of, title
+from glue_bench.results.frame import Results
+from glue_bench.results.protocol import AVERAGE
+from glue_bench.stats.verdicts import VERDICT_COLUMNS
+from glue_bench.values import BLOCK, BlockKey
+
+BETTER, WORSE = "▲", "▼"
+MANY = 3
+"""From so many arms on a sentence gives their differences without intervals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A leaderboard with its verdicts; several experiments together have none."""
+
+    board: Board
+    assessment: Assessment | None = None
+
+    @property
+    def results(self) -> Results:
+        """What the leaderboard was made from."""
+        return self.board.results
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """The columns beside the tasks' own, such as the validation loss of pretraining."""
+        if self.assessment is None:
+            return []
+        return [c for c in self.assessment.columns["column"].unique() if c not in (AVERAGE, *self.board.columns)]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """What the table shows: the column on which arms are judged first; no average where there is one column."""
+        average = [AVERAGE] * (len(self.board.average.parts) > 1)
+        columns = [*average, *self.board.columns, *self.measures]
+        primary = AVERAGE if self.assessment is None else self.assessment.primary
+        return sorted(columns, key=lambda column: column != primary)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The leaderboard's frame, with the measures; in a block the best arm of the first column comes first."""
+        table = self.board.table
+        if self.assessment is None or not self.measures:
+            return table
+        arms = self.assessment.arms
+        for measure in self.measures:
+            mine = arms[arms["column"] == measure].drop_duplicates("arm").set_index("arm")["mean"]
+            table = table.assign(**{measure: table["arm"].map(mine)})
+        if self.columns[0] in self.measures:
+            up = self.columns[0] in self.lowest_is_best
+            blocks = [block.sort_values(self.columns[0], ascending=up, kind="stable") for _, block in blocks_of(table)]
+            table = pd.concat(blocks, ignore_index=True)
+        return table
+
+    @cached_property
+    def lowest_is_best(self) -> set[str]:
+        """The columns of which the lowest value is the best."""
+        blocks = self.assessment.blocks if self.assessment else ()
+        return {one.column for block in blocks for one in block.estimates if one.lowest_is_best}
+
+    @cached_property
+    def contrasts(self) -> pd.DataFrame:
+        """VERDICT_COLUMNS: each arm less the reference of its block, or less the arm that it was converted from."""
+        if self.assessment is None:
+            return pd.DataFrame(columns=VERDICT_COLUMNS)
+        conversions, verdicts = self.assessment.conversions, self.assessment.verdicts
+        blocks = set(zip(*(conversions[name] for name in BLOCK), strict=True))
+        rest = [key not in blocks for key in zip(*(verdicts[name] for name in BLOCK), strict=True)]
+        return pd.concat([verdicts[rest], conversions], ignore_index=True) if len(conversions) else verdicts
+
+    def of_block(self, key: BlockKey) -> pd.DataFrame:
+        """The contrasts of a block's arms."""
+        return self.contrasts[(self.contrasts[BLOCK] == list(key)).all(axis=1)]
+
+    def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
+        """One arm's contrast in one column; empty where there is none."""
+        return self._by_place.get((arm, column), {})
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
+        return {(row["arm"], row["column"]): row for row in self.contrasts.to_dict("records")}
+
+    def converted(self, key: BlockKey) -> str:
+        """The arm of whose checkpoint a block's arms were made, where they are compared with it; "" elsewhere."""
+        conversions = self.contrasts if self.assessment is None else self.assessment.conversions
+        return next(iter(conversions.loc[(conversions[BLOCK] == list(key)).all(axis=1), "reference"]), "")
+
+    def of_columns(self, key: BlockKey, name: str) -> dict[str, float]:
+        """`constant` or `smallest` of each column, where they are known."""
+        if self.assessment is None:
+            return {}
+        frame = self.assessment.columns
+        mine = frame[(frame[BLOCK] == list(key)).all(axis=1)].dropna(subset=name)
+        return dict(zip(mine["column"], mine[name], strict=True))
+
+
+def title_of(column: str) -> str:
+    """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
+    if column not in COLUMNS:
+        return column.replace("_", " ").capitalize()
+    task = TASKS[COLUMNS[column][0]]
+    return task.title + column.removeprefix(task.name).replace("_", "-")
+
+
+def verdict(findings: Findings) -> str:
+    """A sentence for each block whose arms are compared: who differs on the average, or what could have been seen."""
+    keys = [key for key, _ in blocks_of(findings.table)]
+    said = {key: text for key in keys if (text := _of_block(findings, key))}
+    return " ".join(said.values() if len(said) < 2 else (f"{title(key[0])}: {text}" for key, text in said.items()))
+
+
+def _of_block(findings: Findings, key: BlockKey) -> str:
+    average, primary = findings.board.average.parts, findings.columns[0]
+    mine = findings.of_block(key)
+    mine = mine[mine["column"] == primary]
+    if mine.empty:
+        return ""
+    where = f"on the average of {len(average)} columns" if primary == AVERAGE else f"on {title_of(primary)}"
+    unit = "nats" if primary in findings.lowest_is_best else "points"
+    who, told, tested = f"`{mine['reference'].iloc[0]}`", mine[mine["verdict"] != ""], mine[mine["why"] == ""]
+    arms, it = (f"arm that was converted from {who}", "it") if findings.converted(key) else ("arm", who)
+    if len(told):
+        sides = [_told(told[told["verdict"] == side], f"{side} than {who}") for side in ("better", "worse")]
+        rest = len(mine) - len(told)
+        others = f"; the other {'arm is' if rest == 1 else f'{rest} arms are'} not shown to differ" if rest else ""
+        return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}."
+    if len(tested):
+        least = number(tested["smallest"].median(), 1 if unit == "points" else 3)
+        return (
+            f"No {arms} is shown to differ from {it} {where}; a difference of about {least} {unit} or more would have "
+            "shown."
+        )
+    reason = re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0])
+    return f"No {arms} can be compared with {it} {where}: {reason}."
+
+
+def _told(arms: pd.DataFrame, side: str) -> str:
+    if arms.empty:
+        return ""
+    shown = [
+        f"**{row['arm']}** ({row['difference']:+z.2f}"
+        + (f", 95% interval {row['low']:+z.2f} to {row['high']:+z.2f})" if len(arms) < MANY else ")")
+        for row in arms.to_dict("records")
+    ]
+    return f"{', '.join(shown)} {'is' if len(arms) == 1 else 'are'} {side}"

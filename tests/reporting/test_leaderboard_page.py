@@ -1,0 +1,226 @@
+"""The page of a leaderboard: who differs, from what, and by how much, in every format and on the screen."""
+
+import csv
+import json
+from io import StringIO
+
+import numpy as np
+import pytest
+from read_pages import READERS, read_markdown
+from rich.console import Console
+from stored import SHAPE
+
+from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.reporting.export import find, render
+from glue_bench.reporting.leaderboard_page import leaderboard_page, leaderboard_screen, legend
+from glue_bench.reporting.next_step import next_step
+from glue_bench.reporting.terminal import show
+
+ROWS = 400
+
+
+def finish(bench, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005):
+    """Runs of a task, whose predictions are right on such a share of its labels; of a correlation near enough."""
+    generator = np.random.default_rng([len(bench.cells), TRAINABLE.index(task)])
+    splits = TASKS[task].columns
+    labels = {split: labels_of(task) for split in splits}
+    bench.store.write_labels(task, "d", labels)
+    for seed in range(1, seeds + 1):
+        logits, scores = {}, {}
+        for split, gold in labels.items():
+            share = min(accuracy + spread * generator.uniform(-1, 1), 1.0)
+            if TASKS[task].is_regression:
+                said = share * gold + (1 - share) * generator.uniform(0, 5, ROWS)
+                logits[split], scores[split] = (
+                    said[:, None],
+                    {"pearson": np.corrcoef(said, gold)[0, 1], "spearmanr": 0.0},
+                )
+                continue
+            wrong = generator.choice(ROWS, round((1 - share) * ROWS), replace=False)
+            said = gold.copy()
+            said[wrong] = (said[wrong] + 1) % TASKS[task].num_labels
+            logits[split] = np.eye(TASKS[task].num_labels)[said]
+            right = float((said == gold).mean())
+            scores[split] = dict.fromkeys(TASKS[task].metrics, right)
+            if task == "cola":
+                scores[split] = {"matthews_correlation": np.corrcoef(said, gold)[0, 1]}
+        bench.finish(task, seed, scores, arm=arm, origin=origin)
+        bench.predict(bench.cells[-1]["cell_id"], logits)
+
+
+def labels_of(task):
+    number = TASKS[task].num_labels
+    return np.linspace(0, 5, ROWS) if TASKS[task].is_regression else np.arange(ROWS) % max(number, 2)
+
+
+@pytest.fixture(scope="module")
+def told(lasting_bench):
+    """Three arms of which one is clearly worse, one a little better than chance could say, and two tasks."""
+    for arm, accuracy in (("add", 0.8), ("none", 0.5), ("concat", 0.805)):
+        for task in ("rte", "sst2"):
+            finish(lasting_bench, task, arm, accuracy)
+    return lasting_bench.plan()
+
+
+def screen(path, width=80) -> list[str]:
+    findings = find(path)
+    console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
+    page = leaderboard_screen(findings)
+    show(page, console, [legend(findings, page), "page: leaderboard.md", f"next: {next_step(findings, 'toy')}"])
+    return console.export_text().splitlines()
+
+
+def test_one_sentence_says_who_differs_on_the_average_by_how_much(told):
+    lead = leaderboard_page(find(told)).lead
+    assert lead.startswith("On the average of 2 columns, **none** (-")
+    assert "95% interval -" in lead
+    assert lead.endswith(" is worse than `add`; the other arm is not shown to differ.")
+
+
+def test_marks_say_better_and_worse_and_bold_is_the_best_alone(told):
+    (table, *_) = read_markdown(render(told))
+    assert table.header == ["Arm", "Avg. of 2", "SST-2", "RTE"]
+    rows = {row[0][0]: row[1:] for row in table.rows}
+    assert all(text.endswith("▼") and not bold for text, bold in rows["none"])
+    assert not any(mark in text for arm in ("add", "concat") for text, _ in rows[arm] for mark in "▲▼")
+    for column in range(3):
+        best = max((arm for arm in ("add", "none", "concat")), key=lambda arm: float(rows[arm][column][0].strip("▼")))
+        assert [arm for arm in rows if rows[arm][column][1]] == [best]
+    assert list(rows)[-2:] == ["majority class", "smallest difference"]
+    assert [text for text, _ in rows["majority class"]] == ["50.00"] * 3
+    least = float(rows["smallest difference"][0][0])
+    assert abs(float(rows["concat"][0][0]) - float(rows["add"][0][0])) < least < 20
+
+
+def test_every_format_carries_the_same(told):
+    pages = {format: reader(render(told, format)) for format, reader in READERS.items()}
+    assert pages["markdown"][0].rows == pages["latex"][0].rows == pages["html"][0].rows
+    flat = {row["arm"]: row for row in csv.DictReader(StringIO(render(told, "csv")))}
+    document = json.loads(render(told, "json"))
+    nested = {row["arm"]: row for row in document["rows"]}
+    shown = {row[0][0]: row[1][0] for row in pages["markdown"][0].rows}
+    for arm in flat:
+        assert shown[arm].strip("▼") == flat[arm]["average"]
+        assert {"worse": "▼", "": ""}[flat[arm]["average_verdict"]] == shown[arm][5:]
+        for name in ("difference", "low", "high", "smallest", "majority"):
+            value = flat[arm][f"average_{name}"]
+            assert (
+                value == ""
+                if nested[arm][f"average_{name}"] is None
+                else float(value) == nested[arm][f"average_{name}"]
+            )
+    assert flat["none"]["reference"] == "add"
+    assert flat["none"]["average_majority"] == shown["majority class"]
+    assert float(flat["none"]["rte_low"]) < float(flat["none"]["rte_difference"]) < float(flat["none"]["rte_high"]) < 0
+    assert document["verdict"] == leaderboard_page(find(told)).lead
+
+
+def test_the_screen_ends_with_marks_page_and_next_step(told):
+    lines = screen(told)
+    assert lines[-3:] == [
+        "bold: best, ▼ worse than add",
+        "page: leaderboard.md",
+        "next: glue-bench statistics toy (the intervals behind the marks)",
+    ]
+
+
+def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
+    for arm in ("untied-relative", "add-relative", "concat-split", "add", "none", "concat"):
+        for task in TRAINABLE:
+            finish(bench, task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
+    lines = screen(bench.plan(data_source="demo"))
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    assert sum(line.startswith("untied-relative") for line in lines) == 2
+
+
+def test_nothing_shown_to_differ_names_what_would_have_been(bench):
+    for arm in ("add", "concat"):
+        finish(bench, "rte", arm, 0.8)
+    lead = leaderboard_page(find(bench.plan())).lead
+    assert lead.startswith("No arm is shown to differ from `add` on RTE; a difference of about ")
+    assert lead.endswith(" points or more would have shown.")
+
+
+def test_one_seed_says_why_nothing_is_compared(bench):
+    for arm in ("add", "concat"):
+        finish(bench, "rte", arm, 0.8, seeds=1)
+    findings = find(bench.plan())
+    assert leaderboard_page(findings).lead == "No arm can be compared with `add` on RTE: one seed shows no spread."
+    assert [name for name, *_ in leaderboard_page(findings).sections[0].grid.rows] == [
+        name for name, *_ in leaderboard_screen(findings).sections[0].grid.rows
+    ]
+
+
+def test_a_converted_arm_shows_what_the_conversion_costs_and_no_rank(bench):
+    finish(bench, "rte", "add", 0.8)
+    finish(bench, "rte", "concat", 0.8, origin="grafted")
+    finish(bench, "rte", "untied", 0.55, origin="grafted")
+    arms = [{"name": arm, "checkpoint": "org/model"} for arm in bench.arms]
+    text = render(bench.plan(config={"arms": arms}))
+    pretrained, grafted = read_markdown(text)
+    assert grafted.title == "Grafted: what the conversion costs, no ranking"
+    rows = {row[0][0]: row[1] for row in grafted.rows}
+    value, _, aside = rows["untied"][0].partition(" ")
+    assert value.endswith("▼")
+    add = float(pretrained.rows[0][1][0])
+    assert float(aside.strip("()")) == pytest.approx(float(value.strip("▼")) - add, abs=0.011)
+    assert not any(bold for _, bold in rows.values())
+    assert "majority class" not in rows
+    assert "On RTE, **untied** (-" in text
+    assert "its difference from `add`, whose checkpoint was converted" in text
+
+
+def test_notes_have_eight_lines_at_most_whatever_is_wrong(bench):
+    for arm in ("add", "concat"):
+        finish(bench, "rte", arm, 0.8)
+        bench.finish("cola", 1, 0.5, arm=arm, collapsed=["validation"], partial=True)
+        bench.expect("wnli", 1, arm=arm)
+        bench.finish("stsb", 1, None, arm=arm)
+        bench.record(bench.expect("sst2", 1, arm=arm), environment={"precision": arm}, recipe=len(arm))
+        bench.record({**bench.cells[0], "cell_id": f"stale-{arm}"})
+    (bench.path / "records" / "damaged.json").write_text("{")
+    page = leaderboard_page(find(bench.plan()))
+    assert len(page.notes) <= 8
+    notes = " ".join(page.notes)
+    for words in ("missing", "undefined", "not of this plan", "‡", "†", "more than one precision", "damaged"):
+        assert words in notes
+
+
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        ({"failed": ("a",)}, "`glue-bench status toy` (why runs have failed)"),
+        ({"missing": True}, "the same `glue-bench run`, which goes on with what is missing"),
+        ({"source": "demo"}, "`glue-bench run configs/minilm.yaml` (a real checkpoint on real tasks)"),
+        ({"arms": 1}, "`glue-bench table NAME toy` (beside a paper's table; `glue-bench table` lists them)"),
+        ({"seeds": 2}, "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"),
+        ({"steps": 100}, "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"),
+        ({}, "`glue-bench power toy --difference 1` (how many seeds a point takes)"),
+    ],
+    ids=str,
+)
+def test_the_next_step_follows_from_what_is_there(bench, change, command):
+    for arm in ("add", "concat")[: change.get("arms", 2)]:
+        for seed in range(change.get("seeds", 3)):
+            bench.finish("rte", seed + 1, 0.5, arm=arm, source=change.get("source", "tsv"))
+            bench.cells[-1]["steps"] = change.get("steps")
+    if change.get("missing"):
+        bench.expect("rte", 9)
+    assert next_step(find(bench.plan()), "toy", change.get("failed", ())) == command
+
+
+def test_all_tasks_with_a_verdict_can_be_handed_in(bench):
+    for arm in ("add", "none"):
+        for task in TRAINABLE:
+            finish(bench, task, arm, 0.9 if arm == "add" else 0.5)
+    assert (
+        next_step(find(bench.plan()), "toy") == "`glue-bench submit toy --arm add -o add.zip` (for GLUE's test server)"
+    )
+
+
+def test_parameters_are_said_once_for_arms_that_have_as_many(bench):
+    for arm, parameters in (("add", 1_450_000), ("none", 1_449_000), ("concat-split", 930_000)):
+        bench.finish("rte", arm=arm)
+        bench.arms[arm].update(parameters=parameters, shape=SHAPE)
+    assert "parameters: 1.45M (add, none), 930k (concat-split)." in render(bench.plan())
