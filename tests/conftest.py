@@ -3,10 +3,14 @@
 import argparse
 import copy
 import gc
+import io
+import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,6 +157,36 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     resize()
     yield resize
     demo.generate.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def _finished_before() -> dict[str, Any]:
+    """By experiment and rows of the demo: the summary of its run, and what the run printed."""
+    return {}
+
+
+@pytest.fixture
+def finished(_finished_before: dict[str, Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A finished experiment in `tmp_path / place`, to be changed: run for the first test, copied for the others.
+
+    What its run printed is `finished.said`.
+    """
+
+    def of(experiment: dict[str, Any], place: str = "runs") -> Any:
+        from rich.console import Console
+
+        from glue_bench.api import run
+        from glue_bench.benchmark import demo
+
+        key = json.dumps([experiment, demo.ROWS], sort_keys=True)
+        if key not in _finished_before:
+            console = Console(file=io.StringIO(), width=200)
+            summary = run(experiment, results=tmp_path_factory.mktemp("finished"), console=console)
+            _finished_before[key] = summary, console.file.getvalue()
+        summary, of.said = _finished_before[key]
+        return replace(summary, folder=shutil.copytree(summary.folder, tmp_path / place / summary.folder.name))
+
+    return of
 
 
 @pytest.fixture

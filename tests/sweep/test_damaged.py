@@ -48,8 +48,8 @@ def plain(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("content", POWER_CUT.values(), ids=POWER_CUT)
-def test_a_record_that_is_no_json_is_told_of_and_its_cell_run_again(plain, content):
-    folder = plain(arms=["add"]).folder
+def test_a_record_that_is_no_json_is_told_of_and_its_cell_run_again(plain, content, finished, tiny):
+    folder = finished(tiny(arms=["add"])).folder
     whole, record = tables(folder), min((folder / "records").iterdir())
     for path in (record, folder / "plan.json", next((folder / "labels").iterdir())):
         path.write_bytes(content)
@@ -64,8 +64,8 @@ def test_a_record_that_is_no_json_is_told_of_and_its_cell_run_again(plain, conte
     assert "damaged" not in plain.said
 
 
-def test_a_record_that_was_edited_is_neither_believed_nor_overwritten(plain, glue_bench):
-    folder = plain(arms=["add"]).folder
+def test_a_record_that_was_edited_is_neither_believed_nor_overwritten(plain, glue_bench, finished, tiny):
+    folder = finished(tiny(arms=["add"])).folder
     record = min((folder / "records").iterdir())
     record.write_bytes(record.read_bytes().replace(b'"seed": 1', b'"seed": 2'))
     edited = record.read_bytes()
@@ -76,8 +76,8 @@ def test_a_record_that_was_edited_is_neither_believed_nor_overwritten(plain, glu
 
 
 @pytest.mark.parametrize("content", POWER_CUT.values(), ids=POWER_CUT)
-def test_damaged_failures_plans_and_predictions_are_one_line(plain, glue_bench, refused, content):
-    folder = plain(tasks=["cola"], seeds=[1, 2]).folder
+def test_damaged_failures_plans_and_predictions_are_one_line(plain, glue_bench, refused, content, finished, tiny):
+    folder = finished(tiny(tasks=["cola"], seeds=[1, 2])).folder
     record, other = sorted((folder / "records").iterdir())[:2]
     record.unlink()
     (folder / "failures" / record.name).write_bytes(content)
@@ -94,8 +94,8 @@ def test_damaged_failures_plans_and_predictions_are_one_line(plain, glue_bench, 
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\0"])
-def test_a_claim_that_holds_nothing_is_waited_for_and_taken_over(plain, monkeypatch, content):
-    folder = plain(arms=["add"]).folder
+def test_a_claim_that_holds_nothing_is_waited_for_and_taken_over(plain, monkeypatch, content, finished, tiny):
+    folder = finished(tiny(arms=["add"])).folder
     record = min((folder / "records").iterdir())
     record.unlink()
     (folder / "claims").mkdir()
@@ -120,8 +120,8 @@ def test_a_damaged_cache_is_made_anew(sweep, monkeypatch, tmp_path):
     assert [path.read_bytes() for path in paths] == before
 
 
-def test_a_damaged_record_of_a_pretraining_is_made_again(sweep):
-    folder = sweep(arms=["add"]).folder
+def test_a_damaged_record_of_a_pretraining_is_made_again(sweep, finished, values):
+    folder = finished(values(arms=["add"])).folder
     (record,) = (folder / "pretraining").iterdir()
     record.write_bytes(b"")
     assert sweep(arms=["add"], seeds=[1, 2]).finished == 1
@@ -129,8 +129,8 @@ def test_a_damaged_record_of_a_pretraining_is_made_again(sweep):
     assert len(documents(Store(folder), "pretraining")) == 1
 
 
-def test_a_damaged_checkpoint_of_a_pretraining_is_named_and_made_again(sweep):
-    folder = sweep(arms=["add"]).folder
+def test_a_damaged_checkpoint_of_a_pretraining_is_named_and_made_again(sweep, finished, values):
+    folder = finished(values(arms=["add"])).folder
     (weights,) = folder.glob("checkpoints/*/step-10/model.safetensors")
     was = weights.read_bytes()
     flip(weights)

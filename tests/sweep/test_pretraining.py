@@ -59,8 +59,8 @@ def rows(path) -> list[dict[str, str]]:
 # From scratch
 
 
-def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
-    summary = sweep()
+def test_arms_are_pretrained_and_their_cells_start_from_that(finished, values):
+    summary = finished(values())
     assert (summary.planned, summary.finished, summary.failed) == (2, 2, {})
     assert {path.name for path in summary.folder.iterdir()} == {
         "budget.csv", "budget.md", "checkpoints", "failures", "intrinsic", "intrinsic.csv", "labels",
@@ -85,9 +85,9 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep):
         assert record["environment"]["device"] == "cpu"
 
 
-def test_progress_names_arms_steps_and_losses(sweep):
-    sweep()
-    _, first, *lines = sweep.said.splitlines()
+def test_progress_names_arms_steps_and_losses(finished, values):
+    finished(values())
+    _, first, *lines = finished.said.splitlines()
     assert "2 cells to run; 2 pretrainings come first" in first
     losses = r"loss \d\.\d{3}, validation loss \d\.\d{3}"
     line = rf"pretraining add: step (\d+) of 10, [\d,]+ tokens, {losses}, [\d,]+ tokens/s"
@@ -96,8 +96,8 @@ def test_progress_names_arms_steps_and_losses(sweep):
     assert len(lines) == 6
 
 
-def test_cells_start_from_their_arms_own_checkpoint(sweep, values):
-    summary = sweep()
+def test_cells_start_from_their_arms_own_checkpoint(values, finished):
+    summary = finished(values())
     inputs = Inputs(parse_experiment(values()), summary.folder / "checkpoints")
     for cell in inputs.experiment.cells():
         run = inputs.experiment.pretraining_of(cell)
@@ -108,8 +108,8 @@ def test_cells_start_from_their_arms_own_checkpoint(sweep, values):
         assert not [name for name in start.weights if name.startswith("pooler.")]
 
 
-def test_a_second_run_does_nothing(sweep, failing):
-    folder = sweep().folder
+def test_a_second_run_does_nothing(sweep, failing, finished, values):
+    folder = finished(values()).folder
     before = contents(folder)
     started = failing({})
     again = sweep()
@@ -135,8 +135,8 @@ def test_a_dry_run_pretrains_nothing(sweep, failing, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing):
-    folder = sweep().folder
+def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing, finished, values):
+    folder = finished(values()).folder
     before = weights(folder)
     shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
     started = failing({})
@@ -181,8 +181,8 @@ def test_without_being_asked_for_only_the_last_checkpoint_is_fine_tuned(sweep):
     assert len(list(summary.folder.glob("checkpoints/*/step-6"))) == 2
 
 
-def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, failing):
-    folder = sweep(arms=["add"]).folder
+def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, failing, finished, values):
+    folder = finished(values(arms=["add"])).folder
     before = weights(folder)
     started = failing({})
     summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, arms=["add"])
@@ -254,8 +254,8 @@ def test_a_full_disk_is_one_message(sweep, failing):
     assert sweep().finished == 2
 
 
-def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(sweep, monkeypatch):
-    whole = weights(sweep(name="whole").folder)
+def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(sweep, monkeypatch, finished, values):
+    whole = weights(finished(values(), "whole").folder)
     batch, asked = training.training_batch, []
 
     def interrupted(*arguments, **options):
@@ -276,8 +276,8 @@ def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(swee
     assert not list(summary.folder.glob("checkpoints/*/resume.pt"))
 
 
-def test_a_damaged_state_ends_the_sweep_with_a_message(sweep):
-    folder = sweep(arms=["add"]).folder
+def test_a_damaged_state_ends_the_sweep_with_a_message(sweep, finished, values):
+    folder = finished(values(arms=["add"])).folder
     (checkpoint,) = (folder / "checkpoints").iterdir()
     (checkpoint / "resume.pt").write_bytes(b"half a state")
     next((folder / "pretraining").iterdir()).unlink()
@@ -285,8 +285,8 @@ def test_a_damaged_state_ends_the_sweep_with_a_message(sweep):
         sweep(arms=["add"], seeds=[1, 2])
 
 
-def test_a_folder_of_another_configuration_ends_the_sweep_with_a_message(sweep):
-    folder = sweep(arms=["add"]).folder
+def test_a_folder_of_another_configuration_ends_the_sweep_with_a_message(sweep, finished, values):
+    folder = finished(values(arms=["add"])).folder
     (checkpoint,) = (folder / "checkpoints").iterdir()
     identity = json.loads((checkpoint / "identity.json").read_text())
     (checkpoint / "identity.json").write_text(json.dumps(identity | {"corpus": "another"}))

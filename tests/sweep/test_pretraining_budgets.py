@@ -46,8 +46,8 @@ def test_the_budget_says_what_each_arm_cost_and_learnt(sweep):
     assert "encoder at 32 tokens" in text
 
 
-def test_arms_that_did_not_see_the_same_are_told(sweep):
-    folder = sweep().folder
+def test_arms_that_did_not_see_the_same_are_told(sweep, finished, values):
+    folder = finished(values()).folder
     path = next((folder / "pretraining").glob("add-*"))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"stream": "0" * 64}))
     sweep()
@@ -56,8 +56,8 @@ def test_arms_that_did_not_see_the_same_are_told(sweep):
     )
 
 
-def test_loss_curves_are_written_for_the_arms_of_the_plan(sweep):
-    folder = sweep().folder
+def test_loss_curves_are_written_for_the_arms_of_the_plan(sweep, finished, values):
+    folder = finished(values()).folder
     found = rows(folder / "losses.csv")
     assert list(found[0]) == ["arm", "step", "tokens", "train_loss", "validation_loss", "seconds"]
     assert [(row["arm"], row["step"]) for row in found] == [
@@ -68,8 +68,8 @@ def test_loss_curves_are_written_for_the_arms_of_the_plan(sweep):
     assert {row["arm"] for row in rows(folder / "losses.csv")} == {"untied"}
 
 
-def test_without_pretraining_there_is_no_budget(sweep, tiny):
-    folder = sweep().folder
+def test_without_pretraining_there_is_no_budget(tiny, finished, values):
+    folder = finished(values()).folder
     (folder / "budget.md").unlink()
     run(tiny(tasks=["cola"]), results=folder.parent, console=Console(file=io.StringIO()))
     assert not (folder / "budget.md").exists()

@@ -54,8 +54,8 @@ def contents(folder) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_sweep_leaves_a_record_a_cell_and_the_tables(sweep):
-    summary = sweep()
+def test_a_sweep_leaves_a_record_a_cell_and_the_tables(finished, tiny):
+    summary = finished(tiny())
     assert (summary.planned, summary.skipped, summary.finished, summary.failed) == (4, 0, 4, {})
     store = Store(summary.folder)
     records = documents(store)
@@ -85,8 +85,8 @@ def test_gold_labels_lie_beside_the_predictions_and_both_metrics_give_every_scor
             assert found == pytest.approx(scores, abs=1e-6)
 
 
-def test_rerunning_a_finished_sweep_adds_missing_labels(sweep):
-    folder = sweep().folder
+def test_rerunning_a_finished_sweep_adds_missing_labels(sweep, finished, tiny):
+    folder = finished(tiny()).folder
     before = contents(folder / "labels")
     for path in (folder / "labels").iterdir():
         path.unlink()
@@ -94,9 +94,8 @@ def test_rerunning_a_finished_sweep_adds_missing_labels(sweep):
     assert contents(folder / "labels") == before
 
 
-def test_a_record_says_where_it_comes_from(sweep):
-    summary = sweep(only=["task=cola", "arm=add"])
-    (record,) = documents(Store(summary.folder))
+def test_a_record_says_where_it_comes_from(finished, tiny):
+    (record,) = documents(Store(finished(tiny(arms=["add"], tasks=["cola"])).folder))
     assert record["cell"] == {"arm": "add", "variant": "add", "task": "cola", "learning_rate": 1e-3, "seed": 1}
     assert record["data"]["source"] == "demo"
     assert record["data"]["partial"] is True
@@ -148,8 +147,8 @@ def test_finished_cells_are_skipped(sweep, failing):
     assert contents(first.folder) == written
 
 
-def test_a_record_whose_settings_changed_is_kept_and_left_out(sweep):
-    first = sweep(arms=["add"], tasks=["cola"])
+def test_a_record_whose_settings_changed_is_kept_and_left_out(sweep, finished, tiny):
+    first = finished(tiny(arms=["add"], tasks=["cola"]))
     second = sweep(arms=["add"], tasks=["cola"], finetuning={"epochs": 2})
     assert second.finished == 1
     assert len(documents(Store(first.folder))) == 2
@@ -189,8 +188,8 @@ def test_a_diverging_cell_is_a_failure(sweep):
     assert documents(Store(summary.folder)) == []
 
 
-def test_ctrl_c_keeps_finished_cells_and_the_next_run_goes_on(sweep, failing):
-    whole = contents(sweep(name="whole").folder)
+def test_ctrl_c_keeps_finished_cells_and_the_next_run_goes_on(sweep, failing, finished, tiny):
+    whole = contents(finished(tiny(), "whole").folder)
     failing({"none": KeyboardInterrupt()})
     summary = sweep()
     assert summary.interrupted
@@ -222,8 +221,8 @@ def test_only_still_plans_the_whole_experiment(sweep):
     assert sorted(state for _, state in states) == ["done", "missing", "missing", "missing"]
 
 
-def test_the_plan_hides_where_the_data_is(sweep):
-    plan = json.loads((sweep(only=["task=cola", "arm=add"]).folder / "plan.json").read_text())
+def test_the_plan_hides_where_the_data_is(finished, tiny):
+    plan = json.loads((finished(tiny()).folder / "plan.json").read_text())
     assert plan["data_source"] == "demo"
     assert "data" not in plan["config"]
     assert set(plan["cells"][0]) == {"cell_id", "origin", "arm", "variant", "task", "learning_rate", "seed", "recipe"}
@@ -274,11 +273,11 @@ def test_progress_names_every_cell(tiny, tmp_path, failing):
             assert len(lines) == 4
 
 
-def test_predictions_are_those_of_the_record(sweep):
+def test_predictions_are_those_of_the_record(finished, tiny):
     from glue_bench.benchmark.demo import generate
     from glue_bench.benchmark.metrics import score_logits
 
-    store = Store(sweep(only=["task=stsb"]).folder)
+    store = Store(finished(tiny(tasks=["stsb"])).folder)
     for record in documents(store):
         logits = store.read_predictions(record["cell_id"])["validation"]
         expected = generate("stsb")["validation"]["label"].to_numpy()
