@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT
 from glue_bench.errors import UserError
 from glue_bench.records.identity import digest_of
-from glue_bench.records.record import CellKey, Record
+from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import TABLES, tables
 from glue_bench.reporting.papers import TABLES as PAPERS
@@ -91,7 +91,7 @@ def check_ids(cells: Known) -> Check:
 
 
 def check_pretraining(store: Store) -> Check:
-    """Pretrainings are readable, and their ids are hashes of what they say."""
+    """Pretrainings are readable, their ids are hashes of what they say, and their validation losses are as stored."""
     try:
         records = store.read_pretrainings()
     except UserError as error:
@@ -101,7 +101,24 @@ def check_pretraining(store: Store) -> Check:
         for record in records
         if record.identity.digest != digest_of(record.pretraining_id)
     ]
+    faults += [fault for record in records for fault in _validation_faults(store, record)]
     return Check("pretraining", f"{len(records)} follow from what they say", tuple(faults))
+
+
+def _validation_faults(store: Store, record: PretrainingRecord) -> Iterator[str]:
+    """What is wrong with the losses beside a pretraining's record; earlier versions stored none."""
+    if record.validation_sha256 is None:
+        return
+    file = f"pretraining/{record.pretraining_id}.safetensors"
+    path = store.folder / file
+    if not path.is_file():
+        yield f"{file}: missing; restore it, or delete its record and run again"
+    elif hashlib.sha256(path.read_bytes()).hexdigest() != record.validation_sha256:
+        yield f"{file}: changed since the run wrote it; delete it and its record and run again"
+    else:
+        losses = store.read_validation(record.pretraining_id)
+        if not _is_close(record.validation_loss, losses["loss_sum"].sum() / losses["count"].sum()):
+            yield f"{file}: its mean is not the validation loss of the record; delete both and run again"
 
 
 def check_predictions(store: Store, records: Sequence[Record]) -> Check:

@@ -206,7 +206,7 @@ class PretrainingRecord(StoredValue):
     `stream` is a hash over everything that the arm was shown, in order.
     """
 
-    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens"})
+    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens", "validation_sha256"})
 
     schema_version: int
     pretraining_id: str
@@ -228,6 +228,7 @@ class PretrainingRecord(StoredValue):
     losses: tuple[LossPoint, ...]
     micro_batch_tokens: int | None = None
     environment: Environment = Environment()
+    validation_sha256: str | None = None
 
 
 class FailureRecord(StoredValue):

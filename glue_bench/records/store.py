@@ -6,6 +6,7 @@ DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
+DIR/<experiment>/pretraining/<arm>-<hash>.safetensors  its last validation loss, piece by piece
 """
 
 import gc
@@ -223,9 +224,16 @@ class Store:
         """Whether an arm's pretraining has ended, and its record is whole."""
         return self._is_whole(self._path("pretraining", pretraining_id))
 
-    def write_pretraining(self, record: PretrainingRecord) -> None:
-        """Store how an arm was pretrained."""
-        write_atomically(self._path("pretraining", record.pretraining_id), dump(record.document()))
+    def write_pretraining(self, record: PretrainingRecord, validation: Mapping[str, np.ndarray] | None = None) -> None:
+        """Store how an arm was pretrained; its validation losses first, as `read_validation` returns them."""
+        document = record.document()
+        if validation:
+            from safetensors.numpy import save
+
+            stored = save({name: np.ascontiguousarray(values) for name, values in validation.items()})
+            write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
+            document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
+        write_atomically(self._path("pretraining", record.pretraining_id), dump(document))
 
     def read_pretrainings(self) -> list[PretrainingRecord]:
         """The records of all finished pretrainings, sorted by id.
@@ -235,6 +243,19 @@ class Store:
         """
         paths = sorted((self.folder / "pretraining").glob("*.json"))
         return [read_value(PretrainingRecord, path) for path in paths]
+
+    def read_validation(self, pretraining_id: str) -> dict[str, np.ndarray]:
+        """The validation loss of a pretraining's last step, piece by piece; empty where none is stored.
+
+        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over its masked tokens;
+        `count` int64 (pieces,), how many these are; `document` int64 (pieces,), the number of its document in the
+        corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        path = self._path("pretraining", pretraining_id, ".safetensors")
+        return _load_arrays(path) if path.exists() else {}
 
     def pretrained_arms(self) -> dict[str, bool]:
         """Whether each arm's pretraining has ended, by its name; no arm of an experiment without pretraining."""
