@@ -203,10 +203,11 @@ class LossPoint(StoredValue):
 class PretrainingRecord(StoredValue):
     """How an arm was pretrained: what decides its weights, what it cost, and its loss curve.
 
-    `stream` is a hash over everything that the arm was shown, in order.
+    `stream` is a hash over everything that the arm was shown, in order; `segment_pairs` the share of the training
+    sequences that had two segments.
     """
 
-    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens", "validation_sha256"})
+    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens", "segment_pairs", "validation_sha256"})
 
     schema_version: int
     pretraining_id: str
@@ -226,6 +227,7 @@ class PretrainingRecord(StoredValue):
     corpus_tokens: int | None = None
     processes: int = 1
     losses: tuple[LossPoint, ...]
+    segment_pairs: float = 0.0
     micro_batch_tokens: int | None = None
     environment: Environment = Environment()
     validation_sha256: str | None = None

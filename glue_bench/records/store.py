@@ -255,7 +255,7 @@ class Store:
             UserError: the file is damaged.
         """
         path = self._path("pretraining", pretraining_id, ".safetensors")
-        return _load_arrays(path) if path.exists() else {}
+        return load_arrays(path) if path.exists() else {}
 
     def pretrained_arms(self) -> dict[str, bool]:
         """Whether each arm's pretraining has ended, by its name; no arm of an experiment without pretraining."""

@@ -76,6 +76,7 @@ def _run_notes(board: Board) -> list[str]:
     }
     return [
         *(note for note, applies in notes.items() if applies),
+        *segment_notes(results),
         *results.differences,
         *block_notes(results),
         *problem_notes(results),
@@ -144,6 +145,16 @@ def block_notes(results: Results) -> list[str]:
             "records it and runs no cell twice."
         )
     return notes
+
+
+def segment_notes(results: Results) -> list[str]:
+    """That no second segment was seen before fine-tuning, where that is so."""
+    if not results.one_segment:
+        return []
+    return [
+        f"Segments: pretraining ({', '.join(results.one_segment)}) had one segment only, so that what stands for the "
+        "second one was not trained before fine-tuning."
+    ]
 
 
 def mixed_notes(results: Results) -> list[str]:

@@ -64,6 +64,12 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
         positions = inputs.initial(arm).config.max_position_embeddings
         if settings.length > positions:
             raise UserError(f"arm '{arm.name}': pretraining.length {settings.length} exceeds its {positions} positions")
+        told, embedded = inputs.segments(arm)
+        if settings.segments == "pairs" and min(told, embedded) < 2:
+            which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
+            raise UserError(
+                f"arm '{arm.name}': pretraining.segments: pairs, but its {which} segments, not 2; leave segments out"
+            )
     inputs.pretraining_task(experiment.arms[0])
 
 

@@ -131,22 +131,22 @@ def _dead_positions(arm: Arm, recipe: int, inputs: Inputs) -> Failure | None:
 def _pretrain(arm: Arm, task: PretrainingTask, shared: Shared) -> None:
     inputs, folder = shared.inputs, pretraining_folder(arm, shared.inputs)
     decided_by_main(folder.prepare)
-    outcome = pretrain(
+    made = pretrain(
         inputs.initial(arm),
         task,
         folder,
         lambda point: shared.observer.hear(PretrainingPoint(arm.name, LossPoint(**point))),
     )
     if accelerator().is_main_process:
-        size = task.settings.micro_batch_tokens
+        facts, size = made.facts, task.settings.micro_batch_tokens
         if size != inputs.pretraining.micro_batch_tokens:  # memory was too short for those that were asked for
-            outcome |= {"micro_batch_tokens": size}
-        shared.store.write_pretraining(_record(arm, inputs, outcome))
+            facts |= {"micro_batch_tokens": size}
+        shared.store.write_pretraining(_record(arm, inputs, facts), made.validation)
         folder.drop_state()
     accelerator().wait_for_everyone()
 
 
-def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> PretrainingRecord:
+def _record(arm: Arm, inputs: Inputs, facts: dict[str, Any]) -> PretrainingRecord:
     return PretrainingRecord(
         schema_version=SCHEMA_VERSION,
         pretraining_id=pretraining_id(arm, inputs),
@@ -154,6 +154,6 @@ def _record(arm: Arm, inputs: Inputs, outcome: dict[str, Any]) -> PretrainingRec
         arm=arm.name,
         origin=inputs.origin(arm),
         identity=pretraining_identity(arm, inputs),
-        **outcome,
+        **facts,
         environment=environment(),
     )

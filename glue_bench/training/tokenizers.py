@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from glue_bench.files import (
 from glue_bench.model.locate import locate
 
 TRAINER_VERSION = 1
+TEXTS_AT_ONCE, MOST_SEEN = 50_000, 1_000_000  # texts, and distinct chunks of them, in memory
 PROBE = (
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     ["Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>", "Another one was much longer than all that came before it."],
@@ -62,14 +64,16 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary."""
-    texts = list(texts)
+    """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary.
+
+    `texts` that can be read twice are never in memory as a whole.
+    """
+    texts = list(texts) if isinstance(texts, Iterator) else texts
     trained = _wordpiece({})
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
     # to run and decides between equally frequent merges. Tokens given as special are numbered first, in their order.
     normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
-    chunks = {chunk for text in texts for chunk in text.split()}
-    words = (word for chunk in chunks for word, _ in split(normalize(chunk)))
+    words = (word for chunk in _chunks(texts) for word, _ in split(normalize(chunk)))
     first = [*SPECIAL.values(), *sorted({f"##{character}" for word in words for character in word[1:]})]
     trained.train_from_iterator(
         texts, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
@@ -102,6 +106,18 @@ def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrai
         train_tokenizer(texts, vocab_size).save_pretrained(aside)
         write_checksums(aside)
     return load_tokenizer(str(folder))
+
+
+def _chunks(texts: Iterable[str]) -> Iterator[str]:
+    """What stands between spaces, each at least once and not much oftener."""
+    seen: set[str] = set()
+    rest = iter(texts)
+    while some := list(islice(rest, TEXTS_AT_ONCE)):
+        found = set(" ".join(some).split()) - seen
+        yield from found
+        if len(seen) > MOST_SEEN:
+            seen.clear()
+        seen |= found
 
 
 def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:

@@ -145,7 +145,7 @@ def test_a_planned_cell(finished, edit):
 
 
 def test_a_setting_of_a_pretraining(finished, edit):
-    path = next((finished / "pretraining").glob("add*"))
+    path = next((finished / "pretraining").glob("add*.json"))
     edit(path, lambda document: document["identity"]["settings"].update(learning_rate=1.0))
     assert found(finished)["pretraining"] == (
         f"pretraining/{path.name}: its id is not that of what it says; delete it and run again",

@@ -76,6 +76,7 @@ PRETRAINING = {
     "corpus_tokens": 6,
     "processes": 1,
     "losses": [{"step": 8, "tokens": 64, "train_loss": 6.5, "validation_loss": None, "seconds": 1.0}],
+    "segment_pairs": 0.5,
     "micro_batch_tokens": 32,
     "environment": ENVIRONMENT,
     "validation_sha256": "v",

@@ -110,7 +110,7 @@ def test_the_validation_losses_of_a_pretraining_round_trip(store):
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert store.read_pretrainings() == [made.model_copy(update={"validation_sha256": digest})]
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match="pretraining/a-0a.safetensors: cannot be read"):
+    with pytest.raises(UserError, match=r"pretraining/a-0a\.safetensors: cannot be read"):
         store.read_validation("a-0a")
 
 
