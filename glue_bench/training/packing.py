@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, whole_folder, write_checksums
 from glue_bench.training.corpus import Corpus
-from glue_bench.training.tokenizers import tokenizer_digest
+from glue_bench.training.tokenizers import encoder, tokenizer_digest
 from glue_bench.training.tokens import kept_or_made
 
 LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id
@@ -252,17 +252,10 @@ def _write(
 
 
 def _encoded(sentences: Iterator[tuple[str, int, str]], tokenizer: PreTrainedTokenizerBase) -> Iterator[_Sentence]:
+    encode = encoder(tokenizer)
     while some := list(islice(sentences, SENTENCES_AT_ONCE)):
-        # verbose: not a word about sentences longer than the tokenizer's model takes; they are cut here.
-        encoded: Any = tokenizer(
-            [text for _, _, text in some],
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        for (split, document, _), ids in zip(some, encoded["input_ids"], strict=True):
-            yield split, document, ids
+        encoded = encode([text for _, _, text in some])
+        yield from ((split, document, ids) for (split, document, _), ids in zip(some, encoded, strict=True))
 
 
 def _split(corpus: Corpus, share: float) -> Iterator[tuple[str, int, str]]:

@@ -91,9 +91,10 @@ def test_text_is_stored_readably(store):
 
 
 def test_the_validation_losses_of_a_pretraining_round_trip(store):
+    identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
     made = PretrainingRecord.model_validate(
         {"schema_version": SCHEMA_VERSION, "pretraining_id": "a-0a", "arm": "a", "origin": "pretrained", "steps": 8}
-        | {"tokens": 64, "seconds": 1.5, "stream": "s", "losses": []}
+        | {"tokens": 64, "seconds": 1.5, "stream": "s", "losses": [], "identity": identity | {"settings": {}}}
     )
     losses = {"loss_sum": np.array([6.5, 0.25]), "count": np.array([3, 0]), "document": np.array([0, 4])}
     store.write_pretraining(made)
