@@ -26,10 +26,11 @@ from glue_bench.values import Loader
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PRETRAINING = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language, text=README):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def block(language, holding=""):
@@ -42,18 +43,20 @@ def test_the_annotated_experiment_is_valid_and_names_every_key(tmp_path):
     path.write_text(block("yaml"))
     experiment = load_experiment(path)
     assert [arm.name for arm in experiment.arms] == ["add", "tupe-a", "none-scratch", "concat-split"]
-    explained = "".join(blocks("yaml"))
+    explained = "".join(blocks("yaml") + blocks("yaml", PRETRAINING))
     for section in (Experiment, Arm, ScratchEncoder, Pretraining, Finetuning, TaskSettings, Protocol, Resources):
         for name, field in section.model_fields.items():
             assert re.search(rf"^ *(- )?{field.alias or name}:|\b{name}\b", explained, re.M), f"{name} is not explained"
 
 
 def test_the_annotated_pretraining_is_valid_and_shows_the_defaults():
-    raw = yaml.load(blocks("yaml")[1], Loader=Loader)["pretraining"]
+    raw = yaml.load(blocks("yaml", PRETRAINING)[0], Loader=Loader)["pretraining"]
     shown = parse_experiment({"name": "x", "data": "demo", "arms": ["add"], "pretraining": raw}).pretraining
     by_default = Pretraining(corpus=shown.corpus, steps=shown.steps)
     chosen = {"batch_tokens", "micro_batch_tokens", "checkpoints"}
     assert shown.model_dump(exclude=chosen) == by_default.model_dump(exclude=chosen)
+    rows = re.findall(r"^\| (`.+?) \|", PRETRAINING, re.M)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(raw)
 
 
 def test_the_annotated_defaults_are_the_defaults():

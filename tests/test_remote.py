@@ -55,7 +55,7 @@ def test_a_checkpoint_and_text_behind_urls_are_those_of_the_folder(bucket, make_
     whole, url = open_corpus([str(tmp_path / "text")]), bucket(tmp_path / "text", "text")
     assert open_corpus([url]).digest == whole.digest
     one = open_corpus([f"{url}/deep/a.txt"])
-    assert (one.digest, list(one.documents())) == (whole.digest, [["One sentence.", "Another one."]])
+    assert (one.digest, list(one.numbered())) == (whole.digest, [(0, "One sentence."), (0, "Another one.")])
 
 
 def test_a_state_is_copied_once_and_another_one_again(bucket, tmp_path, cache):

@@ -26,12 +26,12 @@ MANIFEST = "manifest.json"
 KINDS: dict[str, str | tuple[str, ...]] = {
     "records": ".json",
     "failures": ".json",
-    "pretraining": ".json",
+    "pretraining": (".json", ".safetensors"),
     "intrinsic": (".json", ".safetensors"),
     "predictions": ".safetensors",
     "labels": ".safetensors",
 }
-"""Folders of an experiment that belong into a bundle, and the suffix of their files."""
+"""Folders of an experiment that belong into a bundle, and the suffixes of their files."""
 TEXTS = (".md", ".csv")
 
 
@@ -82,11 +82,15 @@ def describe(store: Store) -> dict[str, Any]:
 def files_of(store: Store) -> dict[str, Path]:
     """The files of an experiment that belong into a bundle, by their path inside the experiment's folder.
 
-    Predictions without a record are those of a cell that is just being written.
+    Arrays without a record are those of a cell, or of a pretraining, that is just being written.
     """
     texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
     found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
-    complete = {"predictions": store.has_record, "intrinsic": store.intrinsic.has}
+    complete = {
+        "predictions": store.has_record,
+        "pretraining": store.has_pretraining,
+        "intrinsic": store.intrinsic.has,
+    }
     for kind, suffixes in KINDS.items():
         for path in (store.folder / kind).glob("*"):
             alone = path.suffix == ".safetensors" and kind in complete and not complete[kind](path.stem)

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -13,7 +13,7 @@ from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT
 from glue_bench.errors import UserError
 from glue_bench.records.identity import digest_of
-from glue_bench.records.record import CellKey, Record
+from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import TABLES, tables
 from glue_bench.reporting.papers import TABLES as PAPERS
@@ -96,14 +96,32 @@ def check_ids(cells: Known) -> Check:
 
 
 def check_pretraining(store: Store) -> Check:
-    """Pretrainings are readable, and their ids are hashes of what they say."""
+    """Pretrainings are readable, their ids are hashes of what they say, and their validation losses are as stored."""
     records = store.read_pretrainings()
     faults = [
         f"pretraining/{record.pretraining_id}.json: its id is not that of what it says; {AGAIN}"
         for record in records
         if record.identity.digest != digest_of(record.pretraining_id)
     ]
+    faults += [fault for record in records for fault in _validation_faults(store, record)]
     return Check("pretraining", f"{len(records)} follow from what they say", tuple(faults))
+
+
+def _validation_faults(store: Store, record: PretrainingRecord) -> Iterator[str]:
+    """What is wrong with the losses beside a pretraining's record; earlier versions stored none."""
+    if record.validation_sha256 is None:
+        return
+    file = f"pretraining/{record.pretraining_id}.safetensors"
+    path = store.folder / file
+    if not path.is_file():
+        yield f"{file}: missing; restore it, or delete its record and run again"
+    elif hashlib.sha256(path.read_bytes()).hexdigest() != record.validation_sha256:
+        yield f"{file}: changed since the run wrote it; delete it and its record and run again"
+    else:
+        losses, said = store.read_validation(record.pretraining_id), record.validation_loss
+        mean = losses["loss_sum"].sum() / losses["count"].sum()
+        if said is None or not math.isclose(said, mean, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            yield f"{file}: its mean is not the validation loss of the record; delete both and run again"
 
 
 def check_predictions(store: Store) -> Check:

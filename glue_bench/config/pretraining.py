@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     Field,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -22,16 +24,23 @@ class RateSearch(Section):
     seed: Seed = 0
 
 
+NEWER = ("documents", "segments", "schedule", "decay_share", "dropout")
+"""Keys that earlier versions did not know. A dump leaves them out where they have their defaults, so that the ids that
+are hashes of a dump stay those of earlier versions."""
+
+
 class Pretraining(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
     With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
     arm is pretrained once with each of `seeds`; all arms of one seed see the same masks and order. Of several
     `learning_rates`, each arm is given the one of its lowest validation loss in `rate_search`. `seed: 1` and
-    `learning_rate: 1e-4` are short for lists of one.
+    `learning_rate: 1e-4` are short for lists of one. Each key is explained in docs/pretraining.md.
     """
 
     corpus: Annotated[list[str], Field(min_length=1), AfterValidator(distinct)]
+    documents: Literal["files", "blank_lines"] = "files"
+    segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
     tokenizer: str | None = None
     steps: int = Field(gt=0)
@@ -41,12 +50,15 @@ class Pretraining(Section):
     mask_probability: float = Field(0.15, gt=0, lt=1)
     learning_rates: LearningRates = Field([1e-4])
     rate_search: RateSearch | None = None
+    schedule: Literal["linear", "trapezoid"] = "linear"
     warmup_ratio: float = Field(0.01, ge=0, le=1)
+    decay_share: float | None = Field(None, gt=0, le=1)
+    dropout: float | None = Field(None, ge=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
     seeds: Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)] = Field([1])
-    validation_share: float = Field(0.01, gt=0, lt=1)
+    validation_share: float = Field(0.03, gt=0, lt=1)
     validations: int = Field(10, gt=0)
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = Field([])
     finetune_checkpoints: bool = False
@@ -124,6 +136,26 @@ class Pretraining(Section):
         kept = {"checkpoints": [], "finetune_checkpoints": False, "validations": 1}
         short = self.model_copy(update={"steps": self.rate_search.steps, "seeds": [self.rate_search.seed], **kept})
         return [short.at(rate) for rate in self.learning_rates]
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> "Pretraining":
+        if self.schedule == "linear" and self.decay_share is not None:
+            raise ValueError("decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up")
+        if self.schedule == "trapezoid" and self.decay_share is None:
+            raise ValueError(
+                "schedule: trapezoid needs decay_share, the part of the steps at the end in which the rate falls, "
+                "such as 0.2"
+            )
+        if self.warmup_ratio + (self.decay_share or 0.0) > 1:
+            raise ValueError(
+                f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_newer_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        default = {name: type(self).model_fields[name].default for name in NEWER}
+        return {key: value for key, value in dump(self).items() if key not in NEWER or value != default[key]}
 
     @property
     def rows(self) -> int:

@@ -82,6 +82,7 @@ class EncoderModel(EncoderPreTrainedModel):
         self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
+        self.drops_attention = config.attention_probs_dropout_prob > 0
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
         score_terms = self.variant.score_terms
@@ -177,7 +178,7 @@ class EncoderModel(EncoderPreTrainedModel):
         kind = torch.get_autocast_dtype(device) if autocast else hidden.dtype
         padding = padding_scores(None if attention_mask is None else attention_mask.bool(), kind)
 
-        drops = self.training and self.config.attention_probs_dropout_prob > 0
+        drops = self.training and self.drops_attention
         learns = torch.is_grad_enabled() and given.scores is not None
         learns = learns or any(bias is not None and bias.requires_grad for bias in biases)
         kernel = attend if (drops or learns) and reads_in_place(hidden) else attend_by_torch

@@ -218,12 +218,14 @@ class LossPoint(StoredValue):
 class PretrainingRecord(StoredValue):
     """How an arm was pretrained: what decides its weights, what it cost, and its loss curve.
 
-    `stream` is a hash over everything that the arm was shown, in order. Where the rate was searched for,
-    `learning_rate` is the chosen one and `searches` are the ids of the runs that it was chosen from. A run of a search
-    that diverged has no `validation_loss`.
+    `stream` is a hash over everything that the arm was shown, in order; `segment_pairs` the share of the training
+    sequences that had two segments. Where the rate was searched for, `learning_rate` is the chosen one and `searches`
+    are the ids of the runs that it was chosen from. A run of a search that diverged has no `validation_loss`.
     """
 
-    left_out: ClassVar = frozenset({"recipe", "micro_batch_tokens", "learning_rate", "searches"})
+    left_out: ClassVar = frozenset(
+        {"recipe", "micro_batch_tokens", "learning_rate", "searches", "segment_pairs", "validation_sha256"}
+    )
 
     schema_version: int
     pretraining_id: str
@@ -245,8 +247,10 @@ class PretrainingRecord(StoredValue):
     corpus_tokens: int | None = None
     processes: int = 1
     losses: tuple[LossPoint, ...]
+    segment_pairs: float = 0.0
     micro_batch_tokens: int | None = None
     environment: Environment = Environment()
+    validation_sha256: str | None = None
 
 
 class FailureRecord(StoredValue):

@@ -7,6 +7,7 @@ DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
 DIR/<experiment>/intrinsic/<arm>-<hash>.json       what the pretrained encoder has learnt, by measures of its own
+DIR/<experiment>/pretraining/<arm>-<hash>.safetensors  its last validation loss, piece by piece
 """
 
 import gc
@@ -225,9 +226,19 @@ class Store:
         """Whether an arm's pretraining has ended, and its record is whole."""
         return self._is_whole(self._path("pretraining", pretraining_id))
 
-    def write_pretraining(self, record: PretrainingRecord) -> None:
-        """Store how an arm was pretrained; a failure of it is past."""
-        write_atomically(self._path("pretraining", record.pretraining_id), dump(record.document()))
+    def write_pretraining(self, record: PretrainingRecord, validation: Mapping[str, np.ndarray] | None = None) -> None:
+        """Store how an arm was pretrained, its validation losses first, as `read_validation` returns them.
+
+        A failure of it is past.
+        """
+        document = record.document()
+        if validation:
+            from safetensors.numpy import save
+
+            stored = save({name: np.ascontiguousarray(values) for name, values in validation.items()})
+            write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
+            document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
+        write_atomically(self._path("pretraining", record.pretraining_id), dump(document))
         self._path("failures", record.pretraining_id).unlink(missing_ok=True)
 
     def read_pretraining(self, pretraining_id: str) -> PretrainingRecord:
@@ -246,6 +257,19 @@ class Store:
         """
         paths = sorted((self.folder / "pretraining").glob("*.json"))
         return [self.read_pretraining(path.stem) for path in paths]
+
+    def read_validation(self, pretraining_id: str) -> dict[str, np.ndarray]:
+        """The validation loss of a pretraining's last step, piece by piece; empty where none is stored.
+
+        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over its masked tokens;
+        `count` int64 (pieces,), how many these are; `document` int64 (pieces,), the number of its document in the
+        corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        path = self._path("pretraining", pretraining_id, ".safetensors")
+        return load_arrays(path) if path.exists() else {}
 
     def pretrained_arms(self) -> dict[str, list[bool]]:
         """By the arm's name, whether its pretrainings have ended, one for each seed; none of those not pretrained."""

@@ -40,7 +40,7 @@ def leaderboard_notes(findings: Findings) -> list[str]:
         _partial_note(board),
         _collapsed_note(board),
         " ".join(_missing_notes(board)),
-        " ".join([*results.differences, *block_notes(results), *problem_notes(results)]),
+        " ".join([*segment_notes(results), *results.differences, *block_notes(results), *problem_notes(results)]),
     ]
     return [line for line in lines if line]
 
@@ -186,6 +186,16 @@ def block_notes(results: Results) -> list[str]:
             "records it and runs no cell twice."
         )
     return notes
+
+
+def segment_notes(results: Results) -> list[str]:
+    """That no second segment was seen before fine-tuning, where that is so."""
+    if not results.one_segment:
+        return []
+    return [
+        f"Segments: pretraining ({', '.join(results.one_segment)}) had one segment only, so that what stands for the "
+        "second one was not trained before fine-tuning."
+    ]
 
 
 def mixed_notes(results: Results) -> list[str]:

@@ -41,6 +41,7 @@ class Results:
     together are not alike in; by task, `digests` has that of the data, `rows` the number of examples in each split of
     partial data (as far as known), and `settings` the hyperparameters but for the rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
+    `one_segment` names the experiments whose pretraining knew one segment only.
     """
 
     experiment: str
@@ -60,6 +61,7 @@ class Results:
     held_out_share: float | None = None
     steps: int | None = None
     all_steps: tuple[int, ...] = ()
+    one_segment: tuple[str, ...] = ()
 
     @property
     def missing(self) -> pd.DataFrame:
@@ -99,8 +101,10 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     # What the records say comes first: it is what the numbers were made from.
     sources = sorted({record.data.source for record in finished.values()})
     names = [plan.experiment, *(record.experiment for record in finished.values())]
+    experiment = next((name for name in names if name), store.folder.resolve().name)
+    pretraining = plan.config.get("pretraining")
     return Results(
-        experiment=next((name for name in names if name), store.folder.resolve().name),
+        experiment=experiment,
         data_source=", ".join(sources) or plan.data_source,
         cells=_cells(expected, finished, plan),
         scores=_scores(expected, finished, protocol),
@@ -116,6 +120,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         left_out=len(records.keys() - {cell.cell_id for cell in planned}),
         steps=steps,
         all_steps=all_steps,
+        one_segment=(experiment,) if pretraining and pretraining.get("segments") != "pairs" else (),
     )
 
 

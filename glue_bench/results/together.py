@@ -56,6 +56,7 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         left_out=sum(results.left_out for results in several),
         steps=_if_alike([results.steps for results in several]),
         all_steps=(),
+        one_segment=tuple(name for results in several for name in results.one_segment),
     )
 
 

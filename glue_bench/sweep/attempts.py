@@ -12,7 +12,7 @@ from glue_bench.records.record import LossPoint, PretrainingRecord
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.intrinsic import measure_quietly
-from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Said
+from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Said
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.identities import pretraining_identity
 from glue_bench.training.inputs import Inputs
@@ -85,15 +85,15 @@ def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Sa
     while True:
         try:
             with results_written_to(inputs.folder.parent, "the same command goes on from the last state"):
-                record = yield from _pretrain(job, task, inputs, curve)
+                finished = yield from _pretrain(job, task, inputs, curve)
             measure_quietly(job, inputs)
-            yield record
+            yield finished
             return
         except UserError:
             raise
         except Exception as error:
             if job.is_search and isinstance(error, NonFiniteLossError):
-                yield _diverged(job, inputs, curve)
+                yield FinishedPretraining(_diverged(job, inputs, curve))
                 return
             # All processes meet a loss of NaN; where one alone fails, the others wait for it.
             if accelerator().num_processes > 1 and not isinstance(error, NonFiniteLossError):
@@ -113,7 +113,7 @@ def _rows_at_once(task: PretrainingTask) -> int:
 
 def _pretrain(
     job: PlannedPretraining, task: PretrainingTask, inputs: Inputs, curve: list[LossPoint]
-) -> Generator[LossPoint, None, PretrainingRecord]:
+) -> Generator[LossPoint, None, FinishedPretraining]:
     folder = pretraining_folder(job.run, inputs)
     decided_by_main(folder.prepare)
     points = pretraining(inputs.initial(job.run.arm), task, folder)
@@ -124,7 +124,7 @@ def _pretrain(
             size = task.settings.micro_batch_tokens
             # Said only where memory was too short for the tokens that were asked for.
             less = {} if size == job.settings.micro_batch_tokens else {"micro_batch_tokens": size}
-            return _record(job, inputs, **end.value, **less)
+            return FinishedPretraining(_record(job, inputs, **end.value.facts, **less), end.value.validation)
         yield curve[-1]
 
 

@@ -1,7 +1,10 @@
 """A job is what a worker does at a time: a cell, or a pretraining that cells wait for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
+
+import numpy as np
 
 from glue_bench.config import ArmPretraining, Cell, Pretraining
 from glue_bench.records.plan import AskedCell
@@ -116,7 +119,15 @@ class Failure:
     environment: Environment = field(default_factory=environment)
 
 
-Result = Outcome | PretrainingRecord | Failure
+@dataclass(frozen=True)
+class FinishedPretraining:
+    """The record of a pretraining, and its last validation losses as `Store.read_validation` returns them."""
+
+    record: PretrainingRecord
+    validation: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+Result = Outcome | FinishedPretraining | Failure
 """What comes of a job in the end."""
 Said = LossPoint | Result
 """What a job says: a pretraining the points of its loss curve, and each job at last its result."""

@@ -65,12 +65,17 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
         positions = inputs.initial(arm).config.max_position_embeddings
         if settings.length > positions:
             raise UserError(f"arm '{arm.name}': pretraining.length {settings.length} exceeds its {positions} positions")
-    task = inputs.pretraining_task(experiment.arms[0])
-    if len(settings.seeds) > len(task.text["train"].offsets) - 1:
+        told, embedded = inputs.segments(arm)
+        if settings.segments == "pairs" and min(told, embedded) < 2:
+            which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
+            raise UserError(
+                f"arm '{arm.name}': pretraining.segments: pairs, but its {which} segments, not 2; leave segments out"
+            )
+    sequences = len(inputs.pretraining_task(experiment.arms[0]).text["train"])
+    if len(settings.seeds) > sequences:
         raise UserError(
-            f"pretraining.seeds has {len(settings.seeds)} seeds, but the text gives only "
-            f"{len(task.text['train'].offsets) - 1} sequences to train on, so that they could not differ in the order; "
-            "add text, or give fewer seeds"
+            f"pretraining.seeds has {len(settings.seeds)} seeds, but the text gives only {sequences} sequences "
+            "to train on, so that they could not differ in the order; add text, or give fewer seeds"
         )
 
 

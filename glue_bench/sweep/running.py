@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
-from glue_bench.records.record import LossPoint, PretrainingRecord
+from glue_bench.records.record import LossPoint
 from glue_bench.sweep.encoders import Done
 from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepInterrupted
 from glue_bench.sweep.executors import Executor
-from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Result
+from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Result
 from glue_bench.sweep.records import failure_of, record_of
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.shared import Shared
@@ -78,7 +78,7 @@ class Running:
             if isinstance(result, Failure):
                 self.store.write_failure(failure_of(job, result))
                 self._note_failure(job, result)
-            elif isinstance(result, PretrainingRecord):
+            elif isinstance(result, FinishedPretraining):
                 assert isinstance(job, PlannedPretraining), "a cell has another record"
                 self._keep_pretraining(job, result)
             elif isinstance(job, PlannedCell):
@@ -87,9 +87,9 @@ class Running:
                 self.finished += 1
         self.observer.hear(JobEnded(job, result))
 
-    def _keep_pretraining(self, job: PlannedPretraining, record: PretrainingRecord) -> None:
+    def _keep_pretraining(self, job: PlannedPretraining, result: FinishedPretraining) -> None:
         """The record, after which the state to go on from is of no use, nor are weights of a search."""
-        self.store.write_pretraining(record)
+        self.store.write_pretraining(result.record, result.validation)
         folder = pretraining_folder(job.run, self.inputs)
         folder.drop_state()
         if job.is_search:

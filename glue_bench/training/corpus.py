@@ -1,10 +1,11 @@
 """Text to pretrain on: files and folders, a hub dataset, or the demo's own sentences."""
 
+import codecs
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +16,63 @@ from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
+AT_ONCE = 2**20  # bytes or characters of a file that are in memory
 HUB = "hub:"
 
-# A line that stops in mid-sentence and goes on in lower case was wrapped.
-_WRAP = re.compile(r"(?<![.!?:;\"'\s])[ \t]*\n(?=[a-z])")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][\"'\u201d\u2019)\]])\s+")
+# A line that stops in mid-sentence and goes on in lower case was wrapped. Patterns begin with what is rare: faster.
+_WRAP = re.compile(r"\n(?=[a-z])(?<![.!?:;\"'\s]\n)")
+_SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
+# All up to the last line whose end is no wrap, so that no sentence goes on behind it.
+_WHOLE_SENTENCES = re.compile(r".*(?:\n(?=[^a-z])|[.!?:;\"']\n(?=[a-z]))", re.DOTALL)
+_BLANK_LINES = re.compile(r"(?:^|\n)[^\S\n]*\n")
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order: `parts` are files, or lists of texts already in memory."""
+    """Text in a fixed order: `parts` are files, or texts that can be read one by one.
+
+    A document is one of them, or with `blank_lines` what stands between two blank lines. The text is never in memory
+    as a whole; iterating reads it anew, and gives its sentences in order.
+    """
 
     name: str
-    parts: tuple[Path | list[str], ...]
+    parts: tuple[Path | Sequence[str], ...]
     digest: str
+    blank_lines: bool = False
 
-    def documents(self) -> Iterator[list[str]]:
-        """Each document as its sentences, in order; a file is one document. Documents without text are left out."""
-        texts = chain.from_iterable([_read(part)] if isinstance(part, Path) else part for part in self.parts)
-        return filter(None, map(sentences, texts))
+    def __iter__(self) -> Iterator[str]:
+        return (sentence for _, sentence in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Each sentence with the number of its document, from 0; documents without text have no number."""
+        number, begins = -1, True
+        for text in self._texts():
+            if text is None:
+                begins = True
+                continue
+            for sentence in sentences(text):
+                number, begins = number + begins, False
+                yield number, sentence
+
+    def _texts(self) -> Iterator[str | None]:
+        """Pieces of text that end where a sentence does; None ends a document."""
+        for part in self.parts:
+            for text in (_blocks(part),) if isinstance(part, Path) else ((text,) for text in part):
+                for block in text:
+                    first, *others = _BLANK_LINES.split(block) if self.blank_lines else [block]
+                    yield first
+                    for other in others:
+                        yield None
+                        yield other
+                yield None
 
 
-def open_corpus(names: Sequence[str]) -> Corpus:
+def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     """Find and check all text, before anything is tokenised.
 
     `names` are files, folders (their files with a text suffix, sorted by path), `hub:NAME[:CONFIG][@REVISION]`
-    (a dataset's column `text`, split `train`, one document per row) or `demo`.
+    (a dataset's column `text`, split `train`) or `demo`. A document is a file, or a row of a dataset; where
+    `documents` is blank_lines, blank lines part documents, too.
 
     Raises:
         UserError: nothing there, no text in it, not UTF-8 text, a huge line, or the hub is out of reach.
@@ -48,21 +80,22 @@ def open_corpus(names: Sequence[str]) -> Corpus:
     parts = [part for name in names for part in _parts(name)]
     total = hashlib.sha256()
     for part in parts:
-        total.update(_digest(part))
-    corpus = Corpus(", ".join(names), tuple(parts), total.hexdigest())
-    if next(corpus.documents(), None) is None:
+        total.update(_checked(part) if isinstance(part, Path) else _digest(part))
+    corpus = Corpus(", ".join(names), tuple(parts), total.hexdigest(), documents == "blank_lines")
+    if next(iter(corpus), None) is None:
         raise UserError(f"corpus '{corpus.name}' has no text in it")
     return corpus
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, by their final punctuation; a line ends one too, unless the line was only wrapped."""
-    lines = _WRAP.sub(" ", text).splitlines()
-    pieces = (piece.strip() for line in lines for piece in _SENTENCE_END.split(line))
-    return [piece for piece in pieces if piece]
+    if " \n" in text or "\t\n" in text:
+        text = "\n".join([line.rstrip(" \t") for line in text.split("\n")])
+    pieces = _SENTENCE_END.sub(r"\1\n", _WRAP.sub(" ", text)).splitlines()
+    return [sentence for piece in pieces if (sentence := piece.strip())]
 
 
-def _parts(name: str) -> Iterable[Path | list[str]]:
+def _parts(name: str) -> Iterable[Path | Sequence[str]]:
     if name == "demo":
         return [_demo_texts()]
     if name.startswith(HUB):
@@ -88,7 +121,7 @@ def _demo_texts() -> list[str]:
     ]
 
 
-def _hub_texts(name: str) -> list[str]:
+def _hub_texts(name: str) -> Sequence[str]:
     import datasets
 
     name, _, revision = name.partition("@")
@@ -101,38 +134,69 @@ def _hub_texts(name: str) -> list[str]:
         raise UserError(f"cannot read corpus '{HUB}{name}' ({first}); give text files or a folder instead") from error
     if "text" not in loaded.column_names:
         raise UserError(f"corpus '{HUB}{name}' has no column 'text', only {', '.join(loaded.column_names)}")
-    texts = list(loaded["text"])
+    texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
         raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {texts[bad]!r}; expected text")
     return texts
 
 
-def _digest(part: Path | list[str]) -> bytes:
-    if isinstance(part, Path):
-        _read(part)
-        with part.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+def _digest(texts: Sequence[str]) -> bytes:
     total = hashlib.sha256()
-    for text in part:
+    for text in texts:
         total.update(text.encode() + b"\0")
     return total.digest()
 
 
-def _read(path: Path) -> str:
+def _checked(path: Path) -> bytes:
+    """The SHA-256 of a file that is text throughout.
+
+    Raises:
+        UserError: it cannot be read, is not UTF-8, has a NUL byte, or a line longer than LONGEST_LINE.
+    """
+    total, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    read, line, column = 0, 1, 0  # bytes before this block; where in the text it begins
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            while True:
+                block = file.read(AT_ONCE)
+                left = len(decoder.getstate()[0])  # bytes of a character that the last block ended in
+                text = newlines.decode(decoder.decode(block, final=not block), final=not block)
+                lengths = list(map(len, text.split("\n")))
+                lengths[0] += column
+                if "\0" in text:
+                    line += text.count("\n", 0, text.index("\0"))
+                    raise UserError(f"corpus file '{path}', line {line}: a NUL byte; this is a binary file, remove it")
+                if max(lengths) > LONGEST_LINE:
+                    line += next(index for index, length in enumerate(lengths) if length > LONGEST_LINE)
+                    raise UserError(
+                        f"corpus file '{path}', line {line}: more than {LONGEST_LINE:,} characters without a line "
+                        "break; break it into lines"
+                    )
+                if not block:
+                    return total.digest()
+                total.update(block)
+                read, line, column = read + len(block), line + len(lengths) - 1, lengths[-1]
     except UnicodeDecodeError as error:
-        raise UserError(f"corpus file '{path}' is not UTF-8 text (byte {error.start}); convert or remove it") from error
+        byte = read - left + error.start
+        raise UserError(f"corpus file '{path}' is not UTF-8 text (byte {byte}); convert or remove it") from error
     except OSError as error:
         raise UserError(f"cannot read corpus file '{path}': {error.strerror}") from error
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise UserError(f"corpus file '{path}', line {line}: a NUL byte; this is a binary file, remove it")
-    longest, number = max(((len(line), index) for index, line in enumerate(text.split("\n"), 1)), default=(0, 0))
-    if longest > LONGEST_LINE:
-        raise UserError(
-            f"corpus file '{path}', line {number}: {longest:,} characters without a line break (at most "
-            f"{LONGEST_LINE:,}); break it into lines"
-        )
-    return text
+
+
+def _blocks(path: Path) -> Iterator[str]:
+    """A file's text in pieces of about AT_ONCE characters, none of which ends within a sentence.
+
+    Only where wrapped lines go on for longer than LONGEST_LINE does a piece end at any of them.
+    """
+    rest = ""
+    with path.open(encoding="utf-8") as file:
+        while text := file.read(AT_ONCE):
+            rest += text
+            found = _WHOLE_SENTENCES.match(rest)
+            end = found.end() if found else (len(rest) > LONGEST_LINE and rest.rfind("\n") + 1)
+            if end:
+                yield rest[:end]
+                rest = rest[end:]
+    yield rest

@@ -57,7 +57,7 @@ class Inputs:
     @cached_property
     def corpus(self) -> Corpus:
         """The text of the experiment's pretraining."""
-        return open_corpus(self.pretraining.corpus)
+        return open_corpus(self.pretraining.corpus, self.pretraining.documents)
 
     @property
     def pretraining(self) -> Pretraining:
@@ -134,8 +134,11 @@ class Inputs:
     def pretraining_task(self, arm: Arm) -> PretrainingTask:
         """The text that the arm learns from. It is equal for all arms with the same tokenizer."""
         settings, tokenizer = self.pretraining, self.tokenizer(arm)
-        key = ("packed", self.tokenizer_digest(arm))
-        text = self.once(key, lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share))
+        pairs = settings.segments == "pairs"
+        text = self.once(
+            ("packed", self.tokenizer_digest(arm)),
+            lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share, pairs=pairs),
+        )
         return PretrainingTask(text=text, tokenizer=tokenizer, settings=settings)
 
     def initial(self, arm: Arm) -> Start:
@@ -175,5 +178,4 @@ class Inputs:
             return train_tokenizer(chain.from_iterable(columns), vocab_size)
         if pretraining.tokenizer:
             return load_tokenizer(pretraining.tokenizer)
-        sentences = (sentence for document in self.corpus.documents() for sentence in document)
-        return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", sentences, vocab_size)
+        return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)

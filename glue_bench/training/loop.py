@@ -99,7 +99,7 @@ def train(
             for batch in epochs(epoch):
                 losses.append(backward(model, batch, rows_at_once))
                 runtime.clip_grad_norm_(model.parameters(), settings.clip_norm)
-                set_rate(optimizer, settings, next(done), steps)
+                set_rate(optimizer, settings.learning_rate * linear_factor(next(done), steps, settings.warmup_ratio))
                 optimizer.step()
                 optimizer.zero_grad()
             loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
@@ -154,15 +154,16 @@ def make_optimizer(
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, settings: Hyperparameters | Pretraining, step: int, steps: int) -> None:
-    """Set the learning rate for step `step` (from 0) of `steps`: linear warm-up, then linear decay to zero."""
-    rate = settings.learning_rate * linear_factor(step, steps, settings.warmup_ratio)
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
 
 def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
-    """Linear warm-up over ceil(ratio * steps) steps, then linear decay to zero at `steps`, as transformers'."""
+    """The part of the rate at `step` (from 0): up over ceil(ratio * steps) steps, then down to zero at `steps`, both
+    linear, as transformers'.
+    """
     warmup = math.ceil(warmup_ratio * steps)
     if step < warmup:
         return step / warmup

@@ -14,6 +14,9 @@ from glue_bench.training.packing import PackedText
 
 TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first [MASK], below the second a random token, above the token itself
 EVALUATION_ROWS = 64
+VALIDATION_SEED = (
+    1  # of validation masks, whatever the seed of pretraining; earlier versions took that one, by default 1
+)
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,15 @@ class MaskedBatch:
     """Sequences with some tokens to predict.
 
     `ids` int64 (b, l), masked; `mask` bool (b, l), None where nothing is padded; `places` int64 (n,), the flat
-    indices into (b, l) to predict; `targets` int64 (n,), the tokens that stood there.
+    indices into (b, l) to predict; `targets` int64 (n,), the tokens that stood there; `segments` int64 (b, l), None
+    where all is of one segment.
     """
 
     ids: Tensor
     mask: Tensor | None
     places: Tensor
     targets: Tensor
+    segments: Tensor | None = None
 
     @property
     def tokens(self) -> int:
@@ -55,19 +60,22 @@ class MaskedBatch:
         total = hashlib.sha256()
         for tensor in (self.ids, self.mask, self.places, self.targets):
             total.update(b"-" if tensor is None else tensor.numpy().tobytes())
+        if self.segments is not None:
+            total.update(self.segments.numpy().tobytes())
         return total.digest()
 
     def rows(self, start: int, stop: int) -> "MaskedBatch":
         """Rows [start, stop) as a batch of their own."""
         length = self.ids.shape[1]
         inside = (self.places >= start * length) & (self.places < stop * length)
-        mask = None if self.mask is None else self.mask[start:stop]
-        return MaskedBatch(self.ids[start:stop], mask, self.places[inside] - start * length, self.targets[inside])
+        mask, segments = (None if each is None else each[start:stop] for each in (self.mask, self.segments))
+        places = self.places[inside] - start * length
+        return MaskedBatch(self.ids[start:stop], mask, places, self.targets[inside], segments)
 
     def to(self, device: torch.device) -> "MaskedBatch":
         """The same batch on a device."""
-        mask = None if self.mask is None else self.mask.to(device)
-        return MaskedBatch(self.ids.to(device), mask, self.places.to(device), self.targets.to(device))
+        tensors = (self.ids, self.mask, self.places, self.targets, self.segments)
+        return MaskedBatch(*(None if tensor is None else tensor.to(device) for tensor in tensors))  # type: ignore[arg-type]
 
 
 def training_batch(
@@ -80,11 +88,19 @@ def training_batch(
     return masked(text, chosen, vocabulary, share, np.random.default_rng([seed, step, 1]))
 
 
-def evaluation_batches(text: PackedText, vocabulary: Vocabulary, share: float, seed: int) -> Iterator[MaskedBatch]:
-    """Every sequence once, with the same masks at every call."""
+def evaluation_batches(
+    text: PackedText, vocabulary: Vocabulary, share: float, seed: int = VALIDATION_SEED
+) -> Iterator[MaskedBatch]:
+    """Every sequence once, in order, with the same masks at every call."""
     for start in range(0, len(text), EVALUATION_ROWS):
         rows = np.arange(start, min(start + EVALUATION_ROWS, len(text)))
         yield masked(text, rows, vocabulary, share, np.random.default_rng([seed, start, 2]))
+
+
+def target_pieces(text: PackedText, batch: MaskedBatch, first: int) -> np.ndarray:
+    """int64 (n,): in which of the text's pieces each target stands, in a batch of sequences from the `first` on."""
+    row, column = np.divmod(batch.places.numpy(), batch.ids.shape[1])
+    return np.searchsorted(text.pieces[0], text.offsets[first + row] + column, side="right") - 1
 
 
 def masked(
@@ -106,11 +122,16 @@ def masked(
     fate = generator.random(len(targets))
     random = vocabulary.regular[generator.integers(len(vocabulary.regular), size=len(targets))]
     ids[chosen] = np.where(fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets))
+    segments = None
+    if text.cuts is not None:
+        cuts = text.cuts[rows][:, None].astype(int)
+        segments = torch.from_numpy((real & (cuts > 0) & (columns >= cuts)).astype(np.int64))
     return MaskedBatch(
         ids=torch.from_numpy(ids),
         mask=None if real.all() else torch.from_numpy(real),
         places=torch.from_numpy(np.flatnonzero(chosen)),
         targets=torch.from_numpy(targets),
+        segments=segments,
     )
 
 

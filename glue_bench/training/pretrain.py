@@ -5,9 +5,11 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,8 +19,8 @@ from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh, number
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.training.loop import NonFiniteLossError, make_optimizer, set_rate
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
+from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, set_rate
+from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
@@ -28,6 +30,7 @@ LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
 IGNORED = -100  # a target that cross_entropy leaves out
 SAVE_SECONDS = 60.0  # between two states to continue from
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -56,13 +59,21 @@ class PretrainingTask:
     settings: Pretraining
 
 
+@dataclass(frozen=True)
+class Pretrained:
+    """What a pretraining leaves: facts for its record, and its last validation losses as `Store.read_validation`'s."""
+
+    facts: dict[str, Any]
+    validation: dict[str, np.ndarray]
+
+
 def pretrain(
     start: Start,
     task: PretrainingTask,
     folder: PretrainingFolder,
     report: Report = lambda _: None,
     save_seconds: float | None = None,
-) -> dict[str, Any]:
+) -> Pretrained:
     """`pretraining` to its end; `report` is told each point of the loss curve."""
     points = pretraining(start, task, folder, save_seconds)
     while True:
@@ -74,10 +85,10 @@ def pretrain(
 
 def pretraining(
     start: Start, task: PretrainingTask, folder: PretrainingFolder, save_seconds: float | None = None
-) -> Generator[dict[str, Any], None, dict[str, Any]]:
+) -> Generator[dict[str, Any], None, Pretrained]:
     """Train `start` to the last step and keep its checkpoints; yields the points of the loss curve as they are made.
 
-    Returns what the run's record says of it. Continues from the folder's state if there is one; on a CPU the weights
+    Returns what is stored of the run. Continues from the folder's state if there is one; on a CPU the weights
     end with the same bits as without the interruption. `save_seconds`, SAVE_SECONDS unless given, lie between two such
     states. The caller drops the last one once the record is safe. Under `accelerate launch` each process takes its
     share of every batch.
@@ -92,7 +103,7 @@ def pretraining(
     small = start.config.hidden_size * task.settings.batch_tokens < SHARED_WORK
     torch.set_num_threads(1 if small else of_all)
     reset_peak()
-    model = build_masked_lm(start, task.settings.seed)
+    model = build_masked_lm(start, task.settings.seed, task.settings.dropout)
     wrapped, optimizer = runtime.prepare(model, make_optimizer(model, task.settings))
     state = _restore(folder, model, optimizer, task.settings.kept_steps)
     run = _PretrainingRun(wrapped, optimizer, task, state, folder)
@@ -103,9 +114,16 @@ def pretraining(
     return run.outcome()
 
 
-def build_masked_lm(start: Start, seed: int) -> EncoderForMaskedLM:
-    """The start's encoder under its masked-LM head; what it has no weights for is fresh and decided by `seed`."""
-    model = fresh(EncoderForMaskedLM, start.config, seed)
+def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> EncoderForMaskedLM:
+    """The start's encoder under its masked-LM head; what it has no weights for is fresh and decided by `seed`.
+
+    With `dropout` it drops at this rate; its configuration, which fine-tuning goes by, keeps the start's rates.
+    """
+    kept = {name: getattr(start.config, name) for name in DROPOUTS}
+    config = deepcopy(start.config)
+    config.update(kept if dropout is None else dict.fromkeys(DROPOUTS, dropout))
+    model = fresh(EncoderForMaskedLM, config, seed)
+    model.config.update(kept)
     weights = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
     model.load_state_dict(weights, strict=False)
     model.base.pooler.requires_grad_(False)  # it gets no gradient, which data parallelism would wait for
@@ -135,6 +153,7 @@ class _PretrainingRun:
         self.runtime = accelerator()
         self.inner = self.runtime.unwrap_model(model)
         self.clock = time.perf_counter()
+        self.validation: dict[str, np.ndarray] = {}
 
     def points(self, save_seconds: float) -> Iterator[dict[str, Any]]:
         """Go to the last step; yields each new point of the loss curve."""
@@ -153,10 +172,12 @@ class _PretrainingRun:
                 saved = time.perf_counter()
         self.runtime.wait_for_everyone()
 
-    def outcome(self) -> dict[str, Any]:
-        """What the run leaves for its record."""
-        last = self.state.losses[-1]
-        return {
+    def outcome(self) -> Pretrained:
+        """What the run leaves."""
+        if not self.validation:  # this process has found the last step done
+            self._validate()
+        train, last = self.text["train"], self.state.losses[-1]
+        facts = {
             "steps": self.state.step,
             "tokens": self.state.tokens,
             "seconds": round(self.state.seconds, 3),
@@ -166,10 +187,13 @@ class _PretrainingRun:
             "train_loss": last["train_loss"],
             "validation_loss": last["validation_loss"],
             "validation_tokens": int(self.text["validation"].offsets[-1]),
-            "corpus_tokens": int(self.text["train"].offsets[-1]),
+            "corpus_tokens": int(train.offsets[-1]),
             "processes": self.runtime.num_processes,
             "losses": self.state.losses,
         }
+        if train.cuts is not None:
+            facts["segment_pairs"] = round(np.count_nonzero(train.cuts) / len(train), 4)
+        return Pretrained(facts, self.validation)
 
     def _due(self, times: int) -> bool:
         return is_due(self.state.step, self.settings.steps, times)
@@ -187,7 +211,7 @@ class _PretrainingRun:
         self.model.train()
         # Dropout's numbers follow from step and process alone, so that a continued run needs no generator's state.
         torch.manual_seed(number(settings.seed, state.step, self.runtime.process_index))
-        set_rate(self.optimizer, settings, state.step, settings.steps)
+        set_rate(self.optimizer, settings.learning_rate * rate_factor(settings, state.step))
         state.pending.append(self._step(batch))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
@@ -200,7 +224,7 @@ class _PretrainingRun:
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
             with nullcontext() if last else self.runtime.no_sync(self.model):
-                share = _summed_loss(self.model, part.to(self.runtime.device)) / total
+                share = _losses(self.model, part.to(self.runtime.device), "sum") / total
                 # Data parallelism averages gradients over processes; the loss is a sum over them.
                 self.runtime.backward(share * self.runtime.num_processes)
             loss += share.detach()
@@ -240,13 +264,18 @@ class _PretrainingRun:
     def _validate(self) -> float:
         """The validation loss: a mean over the masked tokens of the validation text, with the same masks every time."""
         self.inner.eval()
-        settings, total, count = self.settings, 0.0, 0
-        for batch in evaluation_batches(
-            self.text["validation"], self.vocabulary, settings.mask_probability, settings.seed
-        ):
-            total += float(_summed_loss(self.inner, batch.to(self.runtime.device)))
-            count += len(batch.targets)
-        return total / count
+        text = self.text["validation"]
+        starts, documents = text.pieces
+        loss_sum, count = np.zeros(len(starts)), np.zeros(len(starts), dtype=np.int64)
+        first = 0
+        for batch in evaluation_batches(text, self.vocabulary, self.settings.mask_probability):
+            pieces = target_pieces(text, batch, first)
+            losses = _losses(self.inner, batch.to(self.runtime.device), "none")[: len(pieces)]
+            np.add.at(loss_sum, pieces, losses.cpu().numpy())
+            np.add.at(count, pieces, 1)
+            first += len(batch.ids)
+        self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}
+        return float(loss_sum.sum() / count.sum())
 
     def _save_state(self) -> None:
         if self.runtime.is_main_process:
@@ -270,11 +299,25 @@ def is_due(step: int, steps: int, times: int) -> bool:
     return step * times % steps < times
 
 
-def _summed_loss(model: nn.Module, batch: MaskedBatch) -> Tensor:
+def rate_factor(settings: Pretraining, step: int) -> float:
+    """The part of the learning rate at `step` (from 0).
+
+    `linear` is that of fine-tuning. `trapezoid` stays at 1 between warm-up and a linear decay to zero over the last
+    ceil(decay_share * steps) steps (Hägele et al. 2024, arXiv 2405.18392): before
+    the decay only the length of the warm-up depends on `steps`.
+    """
+    if settings.decay_share is None:
+        return linear_factor(step, settings.steps, settings.warmup_ratio)
+    warmup, decay = (math.ceil(share * settings.steps) for share in (settings.warmup_ratio, settings.decay_share))
+    return min(1.0, step / max(1, warmup) if step < warmup else 1.0, (settings.steps - step) / decay)
+
+
+def _losses(model: nn.Module, batch: MaskedBatch, reduction: str) -> Tensor:
+    """The summed loss of a batch, or without reduction that of each target, and after these zeros."""
     more = (0, few_sizes(len(batch.places)) - len(batch.places))
-    logits = model(batch.ids, batch.mask, places=F.pad(batch.places, more)).logits
+    logits = model(batch.ids, batch.mask, batch.segments, places=F.pad(batch.places, more)).logits
     targets = F.pad(batch.targets, more, value=IGNORED)
-    return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
+    return F.cross_entropy(logits.float(), targets, reduction=reduction, ignore_index=IGNORED)
 
 
 def _restore(

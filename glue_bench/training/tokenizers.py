@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from glue_bench.files import (
 from glue_bench.model.locate import locate
 
 TRAINER_VERSION = 1
+MOST_KEPT = 500_000  # parts of texts whose words or tokens are in memory
 PROBE = (
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     ["Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>", "Another one was much longer than all that came before it."],
@@ -62,17 +64,22 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary."""
-    texts = list(texts)
-    trained = _wordpiece({})
+    """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary.
+
+    `texts` that can be read twice are never in memory as a whole.
+    """
+    texts = list(texts) if isinstance(texts, Iterator) else texts
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
     # to run and decides between equally frequent merges. Tokens given as special are numbered first, in their order.
-    normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
-    chunks = {chunk for text in texts for chunk in text.split()}
-    words = (word for chunk in chunks for word, _ in split(normalize(chunk)))
-    first = [*SPECIAL.values(), *sorted({f"##{character}" for word in words for character in word[1:]})]
+    words = _Words()
+    for text in texts:
+        words.of(text)
+    first = [*SPECIAL.values(), *sorted(f"##{character}" for character in words.inner)]
+    trained = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trained.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
+        map(words.of, texts),
+        trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False),
     )
     tokenizer = _wordpiece(trained.get_vocab())
     ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
@@ -102,6 +109,61 @@ def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrai
         train_tokenizer(texts, vocab_size).save_pretrained(aside)
         write_checksums(aside)
     return load_tokenizer(str(folder))
+
+
+class _Words(dict[str, str]):
+    """What stands between two spaces -> its words by BERT's rules, with spaces between them; each is looked at once.
+
+    `inner` are all characters that have stood inside a word.
+    """
+
+    def __init__(self) -> None:
+        bert = _wordpiece({})
+        self._normalize, self._split = bert.normalizer.normalize_str, bert.pre_tokenizer.pre_tokenize_str
+        self.inner: set[str] = set()
+
+    def of(self, text: str) -> str:
+        """The words of a text, with spaces between them."""
+        return " ".join(map(self.__getitem__, text.split(" ")))
+
+    def __missing__(self, chunk: str) -> str:
+        found = [word for word, _ in self._split(self._normalize(chunk))]
+        self.inner.update(*(word[1:] for word in found))
+        if len(self) >= MOST_KEPT:
+            self.clear()
+        return self.setdefault(chunk, " ".join(found))
+
+
+def encoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[list[str]], list[list[int]]]:
+    """Texts -> their tokens, without special ones.
+
+    No rule of BERT's WordPiece looks beyond a space, so that what stands between two spaces is encoded once.
+    """
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        # verbose: not a word about texts longer than the tokenizer's model takes.
+        quiet = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        return tokenizer(texts, add_special_tokens=False, **quiet)["input_ids"] if texts else []
+
+    known: dict[str, list[int]] = {}
+
+    def encode_once(texts: list[str]) -> list[list[int]]:
+        parts = [text.split(" ") for text in texts]
+        if len(known) >= MOST_KEPT:
+            known.clear()
+        new = list(set(chain.from_iterable(parts)) - known.keys())
+        known.update(zip(new, encode(new), strict=True))
+        return [list(chain.from_iterable(map(known.__getitem__, chunks))) for chunks in parts]
+
+    return encode_once if _parts_at_spaces(tokenizer) else encode
+
+
+def _parts_at_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a text's tokens are those of what stands between its spaces: BERT's rules, and no token with a space."""
+    state = json.loads(_backend_state(tokenizer) or "{}")
+    kinds = [(state.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    plain = not any(" " in token.content for token in tokenizer.added_tokens_decoder.values())
+    return plain and kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 
 
 def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:

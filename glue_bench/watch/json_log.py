@@ -13,7 +13,6 @@ from typing import Any
 from rich.console import Console
 
 from glue_bench.errors import UserError
-from glue_bench.records.record import PretrainingRecord
 from glue_bench.sweep.events import (
     Event,
     JobElsewhere,
@@ -24,7 +23,7 @@ from glue_bench.sweep.events import (
     SweepInterrupted,
     SweepStarted,
 )
-from glue_bench.sweep.jobs import Job, PlannedCell
+from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
 
@@ -135,8 +134,9 @@ class JsonLog:
                 "scores": record.scores,
                 "collapsed": record.collapsed,
             }
-        elif isinstance(result, PretrainingRecord):
-            more = {key: getattr(result, key) for key in ("seconds", "tokens", "validation_loss")} | {"error": None}
+        elif isinstance(result, FinishedPretraining):
+            told = {key: getattr(result.record, key) for key in ("seconds", "tokens", "validation_loss")}
+            more = told | {"error": None}
         else:
             more = {"error": result.error}
         ended = "failed" if event.error else "finished"

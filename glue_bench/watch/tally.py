@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from glue_bench.records.record import LossPoint, PretrainingRecord
+from glue_bench.records.record import LossPoint
 from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepStarted
-from glue_bench.sweep.jobs import Job, PlannedCell, Result
+from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell, Result
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, label
@@ -77,8 +77,8 @@ class Tally:
             self._finished += 1
             self._tokens += result.record.tokens.training
             self._estimate.learn(job.id, result.record.seconds.total)
-        elif isinstance(result, PretrainingRecord):
-            self._estimate.learn(job.id, result.seconds)
+        elif isinstance(result, FinishedPretraining):
+            self._estimate.learn(job.id, result.record.seconds)
 
     def snapshot(self) -> Snapshot:
         """How it stands now. Rates are of cells that this sweep has run, over the time since the first of them."""

@@ -56,7 +56,8 @@ def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished
     for left in ("checkpoints/add-0/step-1/model.safetensors", "claims/x", "records/.x.json.a1", "notes.txt", ".a.md"):
         (finished / left).parent.mkdir(parents=True, exist_ok=True)
         (finished / left).write_text("{}")
-    (finished / "predictions" / "being-written.safetensors").write_bytes(b"")
+    for kind in ("predictions", "pretraining"):
+        (finished / kind / "being-written.safetensors").write_bytes(b"")
     manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
     files = contents(tmp_path / "x.zip")
     assert {name: len(content) for name, content in files.items() if name != MANIFEST} == {
@@ -67,7 +68,7 @@ def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished
         "intrinsic": 4,
         "labels": 3,
         "predictions": 6,
-        "pretraining": 2,
+        "pretraining": 4,
         "records": 6,
     }
     tables = {"leaderboard.md", "leaderboard.csv", "scores.csv", "statistics.csv", "budget.csv", "intrinsic.csv"}

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from glue_bench.audit.checks import Check
 from glue_bench.audit.verify import verify
 from glue_bench.records.disk import record_digest
+from glue_bench.records.store import Store
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -160,10 +162,29 @@ def test_a_planned_cell(finished, edit):
 
 @pytest.mark.usefixtures("no_tables")
 def test_a_setting_of_a_pretraining(finished, edit):
-    path = next((finished / "pretraining").glob("add*"))
+    path = next((finished / "pretraining").glob("add*.json"))
     edit(path, lambda document: document["identity"]["settings"].update(learning_rate=1.0))
     assert found(finished)["pretraining"] == (
         f"pretraining/{path.name}: its id is not that of what it says; delete it and run again",
+    )
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_validation_losses_that_are_gone_changed_or_of_another_mean(finished):
+    path = next((finished / "pretraining").glob("add*.safetensors"))
+    name, content = f"pretraining/{path.name}", path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert found(finished)["pretraining"] == (
+        f"{name}: changed since the run wrote it; delete it and its record and run again",
+    )
+    path.unlink()
+    assert found(finished)["pretraining"] == (f"{name}: missing; restore it, or delete its record and run again",)
+    store = Store(finished)
+    (record,) = [one for one in store.read_pretrainings() if one.pretraining_id == path.stem]
+    losses = {"loss_sum": np.ones(2), "count": np.ones(2, dtype=int), "document": np.zeros(2, dtype=int)}
+    store.write_pretraining(record, losses)
+    assert found(finished)["pretraining"] == (
+        f"{name}: its mean is not the validation loss of the record; delete both and run again",
     )
 
 

@@ -77,8 +77,10 @@ PRETRAINING = {
     "corpus_tokens": 6,
     "processes": 1,
     "losses": [{"step": 8, "tokens": 64, "train_loss": 6.5, "validation_loss": None, "seconds": 1.0}],
+    "segment_pairs": 0.5,
     "micro_batch_tokens": 32,
     "environment": ENVIRONMENT,
+    "validation_sha256": "v",
 }
 FAILURE = {"cell_id": "a", "origin": "grafted", **CELL, "recipe": 2, "from_mnli": "m", "error": "E", "traceback": "T"}
 HASHED = {"options": {"size": 3}, "tokenizer": "t"}

@@ -12,7 +12,7 @@ from stored import documents, plan_with
 from glue_bench.errors import UserError
 from glue_bench.records import disk
 from glue_bench.records.disk import record_digest
-from glue_bench.records.record import FailureRecord, Record
+from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
 from glue_bench.records.store import Store, open_store, write_atomically
 from glue_bench.records.value import SCHEMA_VERSION
 
@@ -88,6 +88,31 @@ def test_text_is_stored_readably(store):
     store.write_plan(plan_with(experiment="Zürich"))
     assert "Zürich" in (store.folder / "plan.json").read_text(encoding="utf-8")
     assert store.read_plan() == plan_with(experiment="Zürich")
+
+
+def test_the_validation_losses_of_a_pretraining_round_trip(store):
+    identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
+    made = PretrainingRecord.model_validate(
+        {"schema_version": SCHEMA_VERSION, "pretraining_id": "a-0a", "arm": "a", "origin": "pretrained", "steps": 8}
+        | {"tokens": 64, "seconds": 1.5, "stream": "s", "losses": [], "identity": identity | {"settings": {}}}
+    )
+    losses = {"loss_sum": np.array([6.5, 0.25]), "count": np.array([3, 0]), "document": np.array([0, 4])}
+    store.write_pretraining(made)
+    assert store.read_validation("a-0a") == {}
+    assert store.read_pretrainings() == [made]
+    store.write_pretraining(made, losses)
+    stored = store.read_validation("a-0a")
+    assert {name: values.dtype for name, values in stored.items()} == {
+        "loss_sum": np.float64, "count": np.int64, "document": np.int64,
+    }  # fmt: skip
+    for name, values in losses.items():
+        np.testing.assert_array_equal(stored[name], values)
+    path = store.folder / "pretraining" / "a-0a.safetensors"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert store.read_pretrainings() == [made.model_copy(update={"validation_sha256": digest})]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"pretraining/a-0a\.safetensors: cannot be read"):
+        store.read_validation("a-0a")
 
 
 # States

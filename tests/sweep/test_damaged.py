@@ -122,7 +122,7 @@ def test_a_damaged_cache_is_made_anew(sweep, monkeypatch, tmp_path):
 
 def test_a_damaged_record_of_a_pretraining_is_made_again(sweep, finished, values):
     folder = finished(values(arms=["add"])).folder
-    (record,) = (folder / "pretraining").iterdir()
+    (record,) = (folder / "pretraining").glob("*.json")
     record.write_bytes(b"")
     assert sweep(arms=["add"], seeds=[1, 2]).finished == 1
     assert "step 10 of 10" in sweep.said

@@ -53,7 +53,7 @@ def weights(results: Path) -> dict[str, bytes]:
 
 def curves(results: Path) -> dict[str, list]:
     """Streams and losses of all arms."""
-    records = [json.loads(path.read_text()) for path in (results / "tiny" / "pretraining").iterdir()]
+    records = [json.loads(path.read_text()) for path in (results / "tiny" / "pretraining").glob("*.json")]
     points = ("step", "tokens", "train_loss", "validation_loss")
     return {r["arm"]: [r["stream"], r["tokens"], [[p[key] for key in points] for p in r["losses"]]] for r in records}
 

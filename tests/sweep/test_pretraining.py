@@ -280,7 +280,7 @@ def test_a_damaged_state_ends_the_sweep_with_a_message(sweep, finished, values):
     folder = finished(values(arms=["add"])).folder
     (checkpoint,) = (folder / "checkpoints").iterdir()
     (checkpoint / "resume.pt").write_bytes(b"half a state")
-    next((folder / "pretraining").iterdir()).unlink()
+    next((folder / "pretraining").glob("*.json")).unlink()
     with pytest.raises(UserError, match=r"cannot read '.*resume.pt' \(.*\); delete it to start this arm anew"):
         sweep(arms=["add"], seeds=[1, 2])
 
@@ -290,7 +290,7 @@ def test_a_folder_of_another_configuration_ends_the_sweep_with_a_message(sweep, 
     (checkpoint,) = (folder / "checkpoints").iterdir()
     identity = json.loads((checkpoint / "identity.json").read_text())
     (checkpoint / "identity.json").write_text(json.dumps(identity | {"corpus": "another"}))
-    next((folder / "pretraining").iterdir()).unlink()
+    next((folder / "pretraining").glob("*.json")).unlink()
     before = contents(folder)
     with pytest.raises(UserError, match=r"holds a pretraining of another configuration \(it differs in corpus\)"):
         sweep(arms=["add"], seeds=[1, 2])

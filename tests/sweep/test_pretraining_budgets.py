@@ -48,7 +48,7 @@ def test_the_budget_says_what_each_arm_cost_and_learnt(sweep):
 
 def test_arms_that_did_not_see_the_same_are_told(sweep, finished, values):
     folder = finished(values()).folder
-    path = next((folder / "pretraining").glob("add-*"))
+    path = next((folder / "pretraining").glob("add-*.json"))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"stream": "0" * 64}))
     sweep()
     assert (

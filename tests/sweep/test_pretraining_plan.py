@@ -1,18 +1,20 @@
 """What decides a pretraining, and what is refused before one begins."""
 
+import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from glue_bench.benchmark.demo import generate
-from glue_bench.config import parse_experiment
+from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.sweep import preflight
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.preflight import check_processes
 from glue_bench.training import inputs as inputs_module
-from glue_bench.training.identities import cell_identity
+from glue_bench.training.identities import _WATCHES_ONLY, cell_identity
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -72,7 +74,8 @@ def id_of(values):
     "changes",
     [{"steps": 11}, {"batch_tokens": 512}, {"length": 16}, {"mask_probability": 0.2}, {"learning_rate": 2e-3},
      {"warmup_ratio": 0.5}, {"weight_decay": 0.0}, {"adam_epsilon": 1e-8}, {"clip_norm": 2.0}, {"seed": 2},
-     {"validation_share": 0.1}],
+     {"validation_share": 0.1}, {"documents": "blank_lines"}, {"segments": "pairs"}, {"dropout": 0.2},
+     {"schedule": "trapezoid", "decay_share": 0.2}],
     ids=str,
 )  # fmt: skip
 def test_whatever_changes_the_weights_changes_the_start(id_of, changes):
@@ -111,6 +114,16 @@ def test_where_the_text_lies_does_not_matter(id_of, tmp_path):
         ({"batch_tokens": 31}, {}, "batch_tokens 31 holds no sequence of length 32"),
         ({"micro_batch_tokens": 31}, {}, "micro_batch_tokens 31 holds no sequence of length 32"),
         ({"length": 33, "batch_tokens": 99}, {}, "pretraining.length 33 exceeds the 32 positions of scratch"),
+        ({"schedule": "cosine"}, {}, "pretraining.schedule: input should be 'linear' or 'trapezoid', not 'cosine'"),
+        ({"schedule": "trapezoid"}, {}, "schedule: trapezoid needs decay_share, the part of the steps at the end"),
+        ({"decay_share": 0.2}, {}, "decay_share belongs to schedule: trapezoid"),
+        ({"schedule": "trapezoid", "decay_share": 1.5}, {}, "decay_share: input should be less than or equal to 1"),
+        ({"schedule": "trapezoid", "decay_share": 0}, {}, "decay_share: input should be greater than 0"),
+        ({"schedule": "trapezoid", "decay_share": 0.9, "warmup_ratio": 0.2}, {},
+         "warmup_ratio 0.2 and decay_share 0.9 are together more than 1"),
+        ({"segments": "two"}, {}, "pretraining.segments: input should be 'one' or 'pairs', not 'two'"),
+        ({"documents": "lines"}, {}, "pretraining.documents: input should be 'files' or 'blank_lines', not 'lines'"),
+        ({"dropout": 1.0}, {}, "pretraining.dropout: input should be less than 1"),
         ({"stepps": 5}, {}, "unknown key 'stepps' in pretraining; did you mean 'steps'?"),
         ({"from": "nothing"}, {}, "pretraining.from: input should be 'scratch' or 'checkpoint', not 'nothing'"),
         ({"corpus": []}, {}, "pretraining.corpus: list should have at least 1 item"),
@@ -143,6 +156,40 @@ def test_bad_input_ends_before_anything_is_written(sweep, tmp_path, pretraining,
     with pytest.raises(UserError, match=re.escape(said)):
         sweep(pretraining)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "pretraining", "said"),
+    [
+        ("One line and no more", {}, "is too small: nothing left for validation; add text"),
+        ("\n".join(["A cat sat and another dog ran home"] * 40), {"segments": "pairs", "length": 8},
+         "has two sentences to cut between; give each sentence a line or a full stop"),
+    ],
+    ids=["a line", "no cut"],
+)  # fmt: skip
+def test_text_that_is_too_little_is_refused_before_anything_is_written(sweep, tmp_path, text, pretraining, said):
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(UserError, match=re.escape(said)):
+        sweep({"corpus": str(tmp_path / "a.txt"), **pretraining})
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("segments", "said"), [((1, 2), "tokenizer tells 1"), ((2, 0), "encoder embeds 0")], ids=str)
+def test_pairs_need_a_tokenizer_and_an_encoder_of_two_segments(sweep, monkeypatch, segments, said):
+    monkeypatch.setattr(Inputs, "segments", lambda *_: segments)
+    with pytest.raises(
+        UserError, match=f"arm 'add': pretraining.segments: pairs, but its {said} segments, not 2; leave"
+    ):
+        sweep({"segments": "pairs"})
+
+
+def test_newer_keys_at_their_defaults_are_no_part_of_an_id():
+    """The settings that the committed pretrainings' ids are hashes of are those that their file gives today."""
+    root = Path(__file__).resolve().parents[2]
+    settings = load_experiment(root / "configs" / "tiny.yaml").pretraining.model_dump(exclude=_WATCHES_ONLY)
+    stored = [json.loads(path.read_bytes()) for path in (root / "results" / "tiny" / "pretraining").glob("*.json")]
+    assert len(stored) == 7
+    assert all(record["identity"]["settings"] == settings for record in stored)
 
 
 def test_arms_with_different_tokenizers_cannot_be_compared(sweep, make_bert):

@@ -2,15 +2,16 @@
 
 import re
 import shutil
+from itertools import groupby
 
 import datasets
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glue_bench.errors import UserError
 from glue_bench.training import corpus as corpus_module
-from glue_bench.training.corpus import open_corpus, sentences
+from glue_bench.training.corpus import Corpus, open_corpus, sentences
 
 
 @pytest.fixture
@@ -30,6 +31,10 @@ def write(tmp_path):
 
 def opened(*names):
     return open_corpus([str(name) for name in names])
+
+
+def documents(corpus) -> list[list[str]]:
+    return [[sentence for _, sentence in some] for _, some in groupby(corpus.numbered(), key=lambda item: item[0])]
 
 
 def said(*names) -> str:
@@ -86,23 +91,23 @@ def test_a_long_line_of_spaces_is_no_trouble():
 
 def test_a_folders_files_come_sorted_and_only_those_of_text(write):
     folder = write(b_txt="Two.", a__z_text="One.", c_tokens="Three.", d_raw="Four.", e_TXT="Five.", f_md="no", txt="no")
-    assert list(opened(folder).documents()) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
+    assert documents(opened(folder)) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
 
 
 def test_names_keep_their_order_and_a_file_may_be_of_any_suffix(write):
     folder = write(b_md="B.", a_txt="A. And more.")
     corpus = opened(folder / "b.md", folder / "a.txt")
-    assert list(corpus.documents()) == [["B."], ["A.", "And more."]]
+    assert documents(corpus) == [["B."], ["A.", "And more."]]
     assert corpus.name == f"{folder / 'b.md'}, {folder / 'a.txt'}"
 
 
 def test_empty_files_among_others_are_left_out(write):
-    assert list(opened(write(a_txt="", b_txt=" \n", c_txt="Here.")).documents()) == [["Here."]]
+    assert documents(opened(write(a_txt="", b_txt=" \n", c_txt="Here."))) == [["Here."]]
 
 
 def test_documents_can_be_read_again(write):
     corpus = opened(write(a_txt="One. Two.", b_txt="Three."))
-    assert list(corpus.documents()) == list(corpus.documents())
+    assert documents(corpus) == documents(corpus) == [["One.", "Two."], ["Three."]]
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
@@ -117,6 +122,30 @@ def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
     assert opened(folder).digest != first
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(text=st.text(st.sampled_from('ab.!"B \t\n\n\r\x0b\x85é'), max_size=80), at_once=st.integers(1, 30))
+def test_a_file_that_is_read_in_parts_has_the_sentences_of_the_whole(tmp_path, monkeypatch, text, at_once):
+    monkeypatch.setattr(corpus_module, "AT_ONCE", at_once)
+    (tmp_path / "a.txt").write_text(text, newline="")
+    assert list(Corpus("x", (tmp_path / "a.txt",), "")) == sentences((tmp_path / "a.txt").read_text())
+
+
+def test_wrapped_lines_that_do_not_end_are_cut_at_a_line(write, monkeypatch):
+    monkeypatch.setattr(corpus_module, "AT_ONCE", 4)
+    monkeypatch.setattr(corpus_module, "LONGEST_LINE", 10)
+    assert list(opened(write(a_txt="one\ntwo\nthree\nfour\nfive"))) == ["one two", "three four", "five"]
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 2**20])
+def test_blank_lines_part_documents_if_asked_to(write, monkeypatch, at_once):
+    monkeypatch.setattr(corpus_module, "AT_ONCE", at_once)
+    folder = write(a_txt="\nOne. Two.\nThree.\n \t\n\n\nfour\r\n\r\nFive.\n\n", b_txt="Six.\n\n\n", c_txt="\n\n")
+    parted = open_corpus([str(folder)], "blank_lines")
+    assert documents(parted) == [["One.", "Two.", "Three."], ["four"], ["Five."], ["Six."]]
+    assert [number for number, _ in parted.numbered()] == [0, 0, 0, 1, 2, 3]
+    assert documents(opened(folder)) == [["One.", "Two.", "Three.", "four", "Five."], ["Six."]]
+
+
 # The demo and the hub
 
 
@@ -125,8 +154,7 @@ def test_the_demo_is_its_own_training_texts(small_demo):
     from glue_bench.benchmark.demo import generate
 
     first = opened("demo")
-    documents = list(first.documents())
-    words = {word for document in documents for sentence in document for word in sentence.split()}
+    words = {word for sentence in first for word in sentence.split()}
     assert {word for text in generate("cola")["train"]["text_a"] for word in text.split()} <= words
     assert {word for text in generate("rte")["train"]["text_b"] for word in text.split()} <= words
     assert opened("demo").digest == first.digest
@@ -155,7 +183,7 @@ def hub(monkeypatch):
 def test_a_hub_datasets_rows_are_documents(hub):
     asked = hub(datasets.Dataset.from_dict({"text": ["One. Two.", "", "Three."], "id": [1, 2, 3]}))
     corpus = opened("hub:a/b:c@d0")
-    assert list(corpus.documents()) == [["One.", "Two."], ["Three."]]
+    assert documents(corpus) == [["One.", "Two."], ["Three."]]
     assert asked == [(("a/b", "c"), {"revision": "d0", "split": "train"})]
     opened("hub:a/b")
     assert asked[1] == (("a/b", None), {"revision": None, "split": "train"})
@@ -203,16 +231,19 @@ def test_a_binary_file_is_refused(write):
     assert said(path) == f"corpus file '{path}', line 3: a NUL byte; this is a binary file, remove it"
 
 
-def test_another_encoding_is_refused(write):
+@pytest.mark.parametrize("at_once", [3, 2**20])
+def test_another_encoding_is_refused(write, monkeypatch, at_once):
     folder = write(a_txt="good", b_txt="fine\ncaf\u00e9\n".encode("latin-1"))
+    monkeypatch.setattr(corpus_module, "AT_ONCE", at_once)
     assert said(folder) == f"corpus file '{folder / 'b.txt'}' is not UTF-8 text (byte 8); convert or remove it"
 
 
 def test_a_huge_line_is_refused(write, monkeypatch):
     monkeypatch.setattr(corpus_module, "LONGEST_LINE", 20)
+    monkeypatch.setattr(corpus_module, "AT_ONCE", 8)
     path = write(a_txt="short\n" + "x" * 20 + "\nshort\n" + "x" * 21 + "\n") / "a.txt"
     assert re.match(
-        rf"corpus file '{re.escape(str(path))}', line 4: 21 characters without a line break .*; break it into lines$",
+        rf"corpus file '{re.escape(str(path))}', line 4: more than 20 characters without a line break; break ",
         said(path),
     )
 
@@ -222,5 +253,5 @@ def test_a_file_that_cannot_be_read_is_refused(write, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     path = write(a_txt="text") / "a.txt"
-    monkeypatch.setattr(type(path), "read_text", refuse)
+    monkeypatch.setattr(type(path), "open", refuse)
     assert said(path) == f"cannot read corpus file '{path}': Permission denied"

@@ -14,7 +14,7 @@ from glue_bench.config import Hyperparameters
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.training.batches import evaluation_batches, training_batches
-from glue_bench.training.loop import NonFiniteLossError, make_optimizer, predict, set_rate, train
+from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, predict, set_rate, train
 from glue_bench.training.tokens import TokenisedSplit
 
 VARIANTS = ["add", "concat", "untied", "none"]
@@ -140,7 +140,7 @@ def test_the_schedule_is_transformers(steps, ratio):
     optimizer, other = (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1e-2) for _ in range(2))
     schedule = get_linear_schedule_with_warmup(other, int(np.ceil(ratio * steps)), steps)
     for step in range(steps + 1):
-        set_rate(optimizer, settings(warmup_ratio=ratio), step, steps)
+        set_rate(optimizer, 1e-2 * linear_factor(step, steps, ratio))
         assert optimizer.param_groups[0]["lr"] == pytest.approx(schedule.get_last_lr()[0])
         other.step()
         schedule.step()

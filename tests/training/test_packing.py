@@ -1,5 +1,8 @@
 """FULL-SENTENCES packing: whole sentences in order, nothing lost, nothing both held out and learnt."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
@@ -9,6 +12,7 @@ from tiny_pretraining import corpus_of, word_tokenizer
 
 from glue_bench.errors import UserError
 from glue_bench.training import packing
+from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import pack
 from glue_bench.training.tokenizers import train_tokenizer
 
@@ -36,8 +40,8 @@ def words(text) -> list[int]:
     return [token - FIRST_WORD for token in text.ids.tolist() if token >= FIRST_WORD]
 
 
-def packed(lengths, tokenizer, length=12, share=0.2):
-    return pack(corpus_of(documents_of(lengths)), tokenizer, length, share)
+def packed(lengths, tokenizer, length=12, share=0.2, **options):
+    return pack(corpus_of(documents_of(lengths)), tokenizer, length, share, **options)
 
 
 def test_sentences_fill_sequences_and_separators_part_documents(tokenizer):
@@ -60,6 +64,16 @@ def test_documents_that_give_a_split_nothing_leave_no_separators_in_it(tokenizer
     text = packed([[1]] * 32, tokenizer, length=20, share=0.125)
     assert sequences(text["validation"]) == [[CLS, 12, SEP, 20, SEP, 28, SEP, 36, SEP]]
     assert not any(pair == (SEP, SEP) for pair in zip(text["train"].ids, text["train"].ids[1:], strict=False))
+
+
+def test_documents_may_end_at_blank_lines(tokenizer):
+    corpus = Corpus("lines", (["W1 W1\nW2\n\nW3\n\nW4\nW5"],), "lines")
+    assert sequences(pack(corpus, tokenizer, 12, 0.4)["train"]) == [[CLS, 6, 6, 7, 8, SEP]]
+    text = pack(replace(corpus, blank_lines=True), tokenizer, 12, 0.4)
+    assert sequences(text["train"]) == [[CLS, 6, 6, 7, SEP, 9, 10, SEP]]
+    assert sequences(text["validation"]) == [[CLS, 8, SEP]]
+    assert [text[split].documents.tolist() for split in text] == [[0, 2], [1]]
+    assert [text[split].starts.tolist() for split in text] == [[0, 5], [0]]
 
 
 def test_a_sentence_longer_than_a_sequence_is_cut_without_loss(tokenizer):
@@ -94,6 +108,62 @@ def test_packing_keeps_everything_in_order_and_whole(tokenizer, lengths, length,
     assert sorted(found["train"] + found["validation"]) == [n for n, size in enumerate(flat) for _ in range(size)]
     assert abs(len(set(found["validation"])) - share * len(flat)) < slack
     check_held_out_last(lengths, set(found["validation"]), share)
+
+
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lengths=LENGTHS, length=st.integers(8, 20), most=st.integers(1, 30), pairs=st.booleans())
+def test_pieces_are_of_one_document_and_every_word_is_in_one(tokenizer, monkeypatch, lengths, length, most, pairs):
+    monkeypatch.setattr(packing, "PIECE_TOKENS", most)
+    owner = [number for number, document in enumerate(lengths) for _ in document]
+    try:
+        text = packed(lengths, tokenizer, length, 0.2, pairs=pairs)
+    except UserError:  # too small, or nothing can be cut
+        return
+    for split in text.values():
+        starts, documents = split.pieces
+        assert starts[0] == 0
+        sizes = np.diff([*starts, len(split.ids)])
+        assert sizes.min() > 0
+        assert sizes.max() <= most
+        for start, size, document in zip(starts, sizes, documents, strict=True):
+            inside = split.ids[start : start + size].tolist()
+            assert {owner[token - FIRST_WORD] for token in inside if token >= FIRST_WORD} <= {document}
+
+
+def test_a_piece_is_as_many_whole_sequences_as_fit(tokenizer, monkeypatch):
+    text = packed([[8, 8, 8, 8, 2, 1], [3, 3], [4]], tokenizer, share=1 / 9)["train"]
+    assert text.lengths.tolist() == [10, 10, 10, 12, 10]  # the second document begins in the last one, at token 45
+    expected = {512: [0, 45], 24: [0, 20, 42, 45], 10: [0, 10, 20, 30, 40, 45]}
+    for most, starts in expected.items():
+        monkeypatch.setattr(packing, "PIECE_TOKENS", most)
+        found = replace(text).pieces
+        assert (found[0].tolist(), found[1].tolist()) == (starts, [0] * (len(starts) - 1) + [1])
+
+
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lengths=LENGTHS, length=st.integers(8, 20))
+def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(tokenizer, lengths, length):
+    flat = [size for document in lengths for size in document]
+    try:
+        text = packed(lengths, tokenizer, length, 0.2, pairs=True)
+    except UserError:
+        return
+    whole = words(text["train"]) + words(text["validation"])
+    assert sorted(whole) == [n for n, size in enumerate(flat) for _ in range(size)]
+    for split in text.values():
+        could = 0
+        for sequence, cut in zip(sequences(split), split.cuts.tolist(), strict=True):
+            assert len(sequence) <= length
+            assert (SEP, SEP) not in pairwise(sequence)
+            inner = [token for token in sequence[1:-1] if token != SEP]
+            could += len(set(inner)) > 1
+            if cut:
+                assert sequence[cut - 1] == SEP
+                assert sequence[cut] != sequence[cut - 2]  # a word stands for a sentence
+                assert 2 < cut < len(sequence) - 1
+        found = np.count_nonzero(split.cuts)
+        assert found <= -(-len(split) // 2)
+        assert found >= min(could, len(split) // 2 - (len(split) - could))
 
 
 def check_sequences(text, flat: list[int], length: int) -> None:
@@ -135,7 +205,18 @@ def test_equal_text_is_packed_once(tokenizer, monkeypatch):
         np.testing.assert_array_equal(again[split].offsets, first[split].offsets)
 
 
-@pytest.mark.parametrize("change", ["corpus", "tokenizer", "length", "share"])
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_cache_is_made_anew(tokenizer, damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
+    expected = sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"])
+    (path,) = tmp_path.glob("corpora/*/train.ids.npy")
+    content = path.read_bytes()
+    path.write_bytes(content[:-2] if damage == "cut" else content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    assert sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"]) == expected
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("change", ["corpus", "tokenizer", "length", "share", "pairs"])
 def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, change, monkeypatch):
     usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": tokenizer, "length": 12, "share": 0.2}
     others = {
@@ -143,6 +224,7 @@ def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, change, monkey
         "tokenizer": {"tokenizer": word_tokenizer(401)},
         "length": {"length": 13},
         "share": {"share": 0.4},
+        "pairs": {"pairs": True},
     }
     packed(**usual)
     write, written = packing._write, []
@@ -154,7 +236,8 @@ def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, change, monkey
 def test_arrays_are_mapped_and_small(tokenizer):
     text = packed([[4, 5, 6, 7, 8]], tokenizer)["train"]
     assert isinstance(text.ids, np.memmap)
-    assert text.ids.dtype == np.int32
+    assert text.ids.dtype == np.uint16
+    assert packed([[4, 5, 6, 7, 8]], word_tokenizer(2**16))["train"].ids.dtype == np.int32
 
 
 def test_word_pieces_of_all_sentences_come_back_in_order():
@@ -185,3 +268,12 @@ def test_a_tokenizer_without_a_special_token_is_refused(without, name):
 def test_a_tokenizer_that_knows_no_word_is_refused(tokenizer):
     with pytest.raises(UserError, match="the tokenizer knows no word of corpus 'made'"):
         pack(corpus_of([["Никто не знает", "ни слова"]]), tokenizer, 12, 0.5)
+
+
+def test_a_corpus_in_which_no_sequence_can_be_cut_is_refused(tokenizer):
+    with pytest.raises(UserError) as caught:
+        packed([[9]] * 5, tokenizer, pairs=True)
+    assert str(caught.value) == (
+        "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give each "
+        "sentence a line or a full stop, raise pretraining.length, or leave segments out"
+    )

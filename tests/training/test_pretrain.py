@@ -1,5 +1,7 @@
 """Pretraining an arm: the same stream and start for all of them, honest losses, and what it cost."""
 
+import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,14 +10,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_pretraining import LENGTH, config, folder, fresh, task, weights
+from tiny_pretraining import LENGTH, config, folder, fresh, pretrain, settings, task, weights
 
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.variants import VARIANTS
+from glue_bench.training import packing
 from glue_bench.training import pretrain as module
-from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.pretrain import build_masked_lm, pretrain
+from glue_bench.training.loop import NonFiniteLossError, linear_factor
+from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
+from glue_bench.training.pretrain import build_masked_lm, rate_factor
 from glue_bench.training.pretrained import PretrainingFolder
 
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -143,7 +146,7 @@ def test_the_losses_are_those_of_the_full_head(tmp_path):
     model = build_masked_lm(fresh("untied", **STILL), todo.settings.seed).eval()
     total, count = full_loss(model, first_batch(todo))
     assert outcome["train_loss"] == pytest.approx(total / count, rel=1e-5)
-    held_out = evaluation_batches(todo.text["validation"], Vocabulary.of(todo.tokenizer), 0.15, 1)
+    held_out = evaluation_batches(todo.text["validation"], Vocabulary.of(todo.tokenizer), 0.15)
     parts = [full_loss(model, batch) for batch in held_out]
     expected = sum(total for total, _ in parts) / sum(count for _, count in parts)
     assert outcome["validation_loss"] == pytest.approx(expected, rel=1e-5)
@@ -223,6 +226,83 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
     with pytest.raises(NonFiniteLossError, match="masked-LM loss is nan at step 1"):
         pretrain(start, task(), place)
     assert not place.checkpoint(20).exists()
+
+
+def test_the_validation_losses_of_pieces_are_the_same_text_for_every_arm_and_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "PIECE_TOKENS", 24)
+    runs = [("add", 1), ("untied", 1), ("add", 2)]
+    made = [
+        module.pretrain(fresh(arm, **STILL), task(steps=2, validations=1, seed=seed), folder(tmp_path / f"{arm}{seed}"))
+        for arm, seed in runs
+    ]
+    first = made[0].validation
+    assert [values.dtype for values in first.values()] == [np.float64, np.int64, np.int64]
+    assert len(first["count"]) > 4
+    for one in made:
+        assert list(one.validation) == ["loss_sum", "count", "document"]
+        assert (one.validation["count"] == first["count"]).all()
+        assert (one.validation["document"] == 0).all()
+        assert one.facts["validation_loss"] == one.validation["loss_sum"].sum() / first["count"].sum()
+    assert len({one.facts["validation_loss"] for one in made}) == 3
+    # Of one piece alone, by the head that runs everywhere.
+    todo, model = (
+        task(steps=2),
+        build_masked_lm(graft(read_checkpoint(str(tmp_path / "add1" / "step-2")), "add", {}), 1),
+    )
+    (batch,) = evaluation_batches(todo.text["validation"], Vocabulary.of(todo.tokenizer), 0.15)
+    keep = torch.from_numpy(target_pieces(todo.text["validation"], batch, 0) == 2)
+    total, count = full_loss(model.eval(), replace(batch, places=batch.places[keep], targets=batch.targets[keep]))
+    assert (count, total) == (first["count"][2], pytest.approx(first["loss_sum"][2], rel=1e-5))
+
+
+# Schedule, dropout, segments
+
+
+def test_the_linear_schedule_is_that_of_fine_tuning():
+    chosen = settings(steps=10, warmup_ratio=0.25)
+    assert [rate_factor(chosen, step) for step in range(10)] == [linear_factor(step, 10, 0.25) for step in range(10)]
+
+
+@given(steps=st.integers(1, 60), warmup=st.sampled_from([0.0, 0.01, 0.1, 0.5]), decay=st.sampled_from([0.01, 0.2, 0.5]))
+def test_a_trapezoid_rises_stays_and_falls_to_zero(steps, warmup, decay):
+    chosen = settings(steps=steps, schedule="trapezoid", warmup_ratio=warmup, decay_share=decay)
+    factors = [rate_factor(chosen, step) for step in range(steps + 1)]
+    up, down = math.ceil(warmup * steps), math.ceil(decay * steps)
+    assert factors[steps] == 0
+    for step, factor in enumerate(factors[: steps - down + 1]):
+        assert factor == pytest.approx(min(1, step / up) if up else 1)
+    assert np.diff(factors[max(up, steps - down) :]) == pytest.approx(-1 / down)
+
+
+def test_before_its_decay_a_trapezoid_is_that_of_a_longer_run(tmp_path):
+    flat = {"schedule": "trapezoid", "warmup_ratio": 0.0, "decay_share": 0.25, "checkpoints": [6]}
+    short, long = folder(tmp_path / "short"), folder(tmp_path / "long")
+    pretrain(fresh(), task(steps=8, **flat), short)
+    pretrain(fresh(), task(steps=12, **flat), long)
+    assert all(torch.equal(weights(long, 6)[name], tensor) for name, tensor in weights(short, 6).items())
+    pretrain(fresh(), task(steps=8, **flat | {"decay_share": 0.75}), folder(tmp_path / "other"))
+    assert not torch.equal(weights(folder(tmp_path / "other"), 6)["dense.weight"], weights(short, 6)["dense.weight"])
+
+
+def test_dropout_of_its_own_is_not_that_of_fine_tuning(tmp_path):
+    still, own = folder(tmp_path / "still"), folder(tmp_path / "own")
+    expected = pretrain(fresh(**STILL), task(steps=3), still)
+    assert pretrain(fresh(), task(steps=3, dropout=0.0), own)["losses"][-1]["train_loss"] == expected["train_loss"]
+    assert all(torch.equal(weights(own, 3)[name], tensor) for name, tensor in weights(still, 3).items())
+    stored = json.loads((own.checkpoint(3) / "config.json").read_text())
+    assert (stored["hidden_dropout_prob"], stored["attention_probs_dropout_prob"]) == (0.1, 0.1)
+    assert pretrain(fresh(), task(steps=3), folder(tmp_path / "usual"))["train_loss"] != expected["train_loss"]
+
+
+def test_pairs_train_the_second_segment(tmp_path):
+    start = build_masked_lm(fresh(), 1).state_dict()["base.variant.segments.weight"]
+    still = {"steps": 3, "weight_decay": 0.0}
+    alone, pairs = folder(tmp_path / "one"), folder(tmp_path / "pairs")
+    assert "segment_pairs" not in pretrain(fresh(), task(**still), alone)
+    assert torch.equal(weights(alone, 3)["base.variant.segments.weight"][1], start[1])
+    outcome = pretrain(fresh(), task(**still, segments="pairs"), pairs)
+    assert 0.2 < outcome["segment_pairs"] <= 0.51
+    assert not torch.equal(weights(pairs, 3)["base.variant.segments.weight"][1], start[1])
 
 
 # What it cost

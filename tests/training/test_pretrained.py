@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_pretraining import Stopped, contents, folder, fresh, stop_at, task, timeless, weights
+from tiny_pretraining import Stopped, contents, folder, fresh, pretrain, stop_at, task, timeless, weights
 from torch.nn.functional import cross_entropy
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
@@ -14,7 +14,7 @@ from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.training import pretrain as module
 from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.pretrain import pretrain, trained_origin
+from glue_bench.training.pretrain import trained_origin
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import tokenizer_digest
 
@@ -190,7 +190,7 @@ def test_a_checkpoint_is_transformers(tmp_path, variant):
     model = AutoModelForMaskedLM.from_pretrained(where).eval()
     assert isinstance(model, EncoderForMaskedLM)
     assert model.config.variant == variant
-    held_out = evaluation_batches(todo.text["validation"], Vocabulary.of(todo.tokenizer), 0.15, 1)
+    held_out = evaluation_batches(todo.text["validation"], Vocabulary.of(todo.tokenizer), 0.15)
     total = count = 0
     with torch.inference_mode():
         for batch in held_out:

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.training import pretrain as module
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.pretrain import PretrainingTask, Report
@@ -78,7 +79,8 @@ def settings(**changes: Any) -> Pretraining:
 def task(**changes: Any) -> PretrainingTask:
     """The counting text under these settings."""
     chosen, tokenizer = settings(**changes), word_tokenizer()
-    text = pack(corpus_of([counting()]), tokenizer, chosen.length, chosen.validation_share)
+    pairs = chosen.segments == "pairs"
+    text = pack(corpus_of([counting()]), tokenizer, chosen.length, chosen.validation_share, pairs=pairs)
     return PretrainingTask(text=text, tokenizer=tokenizer, settings=chosen)
 
 
@@ -105,6 +107,11 @@ def folder(path: Path, **identity: Any) -> PretrainingFolder:
     made = PretrainingFolder(path, identity)
     made.prepare()
     return made
+
+
+def pretrain(*given: Any, **options: Any) -> dict[str, Any]:
+    """What a pretraining leaves for its record."""
+    return module.pretrain(*given, **options).facts
 
 
 class Stopped(Exception):
