@@ -1,5 +1,6 @@
 """What an experiment asks for, as plan.json says it."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import AliasPath, Field
@@ -31,6 +32,13 @@ class Hashed(StoredValue):
     tokenizer: str = ""
 
 
+def pretraining_label(arm: str, seed: int, searched: Mapping[str, Any]) -> str:
+    """A pretraining in words, without seed 1, which most experiments have alone; of a search, by what is `searched`."""
+    if searched:
+        return f"{arm}, rate {searched['learning_rate']:g} for {searched['steps']:,} steps"
+    return arm if seed == 1 else f"{arm}, seed {seed}"
+
+
 class PretrainingFacts(StoredValue):
     """A pretraining that cells start from, or, where `is_search`, a run of the search for its learning rate.
 
@@ -45,6 +53,13 @@ class PretrainingFacts(StoredValue):
     searches: tuple[str, ...] = ()
     is_search: bool = False
     identity: PretrainingIdentity | None = None
+
+    @property
+    def label(self) -> str:
+        """It in words."""
+        return pretraining_label(
+            self.arm, self.seed, self.identity.settings if self.identity and self.is_search else {}
+        )
 
 
 class ArmFacts(StoredValue):

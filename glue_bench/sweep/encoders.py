@@ -1,7 +1,7 @@
 """What is left to do of a job, and encoders of MNLI cells, kept for the cells that start from them, and no longer."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
@@ -9,29 +9,14 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import encoder_folder, pretraining_folder
 
 
-class Done:
+def is_done(job: Job, jobs: Iterable[Job], inputs: Inputs, store: Store) -> bool:
     """Whether nothing of a job is left to do: it has a record, and what others start from while they wait for it."""
-
-    def __init__(self, jobs: Sequence[Job], inputs: Inputs, store: Store) -> None:
-        self.inputs, self.store = inputs, store
-        self._starting_from: dict[str, list[str]] = {}
-        for job in jobs:
-            if isinstance(job, PlannedCell) and job.mnli:
-                self._starting_from.setdefault(job.mnli, []).append(job.id)
-
-    def __call__(self, job: Job) -> bool:
-        if isinstance(job, PlannedPretraining):
-            return is_pretrained(job, self.inputs, self.store)
-        if not self.store.has_record(job.id):
-            return False
-        waiting = any(not self.store.has_record(name) for name in self._starting_from.get(job.id, ()))
-        return not waiting or encoder_folder(job.cell, self.inputs).is_dir()
-
-    def has_record(self, job: Job) -> bool:
-        """Whether the job has ended well, whatever else is left of it."""
-        return (
-            self.store.has_pretraining(job.id) if isinstance(job, PlannedPretraining) else self.store.has_record(job.id)
-        )
+    if isinstance(job, PlannedPretraining):
+        return is_pretrained(job, inputs, store)
+    if not store.has_record(job.id):
+        return False
+    waiting = job.is_source and any(job.id in other.after and not store.has_record(other.id) for other in jobs)
+    return not waiting or encoder_folder(job.cell, inputs).is_dir()
 
 
 def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool:

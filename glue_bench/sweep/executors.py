@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.jobs import Job, PlannedPretraining, Said
@@ -21,14 +21,16 @@ Results = Iterator[tuple[Job, Said]]
 OnStart = Callable[[Job, str], None]
 
 
-class Executor(Protocol):
-    """Runs what a schedule hands out."""
+class Executor:
+    """Runs what a schedule hands out; a context outside which nothing runs."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        """Nothing has to be ended."""
 
     def check(self) -> None:
         """What entering would refuse, without starting anything."""
@@ -38,9 +40,10 @@ class Executor(Protocol):
 
         `on_start` is called with each job that starts, and the worker (host:pid) that runs it.
         """
+        raise NotImplementedError
 
 
-class InlineExecutor:
+class InlineExecutor(Executor):
     """One job after another, in this process.
 
     With `together`, which is for pretrainings, all processes of `accelerate launch` do each of them: see `help_main`.
@@ -48,17 +51,6 @@ class InlineExecutor:
 
     def __init__(self, inputs: Inputs, *, together: bool = False) -> None:
         self.inputs, self.together = inputs, together
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def check(self) -> None:
-        """This process is there."""
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each job with what it says, in the schedule's order.

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from glue_bench.config import ArmPretraining, Cell, Pretraining
-from glue_bench.records.plan import AskedCell
+from glue_bench.records.plan import AskedCell, pretraining_label
 from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
 from glue_bench.sweep.environment import environment
 from glue_bench.training.finetune import Outcome
@@ -96,11 +96,10 @@ class PlannedPretraining:
 
     @property
     def label(self) -> str:
-        """It in words, without seed 1, which most experiments have alone."""
+        """It in words."""
         settings = self.run.settings
-        if self.is_search:
-            return f"{self.arm}, rate {settings.learning_rate:g} for {settings.steps:,} steps"
-        return self.arm if settings.seed == 1 else f"{self.arm}, seed {settings.seed}"
+        searched = {"learning_rate": settings.learning_rate, "steps": settings.steps} if self.is_search else {}
+        return pretraining_label(self.arm, settings.seed, searched)
 
     def digest(self, inputs: Inputs) -> str:
         """The end of its id, by these inputs."""

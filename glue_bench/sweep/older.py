@@ -62,10 +62,10 @@ def _stored(planned: PlannedCell, inputs: Inputs, store: Store) -> PlannedCell |
     for recipe in _recipes():
         for start in range(recipe, 0, -1) if planned.pretraining else [recipe]:
             candidate = _under(planned, recipe, start, inputs)
-            former = replace(candidate, id=CellKey(**candidate.cell.key).former_id(digest_of(candidate.id)))
-            for known in (candidate, former):
-                if store.has_record(known.id):
-                    return known
+            former = CellKey(**candidate.cell.key).former_id(digest_of(candidate.id))
+            for known in dict.fromkeys((candidate.id, former)):
+                if store.has_record(known):
+                    return replace(candidate, id=known)
     return None
 
 

@@ -26,7 +26,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.executors import OnStart, Results, this_process
+from glue_bench.sweep.executors import Executor, OnStart, Results, this_process
 from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
@@ -105,7 +105,7 @@ class _Task:
     job: Job | None
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Workers on this machine, or on a cluster; a context that ends with them."""
 
     def __init__(

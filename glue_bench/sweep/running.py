@@ -8,7 +8,7 @@ from dataclasses import replace
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
 from glue_bench.records.record import LossPoint
-from glue_bench.sweep.encoders import Done
+from glue_bench.sweep.encoders import is_done
 from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepInterrupted
 from glue_bench.sweep.executors import Executor
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Result
@@ -31,7 +31,7 @@ class Running:
         self.console, self.observer = shared.console, shared.observer
         self.finished, self.elsewhere, self.interrupted = 0, 0, False
         self.failed: dict[str, str] = {}
-        self._done = Done(jobs, shared.inputs, shared.store)
+        self._jobs = jobs
         self._stamps = {job.id: shared.store.failure_stamp(job.id) for job in jobs}
         self._without: dict[
             str, Failure | None
@@ -62,7 +62,8 @@ class Running:
 
     def _ready(self, job: Job) -> Job | None:
         """The job as it is to be run. None where another sweep has run it, or what it starts from is not to be had."""
-        if self._done(job) or self.store.failure_stamp(job.id) != self._stamps[job.id]:
+        has_failed = self.store.failure_stamp(job.id) != self._stamps[job.id]
+        if has_failed or is_done(job, self._jobs, self.inputs, self.store):
             self._ended_elsewhere(job)
             return None
         failure = self._without_start(job)
@@ -102,12 +103,14 @@ class Running:
             self._without[job.id] = failure
 
     def _ended_elsewhere(self, job: Job) -> None:
-        error = None if self._done.has_record(job) else self.store.read_failure(job.id).error
-        if error is not None:
-            self._note_failure(job, Failure(error, self.store.read_failure(job.id).traceback))
-        elif isinstance(job, PlannedCell):
-            self.elsewhere += 1
-        self.observer.hear(JobElsewhere(job, error))
+        is_cell = isinstance(job, PlannedCell)
+        has_record = self.store.has_record(job.id) if is_cell else self.store.has_pretraining(job.id)
+        failed = None if has_record else self.store.read_failure(job.id)
+        if failed:
+            self._note_failure(job, Failure(failed.error, failed.traceback))
+        else:
+            self.elsewhere += is_cell
+        self.observer.hear(JobElsewhere(job, failed.error if failed else None))
 
     def _without_start(self, job: Job) -> Failure | None:
         """Why there is nothing that the job could start from: what comes of a pretraining decides for all after it."""

@@ -25,6 +25,7 @@ class Watch:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self.store, self.clock = store, clock
         self.cells: dict[str, AskedCell] = {}
+        self._pretrainings: dict[str, str] = {}
         self._plan: Plan | None = None
         self._estimate = Estimate({}, {})
         self._seen: set[str] = set()
@@ -54,7 +55,8 @@ class Watch:
 
     def _describe(self, claim: Claim) -> str:
         cell = self.cells.get(claim.name)
-        return f"{label(cell) if cell else f'pretraining {claim.name}'} ({claim.worker})"
+        what = label(cell) if cell else f"pretraining {self._pretrainings.get(claim.name, claim.name)}"
+        return f"{what} ({claim.worker})"
 
     def _read_plan(self) -> None:
         """Its cells and what they cost, if it is another plan than before."""
@@ -63,6 +65,7 @@ class Watch:
             return
         self._plan, self._seen, self._ended = plan, set(), {}
         self.cells = {cell.cell_id: cell for cell in plan.cells}
+        self._pretrainings = {each.pretraining_id: each.label for each in plan.all_pretrainings()}
         tasks = {cell.cell_id: cell.task for cell in plan.cells}
         costs = {
             cell.cell_id: plan.training_tokens[cell.task] * float(plan.arms[cell.arm].flops_per_token or 0)

@@ -6,6 +6,7 @@ import pytest
 from safetensors.torch import load_file
 from stored import documents
 
+from glue_bench.api import explain
 from glue_bench.audit.verify import verify
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
@@ -31,7 +32,7 @@ def faults(folder) -> list[str]:
     return found.faults
 
 
-def test_arms_of_one_seed_are_a_block_and_further_seeds_change_nothing_of_it(sweep):
+def test_arms_of_one_seed_are_a_block_and_further_seeds_change_nothing_of_it(sweep, values):
     one = sweep()
     before, ids = weights(one.folder), {record["cell_id"] for record in documents(Store(one.folder))}
     assert all("-p" not in cell_id for cell_id in ids)
@@ -61,6 +62,8 @@ def test_arms_of_one_seed_are_a_block_and_further_seeds_change_nothing_of_it(swe
     assert leaderboard(both.folder)["cola_n"].tolist() == [2, 2]
     assert store.pretrained_arms() == {"add": [True, True], "untied": [True, True]}
     assert not faults(both.folder)
+    third = explain("add-cola-lr0.001-s1-p3", values({"seeds": [1, 2, 3]}), results=both.folder.parent)
+    assert [(each.what, each.after) for each in third.candidates[0].differences] == [("pretraining.seed", "3")]
 
 
 def test_cells_of_one_seed_can_be_chosen_and_only_theirs_is_pretrained(sweep):
