@@ -61,6 +61,12 @@ class PretrainingIdentity(Identity):
     packing: int
     settings: dict[str, Any]
 
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate that the settings say."""
+        rate: float = self.settings["learning_rate"]
+        return rate
+
 
 def digest_of(stored_id: str) -> str:
     """The digest of an identity, at the end of the id of a cell or a pretraining."""

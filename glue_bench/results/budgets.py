@@ -72,7 +72,7 @@ def rates_frame(store: Store) -> pd.DataFrame:
     rows = [
         {**dict(record), "learning_rate": rate, "chosen": (record.arm, rate) in chosen}
         for record in found
-        for rate in [record.identity.settings["learning_rate"]]
+        for rate in [record.identity.learning_rate]
     ]
     return pd.DataFrame(rows, columns=list(RATES)).sort_values(["arm", "learning_rate"], ignore_index=True)
 

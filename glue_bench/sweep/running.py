@@ -133,7 +133,7 @@ class Running:
     def _at_best_rate(self, job: PlannedPretraining) -> tuple[PlannedPretraining, Failure | None]:
         """The pretraining at the rate of the lowest validation loss of its search; of equals, the lower rate."""
         records = [self.store.read_pretraining(name) for name in job.searches]
-        found = {record.identity.settings["learning_rate"]: record.validation_loss for record in records}
+        found = {record.identity.learning_rate: record.validation_loss for record in records}
         losses = {rate: loss for rate, loss in found.items() if loss is not None}
         shown = ", ".join(f"{rate:g}: {'diverged' if loss is None else f'{loss:.4f}'}" for rate, loss in found.items())
         if not losses:

@@ -121,10 +121,7 @@ class Tracker:
             self._growing[1].finish()
             self._growing = None
         elif points:
-            run = self._curve(job)
-            for point in points:
-                run.log(_losses(point), step=point.step)
-            run.finish()
+            _write(self._curve(job), {point.step: _losses(point) for point in points})
 
     def _curve(self, job: PlannedPretraining) -> GeneralTracker:
         settings = job.settings
@@ -135,17 +132,20 @@ class Tracker:
         return self._run(job.arm, f"pretraining{which}", "pretraining", said)
 
     def _cell(self, planned: PlannedCell, outcome: Outcome) -> None:
-        cell, history = planned.cell, outcome.record.history
-        if not history:
-            return
-        settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
-        run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
-        for point in history:
-            run.log(_scores(cell.task, point), step=point.epoch)
-        run.finish()
+        cell = planned.cell
+        if curve := {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.record.history}:
+            settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
+            _write(self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin}), curve)
 
     def _run(self, arm: str, name: str, kind: str, settings: dict[str, Any]) -> GeneralTracker:
         return self._open(Run(self._experiment, self._folder, arm, name, kind, settings))
+
+
+def _write(run: GeneralTracker, curve: dict[int, dict[str, float]]) -> None:
+    """A whole run: its values by step."""
+    for step, values in curve.items():
+        run.log(values, step=step)
+    run.finish()
 
 
 def _losses(point: LossPoint) -> dict[str, float]:

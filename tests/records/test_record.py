@@ -130,7 +130,12 @@ def test_what_earlier_versions_have_written_is_read_without_loss(kind, files):
     assert paths
     for path in paths:
         document = json.loads(path.read_bytes())
-        assert json.loads(json.dumps(kind.model_validate(document).document())) == document, path
+        written = json.loads(json.dumps(kind.model_validate(document).document()))
+        for arms in (document.get("arms", {}), written.get("arms", {})):  # of a plan; not to be pretrained was a null
+            arms |= {
+                name: {key: fact for key, fact in facts.items() if fact is not None} for name, facts in arms.items()
+            }
+        assert written == document, path
 
 
 @pytest.mark.parametrize(
