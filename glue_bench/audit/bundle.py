@@ -29,6 +29,7 @@ KINDS: dict[str, str | tuple[str, ...]] = {
     "pretraining": ".json",
     "intrinsic": (".json", ".safetensors"),
     "predictions": ".safetensors",
+    "test_predictions": ".safetensors",
     "labels": ".safetensors",
 }
 """Folders of an experiment that belong into a bundle, and the suffix of their files."""
@@ -86,7 +87,10 @@ def files_of(store: Store) -> dict[str, Path]:
     """
     texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
     found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
-    complete = {"predictions": store.has_record, "intrinsic": store.intrinsic.has}
+    complete = {
+        **dict.fromkeys(("predictions", "test_predictions"), store.has_record),
+        "intrinsic": store.intrinsic.has,
+    }
     for kind, suffixes in KINDS.items():
         for path in (store.folder / kind).glob("*"):
             alone = path.suffix == ".safetensors" and kind in complete and not complete[kind](path.stem)
