@@ -159,6 +159,12 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     demo.generate.cache_clear()
 
 
+@pytest.fixture
+def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs end without tables: for tests that do not look at them, as they take half of a tiny run's time."""
+    monkeypatch.setattr("glue_bench.reporting.export.write_tables", lambda _: [])
+
+
 @pytest.fixture(scope="session")
 def _finished_before() -> dict[str, Any]:
     """By experiment and rows of the demo: the summary of its run, and what the run printed."""

@@ -74,10 +74,7 @@ def _store_with(cell: str) -> "Store":
 
 
 def _print_explanation(found: "Explanation") -> None:
-    first, *rest = found.remarks
-    typer.echo(f"{found.cell_id}: {found.state}; {first}")
-    for remark in rest:
-        typer.echo(remark)
+    typer.echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
     for candidate in found.candidates:
         typer.echo()
         _print_candidate(found, candidate)

@@ -137,10 +137,8 @@ def _run(file: Path, code: bytes) -> ModuleType:
 
 def _imported(entry: EntryPoint, where: str) -> Any:
     try:
-        with (
-            drawing(),
-            torch.device("cpu"),
-        ):  # transformers builds models on the meta device, where a module's tensors were lost
+        # transformers builds models on the meta device, where a module's tensors were lost.
+        with drawing(), torch.device("cpu"):
             return entry.load()
     except (Exception, SystemExit) as error:
         raise UserError(f"{where} cannot be imported: {_said(error)}") from error

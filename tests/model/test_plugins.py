@@ -106,6 +106,19 @@ def test_an_edited_file_is_loaded_anew(write_plugin: Write) -> None:
     assert "quiet" in VARIANTS
 
 
+def test_code_is_held_to_the_contract_once_whichever_class_it_makes(
+    write_plugin: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run forgets its plugins when it ends, and the next one loads them again."""
+    checked: list[str] = []
+    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", checked.append)
+    once = LOUD.replace("More is said", "Not much more is said")
+    for code in (once, once, once + "# edited\n"):
+        load_plugins([write_plugin(code)])
+        del VARIANTS["loud"], PLUGINS["loud"]
+    assert checked == ["loud", "loud"]
+
+
 def test_one_file_may_have_several_variants_and_helpers(write_plugin: Write) -> None:
     more = '''
 from abc import abstractmethod

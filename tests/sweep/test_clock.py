@@ -13,7 +13,7 @@ from stored import documents
 
 from glue_bench.api import run
 from glue_bench.records.store import Store
-from glue_bench.sweep import claims, executors
+from glue_bench.sweep import attempts, claims
 from glue_bench.sweep.claims import Claims
 
 HOURS = itertools.cycle([5, -7, 30, -26, 0.5, -3])
@@ -56,13 +56,13 @@ def _of_another_machine(content: bytes):
 
 @pytest.mark.usefixtures("jumping", "small_demo")
 def test_a_clock_that_jumps_changes_nothing(tiny, tmp_path, monkeypatch):
-    finetune, results = executors.finetune, tmp_path / "runs"
+    finetune, results = attempts.finetune, tmp_path / "runs"
 
     def slow(*arguments):
         time.sleep(0.6)  # longer than the rival's patience
         return finetune(*arguments)
 
-    monkeypatch.setattr(executors, "finetune", slow)
+    monkeypatch.setattr(attempts, "finetune", slow)
     monkeypatch.setattr(Claims.__init__, "__defaults__", (0.05, claims.STALE_SECONDS))
     rival = Elsewhere(results / "tiny" / "claims")
     rival.start()

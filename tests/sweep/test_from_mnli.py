@@ -15,7 +15,7 @@ from glue_bench.reporting.export import render
 from glue_bench.sweep import attempts, plan
 from glue_bench.training.inputs import Inputs
 
-pytestmark = pytest.mark.usefixtures("small_demo")
+pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
 FINETUNING = {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32}
 TASKS = ["rte", "mnli", "cola"]

@@ -14,7 +14,7 @@ from glue_bench.records.disk import record_digest
 from glue_bench.records.store import Store
 from glue_bench.training import pretrain as training
 
-pytestmark = pytest.mark.usefixtures("small_demo")
+pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
 PRETRAINED = {"arms": ["add"], "tasks": ["cola"]}
 FROM_MNLI = {"arms": ["add"], "tasks": ["mnli", "rte"], "finetuning": {"from_mnli": ["rte"]}}

@@ -117,6 +117,7 @@ def test_a_second_run_does_nothing(sweep, failing, finished, values):
     assert contents(folder) == before
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_only_the_arms_of_waiting_cells_are_pretrained(sweep, failing):
     started = failing({})
     summary = sweep(only=["arm=untied"])
@@ -135,6 +136,7 @@ def test_a_dry_run_pretrains_nothing(sweep, failing, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing, finished, values):
     folder = finished(values()).folder
     before = weights(folder)
@@ -169,6 +171,7 @@ def test_every_kept_checkpoint_can_be_fine_tuned(sweep):
     assert (again.skipped, again.finished) == (6, 0)
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_cells_of_one_checkpoint_can_be_chosen(sweep):
     summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, only=["steps=6", "arm=add"])
     assert [record["cell"]["steps"] for record in documents(Store(summary.folder))] == [6]
@@ -181,6 +184,7 @@ def test_without_being_asked_for_only_the_last_checkpoint_is_fine_tuned(sweep):
     assert len(list(summary.folder.glob("checkpoints/*/step-6"))) == 2
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, failing, finished, values):
     folder = finished(values(arms=["add"])).folder
     before = weights(folder)
@@ -208,6 +212,7 @@ def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sw
     assert text.index("## Pretrained") < text.index("| add") < text.index("## Adapted") < text.index("| concat")
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_pretraining_starts_from_the_checkpoints_weights(sweep, make_bert):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
     still = {"from": "checkpoint", "learning_rate": 1e-12, "weight_decay": 0.0}
@@ -239,6 +244,7 @@ def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, failing, error):
     assert started == ["add", "untied", "add"]
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_real_divergence_is_a_failure(sweep):
     summary = sweep({"learning_rate": 1e30, "clip_norm": 1e30, "warmup_ratio": 0.0}, arms=["add"])
     (error,) = summary.failed.values()
@@ -246,6 +252,7 @@ def test_a_real_divergence_is_a_failure(sweep):
     assert not list(summary.folder.glob("checkpoints/*/step-10"))
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_full_disk_is_one_message(sweep, failing):
     failing({"untied": OSError(28, "No space left on device")})
     with pytest.raises(UserError, match=r"cannot write to '.*tiny': No space left on device; the same command goes on"):

@@ -23,7 +23,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.runtime import accelerator
 
-pytestmark = pytest.mark.usefixtures("small_demo")
+pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
 
 @pytest.fixture

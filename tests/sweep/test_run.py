@@ -69,6 +69,7 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(finished, tiny):
         assert set(store.read_predictions(record["cell_id"])) == {"validation"}
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_gold_labels_lie_beside_the_predictions_and_both_metrics_give_every_score(sweep, tmp_path):
     store = Store(sweep(arms=["add"], tasks=list(TRAINABLE)).folder)
     records = documents(store)
@@ -106,6 +107,7 @@ def test_a_record_says_where_it_comes_from(finished, tiny):
     assert record["graft_is_exact"] is None
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_grafts_say_whether_they_are_exact(sweep, make_bert):
     from glue_bench.benchmark.demo import generate
 
@@ -121,6 +123,7 @@ def test_grafts_say_whether_they_are_exact(sweep, make_bert):
     assert len({record["checkpoint"]["digest"] for record in found.values()}) == 1
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_an_edited_plugin_is_run_anew(sweep, write_plugin):
     plugin = write_plugin()
     line_up = {"arms": ["add", "mine"], "tasks": ["cola"], "plugins": [str(plugin)]}
@@ -155,6 +158,7 @@ def test_a_record_whose_settings_changed_is_kept_and_left_out(sweep, finished, t
     assert len(Store(first.folder).states()) == 1
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_failing_cell_does_not_end_the_sweep(sweep, failing):
     started = failing({"add": RuntimeError("out of luck")})
     summary = sweep()
@@ -171,6 +175,7 @@ def test_a_failing_cell_does_not_end_the_sweep(sweep, failing):
         assert failure["arm"] == "add"
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_failed_cell_is_tried_again_and_its_failure_forgotten(sweep, failing):
     failing({"add": RuntimeError("out of luck")})
     folder = sweep().folder
@@ -181,6 +186,7 @@ def test_a_failed_cell_is_tried_again_and_its_failure_forgotten(sweep, failing):
     assert {state for _, state in Store(folder).states()} == {"done"}
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_diverging_cell_is_a_failure(sweep):
     summary = sweep(arms=["add"], tasks=["stsb"], finetuning={"learning_rates": [1e30], "clip_norm": 1e30})
     (error,) = summary.failed.values()
@@ -214,6 +220,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(sweep, tmp_path, faili
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_only_still_plans_the_whole_experiment(sweep):
     summary = sweep(only=["task=cola", "arm=add"])
     assert summary.planned == 1
@@ -259,6 +266,7 @@ def test_run_takes_a_file_a_mapping_or_an_experiment(tiny, tmp_path, write_yaml)
             run(given, data="./elsewhere", results=tmp_path, dry_run=True)
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_progress_names_every_cell(tiny, tmp_path, failing):
     failing({"none": RuntimeError("[bold]no markup")})
     for terminal in (False, True):
@@ -285,6 +293,7 @@ def test_predictions_are_those_of_the_record(finished, tiny):
         assert record["scores"]["validation"] == score_logits("stsb", logits, expected)
 
 
+@pytest.mark.usefixtures("no_tables")
 def test_a_full_disk_is_one_message_and_keeps_what_is_finished(sweep, monkeypatch):
     kept = sweep(only=["arm=add", "task=cola"])
 

@@ -12,7 +12,7 @@ from glue_bench.records.store import Store
 from glue_bench.sweep import attempts
 from glue_bench.sweep.stop import Stop
 
-pytestmark = pytest.mark.usefixtures("small_demo")
+pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
 
 @pytest.fixture

@@ -35,6 +35,15 @@ def test_operations_are_those_of_the_matrix_products(variant, mixing):
     assert counted["length"] == length
 
 
+def test_a_variant_of_the_same_name_with_other_code_is_counted_anew(monkeypatch):
+    sizes = []
+    for variant in ("none", "add"):  # as two versions of a plugin would be
+        monkeypatch.setitem(VARIANTS, "mine", VARIANTS[variant])
+        sizes.append(budget(config("mine"), LENGTH)["parameters"])
+    assert sizes == [budget(config(variant), LENGTH)["parameters"] for variant in ("none", "add")]
+    assert sizes[0] < sizes[1]
+
+
 def test_counting_makes_no_numbers():
     state = torch.get_rng_state()
     wide = config(hidden_size=16_384, intermediate_size=65_536, num_hidden_layers=2, vocab_size=100_000)
