@@ -12,7 +12,7 @@ from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
-from glue_bench.results.encoders import blocks_of
+from glue_bench.results.encoders import UNKNOWN_START, blocks_of
 from glue_bench.results.protocol import NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
 from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.summaries import arms_frame, columns_frame
@@ -83,7 +83,8 @@ def block_groups(board: Board) -> list[Group]:
 def conversion_groups(board: Board) -> list[Group]:
     """A pretrained arm, the reference, and the arms that were grafted or adapted from the checkpoint that it has."""
     groups = []
-    for _, started in board.table.groupby("start", sort=False):
+    known = board.table[board.table["start"] != UNKNOWN_START]
+    for _, started in known.groupby("start", sort=False):
         sources = _variants(board, started[started["origin"] == "pretrained"])
         converted = tuple(started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"])
         if sources and converted:
