@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from simulated import REGIMES, Regime, simulate, true_score
 
-from glue_bench.stats.verdicts import Group, assess, verdicts
+from glue_bench.stats.verdicts import Group, assess, bonferroni, contrast_rows
 
 ARMS = tuple("abcdefg")
 COLUMN_OF = {"accuracy": "rte", "Matthews": "cola", "Pearson": "stsb"}
@@ -90,19 +90,19 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
     """Family errors, coverage and power of a setting, percent."""
     generator = np.random.default_rng(1)
     rates, factors, regime, between = rates_of(setting)
-    truth = np.array([10.0 * (arm == setting.better) for arm in ARMS[1:]])
+    truth = [10.0 * (arm == setting.better) for arm in ARMS[1:]]
+    group = Group(origin="pretrained", shape="", arms=ARMS, reference="a")
     errors = covered = found = 0
     for _ in range(experiments):
         (outcomes,) = simulate(
             generator, columns=[COLUMN_OF[setting.metric]], rates=rates, seeds=setting.seeds, rows=rows, regime=regime,
             unstable=factors, pretrainings=setting.pretrainings, pretraining=between, block=setting.block,
         )  # fmt: skip
-        group = Group(origin="pretrained", shape="", arms=ARMS, reference="a")
-        frame = verdicts(assess([replace(outcomes, averaged=False)], [group]))
-        told = (frame["verdict"] != "").to_numpy()
-        errors += bool(told[truth == 0].any())
-        covered += bool(((frame["low"] <= truth) & (truth <= frame["high"])).all())
-        found += bool((frame["verdict"] == "better").to_numpy()[truth > 0].all())
+        (judged,) = assess([replace(outcomes, averaged=False)], [group])
+        contrasts = contrast_rows(judged, [(arm, "a") for arm in ARMS[1:]], bonferroni(len(ARMS) - 1))
+        errors += any(one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True))
+        covered += all(one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True))
+        found += any(one["verdict"] == "better" and true for one, true in zip(contrasts, truth, strict=True))
     shares = {"family errors": errors, "coverage": covered, "power": found}
     return {name: 100 * count / experiments for name, count in shares.items()}
 

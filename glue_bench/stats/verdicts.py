@@ -80,7 +80,7 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
     rows = []
     for one in assessed:
         pairs = [(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]
-        rows += _rows(one, pairs, bonferroni(len(pairs)))
+        rows += contrast_rows(one, pairs, bonferroni(len(pairs)))
     return _frame(rows)
 
 
@@ -93,7 +93,7 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
     rows = []
     for one in assessed:
         mine = [pair for pair in contrasts if set(pair) <= set(one.group.arms)]
-        rows += _rows(one, mine, holm(len(contrasts)))
+        rows += contrast_rows(one, mine, holm(len(contrasts)))
     return _frame(rows)
 
 
@@ -102,7 +102,7 @@ def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
     rows = []
     for one in assessed:
         pairs = list(combinations(one.group.arms, 2))
-        rows += _rows(one, pairs, holm(len(pairs)))
+        rows += contrast_rows(one, pairs, holm(len(pairs)))
     return _frame(rows)
 
 
@@ -150,8 +150,8 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     return 2 * np.asarray(student_t.sf(np.where(np.isnan(error), np.nan, statistic), freedom))
 
 
-def _rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correction) -> list[dict[str, Any]]:
-    """The contrasts of every column; here, and nowhere else, is a verdict decided."""
+def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correction) -> list[dict[str, Any]]:
+    """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided."""
     rows = []
     for estimate in assessed.estimates if pairs else ():
         mine = [_row(assessed.group, estimate, pair) for pair in pairs]
