@@ -43,19 +43,24 @@ class Assessed:
 
 
 def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Assessed]:
-    """Estimate every column, and the average, for every group. One column's predictions are held at a time."""
-    columns: dict[str, list[Estimate]] = {}
-    averaged: list[str] = []
+    """Estimate every column, and the average, for every group. One column's predictions are held at a time.
+
+    A group has the columns of which it has a run, and all that count in the average.
+    """
+    columns: list[list[Estimate]] = [[] for _ in groups]
+    averaged: set[str] = set()
     for one in outcomes:
-        columns[one.column] = [column_estimate(one, group.arms) for group in groups]
-        averaged += [one.column] if one.averaged else []
-    if averaged:
-        mean = [average_estimate([columns[name][i] for name in averaged], g.arms) for i, g in enumerate(groups)]
-        columns = {AVERAGE: mean, **columns}
-    ordered = sorted(columns, key=lambda name: name != primary)
-    return [
-        Assessed(group=group, estimates=tuple(columns[name][i] for name in ordered)) for i, group in enumerate(groups)
-    ]
+        averaged |= {one.column} if one.averaged else set()
+        for group, mine in zip(groups, columns, strict=True):
+            mine.append(column_estimate(one, group.arms))
+    assessed = []
+    for group, mine in zip(groups, columns, strict=True):
+        counted = [column for column in mine if column.column in averaged]
+        shown = [column for column in mine if column.means or column.column in averaged]
+        average = [average_estimate(counted, group.arms)] if counted else []
+        ordered = sorted([*average, *shown], key=lambda column: column.column != primary)
+        assessed.append(Assessed(group=group, estimates=tuple(ordered)))
+    return assessed
 
 
 def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
