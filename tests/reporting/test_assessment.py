@@ -135,8 +135,8 @@ def measured(bench, counts):
     piece = generator.normal(2000, 200, size=300)
     for (arm, seed), count in counts.items():
         loss = (piece - (100 if arm == "high" else 0) + generator.normal(0, 5, 300))[: len(count)]
-        record = IntrinsicRecord(schema_version=1, pretraining_id=f"{arm}-{seed}", arm=arm, pretraining_seed=seed, step=1,
-                                 tokens=1, measures=())  # fmt: skip
+        facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+        record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
         hits = np.round(count * (0.9 if arm == "high" else 0.5))
         bench.store.intrinsic.write(
             record, {"validation_loss": np.stack([loss, count]), "swap_1": np.stack([hits, count])}
