@@ -247,6 +247,30 @@ def test_duplicates_are_refused(changes, said):
     assert said in refused(**changes)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"reference": "ad"}, "unknown arm 'ad' in protocol.reference; did you mean 'add'?"),
+        ({"contrasts": [["add", "nobody"]]}, "unknown arm 'nobody' in protocol.contrasts"),
+        ({"contrasts": [["add"]]}, "at least 2 items"),
+        ({"contrasts": [["add", "add"]]}, "of two different arms"),
+        ({"contrasts": [["add", "none"], ["none", "add"]]}, "none is given twice"),
+        ({"primary": "loss"}, "'average' or 'validation_loss'"),
+        ({"primary": "validation_loss"}, "needs `pretraining`"),
+    ],
+)
+def test_comparisons_that_cannot_be_made_are_refused(protocol, said):
+    assert said in refused(arms=["add", "none"], protocol=protocol)
+
+
+def test_who_is_compared_stands_in_a_plan_only_where_it_is_said():
+    assert set(parsed().model_dump(mode="json")["protocol"]) == {"rate", "seeds", "epoch", "choose_on"}
+    said = {"reference": "none", "contrasts": [["add", "none"]]}
+    written = parsed(arms=["add", "none"], protocol=said).model_dump(mode="json")["protocol"]
+    assert {key: written[key] for key in said} == said
+    assert "primary" not in written
+
+
 @pytest.mark.parametrize("key", ["name", "data", "arms"])
 def test_a_missing_key_is_named(key):
     with pytest.raises(UserError, match=f"missing key '{key}'"):

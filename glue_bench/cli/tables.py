@@ -23,6 +23,7 @@ def leaderboard(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Show it by another protocol: rate, seeds, epoch or choose_on."),
     ] = None,
+    seeds: Annotated[bool, typer.Option("--seeds", help="Also show the score of every run.")] = False,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
     from glue_bench.reporting.export import render
@@ -30,9 +31,9 @@ def leaderboard(
 
     several = folders[0] if len(folders) == 1 else folders
     if output is None and format is None:
-        print_leaderboard(several, protocol or ())
+        print_leaderboard(several, protocol or (), runs=seeds)
     else:
-        emit(render(several, chosen_format(format, output), protocol or ()), output)
+        emit(render(several, chosen_format(format, output), protocol or (), runs=seeds), output)
 
 
 @app.command()
@@ -97,7 +98,11 @@ def power(
 
 
 def print_leaderboard(
-    folders: Path | Sequence[Path], protocol: Sequence[str] = (), summary: "Summary | None" = None
+    folders: Path | Sequence[Path],
+    protocol: Sequence[str] = (),
+    *,
+    summary: "Summary | None" = None,
+    runs: bool = False,
 ) -> None:
     """A table fit for the terminal, its page and what to do next; Markdown where the output goes elsewhere.
 
@@ -112,10 +117,10 @@ def print_leaderboard(
 
     console = Console()
     if not console.is_terminal:
-        typer.echo(render(folders, "markdown", protocol), nl=False)
+        typer.echo(render(folders, "markdown", protocol, runs=runs), nl=False)
         if not summary:
             return
-    findings = find(folders, protocol)
+    findings = find(folders, protocol, runs=runs)
     if not isinstance(folders, Path):
         ending = [f"page: `glue-bench leaderboard {' '.join(map(str, folders))} -o page.md`"]
     else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,20 @@ import pandas as pd
 from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
+from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
-from glue_bench.results.encoders import blocks_of
+from glue_bench.results.budgets import newest
+from glue_bench.results.encoders import UNKNOWN_START, blocks_of
 from glue_bench.results.protocol import NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
-from glue_bench.stats.outcomes import Outcomes
+from glue_bench.stats.outcomes import Outcomes, unit_of
 from glue_bench.stats.summaries import arms_frame, columns_frame
 from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdicts
 
 KEY = ["arm", "task", "learning_rate", *SEEDS]
+MEASURES = {"validation_loss": "loss", "swap_1": "share"}
+"""Measures of a pretrained encoder that are compared as columns, and their metrics."""
+OTHER_PIECES = "it was measured on other pieces of text"
 NO_LABELS = (
     "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
 )
@@ -51,7 +57,8 @@ def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
     board = board or make_board(store)
     protocol = board.results.protocol
     groups, costs = block_groups(board), conversion_groups(board)
-    assessed = assess(read_outcomes(store, board), [*groups, *costs], protocol.primary)
+    outcomes = chain(read_outcomes(store, board), read_measures(store, board))
+    assessed = assess(outcomes, [*groups, *costs], protocol.primary)
     blocks, costs_assessed = assessed[: len(groups)], assessed[len(groups) :]
     found = verdicts(blocks)
     return Assessment(
@@ -83,7 +90,8 @@ def block_groups(board: Board) -> list[Group]:
 def conversion_groups(board: Board) -> list[Group]:
     """A pretrained arm, the reference, and the arms that were grafted or adapted from the checkpoint that it has."""
     groups = []
-    for _, started in board.table.groupby("start", sort=False):
+    known = board.table[board.table["start"] != UNKNOWN_START]
+    for _, started in known.groupby("start", sort=False):
         sources = _variants(board, started[started["origin"] == "pretrained"])
         converted = tuple(started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"])
         if sources and converted:
@@ -115,6 +123,37 @@ def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
                 labels=labels,
                 why=why,
                 averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
+            )
+
+
+def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
+    """What the board's arms have learnt in pretraining, measured without a task: a run for each pretraining.
+
+    Arms are compared on the same pieces of text.
+    """
+    arms, plan = tuple(board.table["arm"]), store.read_plan() or NO_PLAN
+    measured = [each for each in newest(plan) if each.arm in arms and store.intrinsic.has(each.pretraining_id)]
+    sums = {each.pretraining_id: store.intrinsic.read_sums(each.pretraining_id) for each in measured}
+    for measure, metric in MEASURES.items():
+        runs = [(each, sums[each.pretraining_id][measure]) for each in measured if measure in sums[each.pretraining_id]]
+        if runs:
+            counts = runs[0][1][1]
+            same = [np.array_equal(counts, mine) for _, (_, mine) in runs]
+            yield Outcomes(
+                column=measure,
+                task=measure,
+                metric=metric,
+                arms=arms,
+                owners=np.array([arms.index(each.arm) for each, _ in runs]),
+                pretraining_seeds=np.array([each.seed for each, _ in runs]),
+                seeds=np.zeros(len(runs), int),
+                scores=np.array([unit_of(metric) * hits.sum() / mine.sum() for _, (hits, mine) in runs]),
+                predictions=np.stack(
+                    [hits if alike else 0.0 * counts for (_, (hits, _)), alike in zip(runs, same, strict=True)]
+                ),
+                labels=counts,
+                why={each.arm: OTHER_PIECES for (each, _), alike in zip(runs, same, strict=True) if not alike},
+                averaged=False,
             )
 
 

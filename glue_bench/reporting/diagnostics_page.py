@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
+from glue_bench.reporting.formats import render_with
+from glue_bench.reporting.numbers import MISSING, number
 from glue_bench.results.diagnostics import Scored
 
 ONE_LABEL = "°"
@@ -19,11 +19,7 @@ NOTES = (
 
 def render_diagnostics(scored: Scored, format: str) -> str:
     """The page of `diagnostics_page` in one of FORMATS; as CSV or JSON the frame alone."""
-    if format == "csv":
-        return frame_csv(scored.frame)
-    if format == "json":
-        return json_text({"notes": [*NOTES, *_notes(scored)], "rows": plain_rows(scored.frame)})
-    return render_page(diagnostics_page(scored), format)
+    return render_with(diagnostics_page(scored), scored.frame, format)
 
 
 def diagnostics_page(scored: Scored) -> Page:

@@ -33,16 +33,16 @@ OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
 Paths = str | Path | Sequence[str | Path]
 
 
-def render(path: Paths, format: str = "markdown", protocol: Iterable[str] = ()) -> str:
+def render(path: Paths, format: str = "markdown", protocol: Iterable[str] = (), *, runs: bool = False) -> str:
     """The leaderboard of the experiment in the folder `path`, or of several together, in one of FORMATS.
 
-    `protocol` are KEY=VALUE that change the experiment's own.
+    `protocol` are KEY=VALUE that change the experiment's own. With `runs` a page shows every run below its arm.
 
     Raises:
         UserError: the format is unknown, or as `open_board`.
     """
     format = chosen_format(format)
-    findings = find(path, protocol)
+    findings = find(path, protocol, runs=runs)
     if format == "csv":
         return to_csv(findings)
     if format == "json":
@@ -51,12 +51,11 @@ def render(path: Paths, format: str = "markdown", protocol: Iterable[str] = ()) 
     return render_page(leaderboard_page(findings, steps), format)
 
 
-def find(path: Paths, protocol: Iterable[str] = ()) -> Findings:
+def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Findings:
     """A leaderboard and its verdicts, which several experiments together have none of. Raises as `open_board`."""
     board = open_board(path, protocol)
-    return Findings(
-        board=board, assessment=assess_experiment(open_store(path), board) if isinstance(path, str | Path) else None
-    )
+    assessment = assess_experiment(open_store(path), board) if isinstance(path, str | Path) else None
+    return Findings(board=board, assessment=assessment, runs=runs)
 
 
 def write_tables(path: str | Path) -> list[Path]:

@@ -25,10 +25,11 @@ MANY = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """A leaderboard with its verdicts; several experiments together have none."""
+    """A leaderboard with its verdicts; several experiments together have none. `runs`: show the single runs, too."""
 
     board: Board
     assessment: Assessment | None = None
+    runs: bool = False
 
     @property
     def results(self) -> Results:

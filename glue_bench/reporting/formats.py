@@ -1,10 +1,14 @@
 """The formats of a table: which there are, which a file's name asks for, and a page in one of them."""
 
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.reporting import html, latex, markdown
 from glue_bench.reporting.document import Page
+from glue_bench.reporting.numbers import frame_csv, json_text, plain_rows
 
 FORMATS = ("markdown", "csv", "json", "latex", "html")
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
@@ -20,6 +24,16 @@ def render_page(page: Page, format: str = "markdown") -> str:
     if format not in PAGES:
         raise unknown("format", format, PAGES)
     return PAGES[format](page)
+
+
+def render_with(page: Page, frame: pd.DataFrame, format: str, decimals: int = 2, **facts: Any) -> str:
+    """The page in one of FORMATS; as CSV the frame behind it, as JSON title, notes, `facts`, and the frame's rows."""
+    if format == "csv":
+        return frame_csv(frame, decimals)
+    if format == "json":
+        head = {"title": page.title, "notes": list(page.notes), **facts}
+        return json_text(head | {"rows": plain_rows(frame, decimals)})
+    return render_page(page, format)
 
 
 def chosen_format(format: str | None, output: Path | None = None) -> str:

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
+from glue_bench.reporting.formats import render_with
+from glue_bench.reporting.numbers import MISSING, number
 
 DECIMALS = 4
 TITLES = {
@@ -25,10 +25,6 @@ NOTES = (
 
 def render_intrinsic(measured: pd.DataFrame, format: str) -> str:
     """The page in one of FORMATS; as CSV or JSON the frame alone."""
-    if format == "csv":
-        return frame_csv(measured, DECIMALS)
-    if format == "json":
-        return json_text({"notes": list(NOTES), "rows": plain_rows(measured, DECIMALS)})
     names = tuple(dict.fromkeys(measured["checkpoint"]))
     shown = {(row["checkpoint"], row["measure"]): _cell(row) for row in measured.to_dict("records")}
     rows = tuple(
@@ -36,9 +32,8 @@ def render_intrinsic(measured: pd.DataFrame, format: str) -> str:
         for measure in dict.fromkeys(measured["measure"])
     )
     grid = Grid(header=("Measure", *names), rows=rows)
-    return render_page(
-        Page(title="Intrinsic measures", sections=(PageSection(title="", grid=grid),), notes=NOTES), format
-    )
+    page = Page(title="Intrinsic measures", sections=(PageSection(title="", grid=grid),), notes=NOTES)
+    return render_with(page, measured, format, DECIMALS)
 
 
 def measure_title(measure: str) -> str:

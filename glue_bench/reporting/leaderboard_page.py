@@ -23,7 +23,7 @@ from glue_bench.reporting.notes import (
 from glue_bench.reporting.numbers import MISSING, number, short
 from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
-from glue_bench.results.protocol import AVERAGE, AVERAGES
+from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
 from glue_bench.values import BlockKey
 
 ORIGIN_MEANS = {
@@ -77,13 +77,10 @@ def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
     """The arms, by their average, and their scores; below them what the scores are to be compared with."""
     converted = bool(findings.converted(key))
     best = {} if converted else best_of(block, findings.columns, findings.lowest_is_best)
-    rows = [
-        (
-            GridCell(row["arm"]),
-            *(_cell(findings, row, name, best.get(name, ()), converted) for name in findings.columns),
-        )
-        for row in block.to_dict("records")
-    ]
+    rows: list[tuple[GridCell, ...]] = []
+    for row in block.to_dict("records"):
+        cells = (_cell(findings, row, name, best.get(name, ()), converted) for name in findings.columns)
+        rows += [(GridCell(row["arm"]), *cells), *(_run_rows(findings, row["arm"]) if findings.runs else ())]
     feet = [
         (GridCell(title), *(GridCell(number(values.get(name, math.nan)) or MISSING) for name in findings.columns))
         for title, values in (
@@ -148,6 +145,17 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     difference = contrast.get("difference", math.nan) if converted else math.nan
     aside = "" if math.isnan(difference) else f"{difference:+z.2f}"
     return GridCell(number(row[name]), row["arm"] in best, marks, aside)
+
+
+def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell, ...]]:
+    """A row for each run of an arm, by its seeds."""
+    scores = main_scores(at_rates(findings.results.scores, findings.board.rates))
+    seeds: Any
+    for seeds, runs in scores[scores["arm"] == arm].groupby(SEEDS, dropna=False):
+        values = {(row["task"], row["split"]): row["value"] for row in runs.to_dict("records")}
+        name = " ".join(f"{seed:g}" for seed in seeds if not pd.isna(seed))
+        cells = (_plain(values.get(COLUMNS.get(column, ("", "")), math.nan)) for column in findings.columns)
+        yield GridCell(f"- seed {name}"), *cells
 
 
 def _header(board: Board, name: str) -> str:

@@ -93,8 +93,8 @@ def _marks_note(findings: Findings) -> str:
     references = " or ".join(f"`{arm}`" for arm in dict.fromkeys(tested["reference"]))
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
     return (
-        f"{bold} {BETTER} is better and {WORSE} worse than {references}, tested at 5% for all arms of a column "
-        f"together; that covers {covered}. No mark means not shown to differ, which is not the same as equal."
+        f"{bold} {BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
+        f"a column together). Chance is: {covered}. No mark means not shown to differ, which is not the same as equal."
     )
 
 
@@ -128,8 +128,8 @@ def _share(results: Results, task: str) -> str:
 
 def _collapsed_note(board: Board) -> str:
     counts = {arm: sum(counts.values()) for arm, counts in board.collapsed.items()}
-    named = ", ".join(f"{arm} {count}" for arm, count in counts.items() if count)
-    return f"{COLLAPSED} Runs that gave one answer to everything, which count in the mean: {named}." if named else ""
+    named = ", ".join(f"{arm} ({count})" for arm, count in counts.items() if count)
+    return f"{COLLAPSED} Has runs that gave one answer to everything; they count in the mean: {named}." if named else ""
 
 
 def _missing_notes(board: Board) -> Iterator[str]:

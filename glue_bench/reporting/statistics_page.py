@@ -11,7 +11,7 @@ from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import title_of
-from glue_bench.reporting.formats import chosen_format, render_page
+from glue_bench.reporting.formats import chosen_format, render_page, render_with
 from glue_bench.reporting.notes import BANNER, block_notes, is_demo, problem_notes, protocol_notes
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
@@ -112,12 +112,7 @@ def render_power(
     store = open_store(path)
     statistics = assess_experiment(store)
     frame = power_frame(statistics.blocks, difference, power, Costs(*(costs or measured_costs(store))))
-    if format == "csv":
-        return frame_csv(frame, P_DECIMALS)
-    page = power_page(statistics, frame)
-    if format == "json":
-        return json_text({"title": page.title, "notes": list(page.notes), "rows": plain_rows(frame, P_DECIMALS)})
-    return render_page(page, format)
+    return render_with(power_page(statistics, frame), frame, format, P_DECIMALS)
 
 
 def power_page(statistics: Assessment, frame: pd.DataFrame) -> Page:

@@ -23,6 +23,7 @@ from glue_bench.values import BLOCK, BlockKey
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 UNRECORDED = "unrecorded shape"
+UNKNOWN_START = "an unrecorded start"
 FRESH = "fresh weights of this shape"
 
 
@@ -107,7 +108,7 @@ def _checkpoint(plan: Plan, arm: str, record: Record | None) -> tuple[str, str]:
 
 
 def _start_text(name: str, steps: int | None) -> str:
-    start = FRESH if name == SCRATCH else name or "an unrecorded start"
+    start = FRESH if name == SCRATCH else name or UNKNOWN_START
     return f"{start}, then {steps:,} steps of pretraining" if steps else start
 
 

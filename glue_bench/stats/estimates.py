@@ -153,7 +153,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str]) -> Estimate:
 
 
 def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estimate:
-    """The mean over columns, of which there is one at least. Their examples are independent; only the columns of one task share runs."""
+    """The mean over one column or more. Examples are independent; only the columns of one task share runs."""
     why = {arm: reason for arm in arms if (reason := _why_no_average(arm, columns))}
     tested = tuple(arm for arm in arms if arm not in why)
     number, tasks = len(columns), dict[str, Scores]()

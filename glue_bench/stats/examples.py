@@ -7,7 +7,7 @@ a difference over examples is that of d_i, the difference of the arms' mean cont
 
 import numpy as np
 
-from glue_bench.stats.outcomes import Outcomes
+from glue_bench.stats.outcomes import Outcomes, unit_of
 from glue_bench.stats.weighted import RATIOS, score_sums, sums_of
 
 
@@ -16,7 +16,7 @@ def contributions(metric: str, predictions: np.ndarray, labels: np.ndarray) -> n
     parts, rows = sums_of(metric, predictions, labels), len(labels)
     total = parts.sum(axis=0, dtype=np.float64)
     without = score_sums(metric, total - parts, rows - 1)
-    return (rows * score_sums(metric, total, rows) - (rows - 1) * without).T * (1.0 if metric == "loss" else 100.0)
+    return (rows * score_sums(metric, total, rows) - (rows - 1) * without).T * unit_of(metric)
 
 
 def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -18,6 +18,11 @@ AVERAGE = "average"
 """The column of the mean over the leaderboard columns that are there, without WNLI: `averaged` says which count."""
 
 
+def unit_of(metric: str) -> float:
+    """By what a metric's value is multiplied in tables: they show points of all but losses, which are in nats."""
+    return 1.0 if metric == "loss" else 100.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
     """The runs of one column, of all arms of an experiment, at the rates chosen.

@@ -23,7 +23,7 @@ from glue_bench.stats.verdicts import ALPHA, Assessed, two_sided
 
 DRAWS = 4000
 MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
-TOO_FEW = "no number of seeds tried will do; the dev set alone spreads a difference by {spread:.2f}"
+TOO_FEW = "no number of seeds will do: the dev set alone spreads a difference by {spread:.2f}"
 POWER_COLUMNS = [
     "origin", "shape", "column", "seeds", "difference", "power", "pretraining_seeds", "finetuning_seeds",
     "best_finetuning_seeds", "cost", "why",

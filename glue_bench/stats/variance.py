@@ -81,7 +81,9 @@ def combined(
         total = total + variance.sum(axis=-1)
         together = np.where(own, 0.0, variance).sum(axis=-1)
         alone = np.where(own, variance**2 / spread.freedom[..., chosen], 0.0).sum(axis=-1)
-        squares = squares + together**2 / spread.pooled_freedom + alone
+        parts = together**2 / spread.pooled_freedom + alone
+        # An own and a pooled variance come from the same runs: together they have no more freedom than all of these.
+        squares = squares + np.maximum(parts, variance.sum(axis=-1) ** 2 / spread.pooled_freedom)
     variance = examples + np.maximum(0.0, total - shared)
     with np.errstate(divide="ignore", invalid="ignore"):
         return variance, np.where(squares > 0, variance**2 / squares, np.inf)

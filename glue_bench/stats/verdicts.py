@@ -17,7 +17,7 @@ ALPHA = 0.05
 LEVEL = 1 - ALPHA
 Pair = tuple[str, str]
 Correction = Callable[[np.ndarray], np.ndarray]
-NUMBERS = ["difference", "low", "high", "error", "freedom", "p", "p_adjusted", "smallest"]
+NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
 VERDICT_COLUMNS = [
     "origin", "shape", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p",
     "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "family", "verdict", "why",
@@ -43,19 +43,24 @@ class Assessed:
 
 
 def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Assessed]:
-    """Estimate every column, and the average, for every group. One column's predictions are held at a time."""
-    columns: dict[str, list[Estimate]] = {}
-    averaged: list[str] = []
+    """Estimate every column, and the average, for every group. One column's predictions are held at a time.
+
+    A group has the columns of which it has a run, and all that count in the average.
+    """
+    columns: list[list[Estimate]] = [[] for _ in groups]
+    averaged: set[str] = set()
     for one in outcomes:
-        columns[one.column] = [column_estimate(one, group.arms) for group in groups]
-        averaged += [one.column] if one.averaged else []
-    if averaged:
-        mean = [average_estimate([columns[name][i] for name in averaged], g.arms) for i, g in enumerate(groups)]
-        columns = {AVERAGE: mean, **columns}
-    ordered = sorted(columns, key=lambda name: name != primary)
-    return [
-        Assessed(group=group, estimates=tuple(columns[name][i] for name in ordered)) for i, group in enumerate(groups)
-    ]
+        averaged |= {one.column} if one.averaged else set()
+        for group, mine in zip(groups, columns, strict=True):
+            mine.append(column_estimate(one, group.arms))
+    assessed = []
+    for group, mine in zip(groups, columns, strict=True):
+        counted = [column for column in mine if column.column in averaged]
+        shown = [column for column in mine if column.means or column.column in averaged]
+        average = [average_estimate(counted, group.arms)] if counted else []
+        ordered = sorted([*average, *shown], key=lambda column: column.column != primary)
+        assessed.append(Assessed(group=group, estimates=tuple(ordered)))
+    return assessed
 
 
 def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
@@ -77,12 +82,11 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
       one is better.
     - `why`: what is missing where there is no test; all but `difference` are NaN then.
     """
-    return _frame(
-        _column(one.group, estimate, against, bonferroni(len(against)))
-        for one in assessed
-        for against in [[(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]]
-        for estimate in one.estimates
-    )
+    rows = []
+    for one in assessed:
+        pairs = [(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]
+        rows += contrast_rows(one, pairs, bonferroni(len(pairs)))
+    return _frame(rows)
 
 
 def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.DataFrame:
@@ -91,22 +95,20 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
     `family` counts all that were named, also those whose arms have not run. An interval has the level at which Holm's
     method tests its contrast. Contrasts of arms of two groups are left out.
     """
-    return _frame(
-        _column(one.group, estimate, mine, holm(len(contrasts)))
-        for one in assessed
-        for mine in [[pair for pair in contrasts if set(pair) <= set(one.group.arms)]]
-        for estimate in one.estimates
-    )
+    rows = []
+    for one in assessed:
+        mine = [pair for pair in contrasts if set(pair) <= set(one.group.arms)]
+        rows += contrast_rows(one, mine, holm(len(contrasts)))
+    return _frame(rows)
 
 
 def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
     """Every pair of arms of a group, as `verdicts`; adjusted by Holm's method for all pairs of a column."""
-    return _frame(
-        _column(one.group, estimate, pairs, holm(len(pairs)))
-        for one in assessed
-        for pairs in [list(combinations(one.group.arms, 2))]
-        for estimate in one.estimates
-    )
+    rows = []
+    for one in assessed:
+        pairs = list(combinations(one.group.arms, 2))
+        rows += contrast_rows(one, pairs, holm(len(pairs)))
+    return _frame(rows)
 
 
 def seeds_covered(estimate: Estimate) -> str:
@@ -153,26 +155,27 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     return 2 * np.asarray(student_t.sf(np.where(np.isnan(error), np.nan, statistic), freedom))
 
 
-def _column(group: Group, estimate: Estimate, pairs: Sequence[Pair], correction: Correction) -> pd.DataFrame:
-    """The contrasts of one column; here, and nowhere else, is a verdict decided."""
-    family = int(correction(np.zeros(1))[0])
-    frame = pd.DataFrame([_row(group, estimate, pair) | {"family": family} for pair in pairs], columns=VERDICT_COLUMNS)
-    frame = frame.astype(dict.fromkeys(NUMBERS, float))
-    difference, error, freedom = (frame[name].to_numpy() for name in ("difference", "error", "freedom"))
-    p = two_sided(difference, error, freedom)
-    times = correction(p)
-    adjusted = np.minimum(1.0, times * p)
-    half = student_t.isf(ALPHA / 2 / times, freedom) * error
-    low, high = estimate.limits
-    better = (difference > 0) ^ estimate.lowest_is_best
-    return frame.assign(
-        low=np.clip(difference - half, low - high, high - low),
-        high=np.clip(difference + half, low - high, high - low),
-        p=p,
-        p_adjusted=adjusted,
-        smallest=half,
-        verdict=np.where(adjusted < ALPHA, np.where(better, "better", "worse"), ""),
-    )
+def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correction) -> list[dict[str, Any]]:
+    """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided."""
+    rows = []
+    for estimate in assessed.estimates if pairs else ():
+        mine = [_row(assessed.group, estimate, pair) for pair in pairs]
+        difference, error, freedom = (np.array([row[name] for row in mine]) for name in NUMBERS[:3])
+        p = two_sided(difference, error, freedom)
+        times = correction(p)
+        adjusted = np.minimum(1.0, times * p)
+        half = student_t.isf(ALPHA / 2 / times, freedom) * error
+        low, high = estimate.limits
+        better = (difference > 0) ^ estimate.lowest_is_best
+        decided = {
+            "low": np.clip(difference - half, low - high, high - low).tolist(),
+            "high": np.clip(difference + half, low - high, high - low).tolist(),
+            **{"p": p.tolist(), "p_adjusted": adjusted.tolist(), "smallest": half.tolist()},
+            "verdict": np.where(adjusted < ALPHA, np.where(better, "better", "worse"), "").tolist(),
+        }
+        family = int(correction(np.zeros(1))[0])
+        rows += [row | {"family": family} | {name: decided[name][i] for name in decided} for i, row in enumerate(mine)]
+    return rows
 
 
 def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
@@ -197,6 +200,5 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _frame(columns: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    filled = [frame for frame in columns if len(frame)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=VERDICT_COLUMNS)
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)

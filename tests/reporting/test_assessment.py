@@ -1,12 +1,16 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 from simulated import REGIMES, simulate
 
+from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.reporting.assessment import NO_LABELS, assess_experiment, read_outcomes
 from glue_bench.results.board import make_board
 
+NONE: MappingProxyType[str, str] = MappingProxyType({})
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
 
@@ -16,15 +20,23 @@ def drawn(seeds, columns):
     )
 
 
-def fill(bench, *, labels=True, seeds=(1, 2), columns=("sst2",), origins=None, plan=None):
+def fill(
+    bench,
+    *,
+    labels=True,
+    seeds=(1, 2),
+    columns=("sst2",),
+    origins=MappingProxyType({}),
+    variants=MappingProxyType({}),
+    plan=None,
+):
     """An experiment on disk with predictions; the records' digest is `d`."""
     for outcomes in drawn(len(seeds), columns):
         for owner, seed, run, score in zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores,
                                            strict=True):  # fmt: skip
             arm = outcomes.arms[owner]
-            bench.finish(
-                outcomes.task, seeds[seed - 1], score / 100, arm=arm, origin=(origins or {}).get(arm, "pretrained")
-            )
+            where = {name: facts[arm] for name, facts in (("origin", origins), ("variant", variants)) if arm in facts}
+            bench.finish(outcomes.task, seeds[seed - 1], score / 100, arm=arm, **where)
             bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
         if labels:
             bench.store.write_labels(outcomes.task, "d", {"validation": outcomes.labels})
@@ -53,11 +65,7 @@ def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, new_
 
     assert reference(fill(bench)) == {"low"}
     assert reference(fill(new_bench("b"), plan={"config": {"protocol": {"reference": "high"}}})) == {"high"}
-    third = fill(new_bench("c"))
-    for cell in (plan := third.read_plan())["cells"]:
-        cell["variant"] = "add" if cell["arm"] == "higher" else "concat"
-    third.write_plan(plan)
-    assert reference(third) == {"higher"}
+    assert reference(fill(new_bench("c"), variants={"higher": "add"})) == {"higher"}
 
 
 def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench):
@@ -118,3 +126,43 @@ def test_contrasts_of_the_protocol(bench, contrasts, rows):
     found = assess_experiment(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}})).contrasts
     assert len(found) == rows
     assert set(found["family"]) == ({2} if rows else set())
+
+
+def measured(bench, counts):
+    """Arms and seeds of their pretraining -> counts of pieces; `high` loses less than `low` on each."""
+    fill(bench)
+    generator = np.random.default_rng(0)
+    piece = generator.normal(2000, 200, size=300)
+    for (arm, seed), count in counts.items():
+        loss = (piece - (100 if arm == "high" else 0) + generator.normal(0, 5, 300))[: len(count)]
+        facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+        record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
+        hits = np.round(count * (0.9 if arm == "high" else 0.5))
+        bench.store.intrinsic.write(
+            record, {"validation_loss": np.stack([loss, count]), "swap_1": np.stack([hits, count])}
+        )
+    facts = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm, seed in counts]
+    bench.plan(pretrainings=facts)
+    return assess_experiment(bench.store)
+
+
+def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
+    found = measured(bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)})
+    rows = found.verdicts.set_index(["column", "arm"])
+    assert list(found.columns["column"]) == ["average", "sst2", "validation_loss", "swap_1"]
+    loss, swap = rows.loc[("validation_loss", "high")], rows.loc[("swap_1", "high")]
+    assert loss["difference"] == pytest.approx(-0.2, abs=0.01)
+    assert swap["difference"] == pytest.approx(40.0)
+    assert (loss["verdict"], swap["verdict"], loss["seeds"]) == ("better", "better", "pretraining")
+    assert rows.loc[("validation_loss", "higher"), "why"] == "no finished run (higher)"
+    assert rows.loc[("average", "high"), "seeds"] == "fine-tuning"
+
+
+def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
+    once = measured(bench, {(arm, 1): np.full(300, 500.0) for arm in ("low", "high")}).verdicts
+    assert set(once.loc[once["column"] == "swap_1", "verdict"]) == {""}
+    counts = {("low", 1): np.full(300, 500.0), ("low", 2): np.full(300, 500.0)}
+    other = measured(new_bench("b"), counts | {("high", seed): np.full(200, 400.0) for seed in (1, 2)}).verdicts
+    assert (
+        other.set_index(["column", "arm"])["why"]["swap_1", "high"] == "it was measured on other pieces of text (high)"
+    )

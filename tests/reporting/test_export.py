@@ -123,7 +123,7 @@ def test_collapsed_runs_are_marked_and_counted(bench):
     bench.finish("cola", 2, 0.5)
     text = render(bench.plan())
     assert rows_of(text)["add"]["CoLA"].endswith("‡")
-    assert "which count in the mean: add 1." in text
+    assert "they count in the mean: add (1)." in text
 
 
 def test_a_clean_run_has_no_marks_and_no_warnings(bench):
@@ -187,7 +187,9 @@ def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
             other.record(cell, value, seconds=99.0)
     other.plan()
     written = [write_tables(path) for path in (bench.path, other.path)]
-    assert [p.name for p in written[0]] == ["leaderboard.md", "leaderboard.csv", "scores.csv", "averages.csv"]
+    assert [p.name for p in written[0]] == [
+        *("leaderboard.md", "leaderboard.csv", "scores.csv", "averages.csv", "statistics.md", "statistics.csv"),
+    ]
     for mine, theirs in zip(*written, strict=True):
         assert mine.read_bytes() == theirs.read_bytes()
 

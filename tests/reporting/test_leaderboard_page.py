@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from io import StringIO
 
 import numpy as np
@@ -113,6 +114,25 @@ def test_every_format_carries_the_same(told):
     assert flat["none"]["average_majority"] == shown["majority class"]
     assert float(flat["none"]["rte_low"]) < float(flat["none"]["rte_difference"]) < float(flat["none"]["rte_high"]) < 0
     assert document["verdict"] == leaderboard_page(find(told)).lead
+
+
+def test_the_single_runs_are_shown_on_request(told):
+    (table, *_) = read_markdown(render(told, runs=True))
+    assert [row[0][0] for row in table.rows].count("- seed 3") == 3
+    at = next(i for i, row in enumerate(table.rows) if row[0][0] == "none")
+    (mean, _), runs = table.rows[at][3], [float(row[3][0]) for row in table.rows[at + 1 : at + 4]]
+    assert float(mean.strip("▼")) == pytest.approx(np.mean(runs), abs=0.01)
+
+
+def test_a_table_of_all_tasks_fits_a_screen_of_1400_pixels(told):
+    """By its widest texts in 16 px type (headers break at a hyphen), and the style sheet's blanks beside each cell."""
+    style = render(told, "html")
+    assert re.findall(r"max-width: (\d+)rem; padding: 0 1rem", style) == ["87"]
+    assert re.findall(r"th, td { padding: 0.25rem ([0-9.]+)rem", style) == ["0.6"]
+    ems = {**dict.fromkeys("0123456789", 0.6), **dict.fromkeys("MNLm▼‡†", 0.9), **dict.fromkeys(".-*il", 0.35)}
+    columns = [["untied-relative"], ["100.00▼‡*", "Avg. of 9"], *[["100.00▼‡*", "MNLI-"]] * 10]
+    widths = [max(sum(ems.get(c, 0.65) for c in text) for text in texts) * 16 + 2 * 0.6 * 16 for texts in columns]
+    assert sum(widths) <= 87 * 16 - 2 * 16 <= 1400
 
 
 def test_the_screen_ends_with_marks_page_and_next_step(told):

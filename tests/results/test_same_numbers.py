@@ -152,7 +152,7 @@ def test_the_list_of_tables():
     listed = [[text for text, _ in row] for row in read[0].rows]
     assert read[0][1:] == read[1][1:] == read[2][1:]
     assert listed == [list(line.values()) for line in csv.DictReader(StringIO(render_list("csv")))]
-    assert listed == [[str(value) for value in row.values()] for row in json.loads(render_list("json"))]
+    assert listed == [[str(value) for value in row.values()] for row in json.loads(render_list("json"))["rows"]]
     assert [row[0] for row in listed] == list(TABLES)
 
 

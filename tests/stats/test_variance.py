@@ -26,11 +26,16 @@ def test_equal_variances_without_examples_are_students_t_test():
     assert p == pytest.approx(ttest_ind(*scores).pvalue)
 
 
-def test_two_arms_of_different_variance_by_hand():
-    spread = of_seeds(np.array([9.0, 1.0]), THREE)  # pooled 5: the first has its own, with 2 degrees, not 4
+def test_arms_of_different_variance_by_hand():
+    spread = of_seeds(np.array([9.0, 1.0, 2.0]), np.array([3, 3, 3]))  # pooled 4; the first has its own, with 2 degrees
     variance, freedom = combined([spread], [0, 1], 0.5, 0.1)
-    assert variance == pytest.approx(0.5 + 3 + 5 / 3 - 0.1)
-    assert freedom == pytest.approx(variance**2 / (3**2 / 2 + (5 / 3) ** 2 / 4))
+    assert variance == pytest.approx(0.5 + 3 + 4 / 3 - 0.1)
+    assert freedom == pytest.approx(variance**2 / (3**2 / 2 + (4 / 3) ** 2 / 6))
+
+
+def test_an_own_and_a_pooled_variance_have_no_more_freedom_than_all_runs():
+    spread = of_seeds(np.array([9.0, 1.0]), np.array([2, 2]))
+    assert combined([spread], [0, 1], 0.0, 0.0)[1] == pytest.approx(2)  # not that of two independent variances
 
 
 def test_two_seeds_have_no_freedom_of_their_own():

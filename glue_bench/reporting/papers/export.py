@@ -7,11 +7,10 @@ import pandas as pd
 from glue_bench.errors import unknown
 from glue_bench.records.store import open_store
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.formats import chosen_format, render_page
-from glue_bench.reporting.numbers import frame_csv, json_text, plain_rows
+from glue_bench.reporting.formats import chosen_format, render_with
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import Comparison, compare
-from glue_bench.reporting.papers.page import make_notes, paper_page
+from glue_bench.reporting.papers.page import paper_page
 
 LISTED = ("Table", "What it is", "Set", "Rows", "Source")
 
@@ -35,9 +34,16 @@ def render(name: str, path: str | Path | None = None, format: str = "markdown") 
     """
     format = chosen_format(format)
     comparison = compare_named(name, path)
-    if format == "csv":
-        return frame_csv(comparison.cells)
-    return to_json(comparison) if format == "json" else render_page(paper_page(comparison), format)
+    published, results = comparison.published, comparison.results
+    return render_with(
+        paper_page(comparison),
+        comparison.cells,
+        format,
+        source=published.source,
+        split=published.split,
+        experiment=results.experiment if results else None,
+        data_source=results.data_source if results else None,
+    )
 
 
 def render_list(format: str = "markdown") -> str:
@@ -46,11 +52,8 @@ def render_list(format: str = "markdown") -> str:
     Raises:
         UserError: the format is unknown.
     """
-    format, page = chosen_format(format), list_page()
-    if format not in ("csv", "json"):
-        return render_page(page, format)
     frame = pd.DataFrame(_listed(), columns=["table", "title", "split", "rows", "source"])
-    return frame_csv(frame) if format == "csv" else json_text(frame.to_dict("records"))
+    return render_with(list_page(), frame, chosen_format(format))
 
 
 def list_page(columns: int = len(LISTED)) -> Page:
@@ -62,18 +65,3 @@ def list_page(columns: int = len(LISTED)) -> Page:
 
 def _listed() -> list[tuple[str, str, str, int, str]]:
     return [(name, table.title, table.split, len(table.rows), table.source) for name, table in TABLES.items()]
-
-
-def to_json(comparison: Comparison) -> str:
-    """The comparison as JSON: title, source, split, experiment, data_source, notes, rows; null where missing."""
-    published, results = comparison.published, comparison.results
-    document = {
-        "title": published.title,
-        "source": published.source,
-        "split": published.split,
-        "experiment": results.experiment if results else None,
-        "data_source": results.data_source if results else None,
-        "notes": make_notes(comparison),
-        "rows": plain_rows(comparison.cells),
-    }
-    return json_text(document)

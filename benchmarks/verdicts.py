@@ -1,0 +1,124 @@
+"""How often the verdicts are wrong, how often their intervals are right, and what they find: simulated experiments.
+
+    python benchmarks/verdicts.py [--experiments 2000] [--only TEXT]
+
+Seven arms with 400 examples, all equal (the null settings), or one of them better by ten points. Prints Markdown tables
+in percent: family errors (any verdict in a column where there is no difference), coverage (all six simultaneous
+intervals hold the true differences) and power (the better arm is called better).
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from scipy.optimize import brentq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulated import REGIMES, Regime, simulate, true_score
+
+from glue_bench.stats.verdicts import Group, assess, bonferroni, contrast_rows
+
+ARMS = tuple("abcdefg")
+COLUMN_OF = {"accuracy": "rte", "Matthews": "cola", "Pearson": "stsb"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Experiments of one kind; `unstable` arms have nine times the variance over seeds."""
+
+    metric: str = "accuracy"
+    regime: str = "seeds and examples"
+    seeds: int = 3
+    unstable: str = ""
+    pretrainings: int = 1
+    block: float = 0.0
+    better: str = ""
+    rate: float = 0.7
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        kind = f"{self.pretrainings} pretrainings x {self.seeds}" if self.pretrainings > 1 else f"{self.seeds} seeds"
+        which = {"": "equal variances", "a": "9x on the reference"}.get(self.unstable, "9x on another arm")
+        return f"{self.metric}, {self.regime}, {kind}, {which}"
+
+
+NULL = (
+    *(Setting(seeds=n, unstable=u) for n in (2, 3, 5) for u in ("", "b", "a") if (n, u) != (2, "a")),
+    *(Setting(regime=r, seeds=n) for r in ("mostly seeds", "mostly examples", "mostly noise") for n in (2, 5)),
+    *(Setting(metric=m, seeds=n, rate=0.8) for m in ("Matthews", "Pearson") for n in (2, 3, 5)),
+    *(Setting(metric=m, seeds=3, rate=0.8, unstable="b") for m in ("Matthews", "Pearson")),
+    *(Setting(metric=m, regime="mostly seeds", seeds=3, unstable="b", rate=0.8) for m in ("accuracy", "Matthews")),
+    *(Setting(seeds=n, pretrainings=p, block=0.05) for p, n in ((2, 1), (2, 3), (3, 2), (5, 1))),
+    *(Setting(seeds=n, pretrainings=p, block=0.05, unstable="b") for p, n in ((2, 2), (3, 1), (5, 2))),
+    Setting(seeds=2, pretrainings=3, block=0.05, unstable="a"),
+    Setting(metric="Matthews", rate=0.8, seeds=2, pretrainings=3, block=0.05),
+    Setting(metric="Pearson", rate=0.8, seeds=1, pretrainings=3, block=0.05),
+    Setting(regime="mostly examples", seeds=2, pretrainings=3, block=0.05),
+)
+NO_PROMISE = (
+    Setting(seeds=2, unstable="a"),
+    Setting(regime="mostly seeds", seeds=3, unstable="a"),
+    Setting(seeds=1, pretrainings=2, block=0.05, unstable="a"),
+)
+POWER = (
+    Setting(regime="mostly noise", seeds=2, better="b", rate=0.8),
+    Setting(regime="seeds and examples", seeds=5, better="b", rate=0.8),
+)
+
+
+def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regime, float]:
+    """Rates by arm whose true scores are equal, or better by ten points; variances by arm; the regime, and between."""
+    regime, column = REGIMES[setting.regime], COLUMN_OF[setting.metric]
+    between = regime.seed if setting.pretrainings > 1 else 0.0
+    factors = {arm: 9.0 if arm == setting.unstable else 1.0 for arm in ARMS}
+    spread = Regime(regime.shared, regime.view, regime.seed + between, regime.noise)
+    wanted = true_score(column, setting.rate, spread)
+
+    def rate(arm: str) -> float:
+        goal = wanted + 10 * (arm == setting.better)
+        return brentq(lambda rate: true_score(column, rate, spread, factors[arm]) - goal, 0.3, 0.999)
+
+    return {arm: rate(arm) for arm in ARMS}, factors, regime, between
+
+
+def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, float]:
+    """Family errors, coverage and power of a setting, percent."""
+    generator = np.random.default_rng(1)
+    rates, factors, regime, between = rates_of(setting)
+    truth = [10.0 * (arm == setting.better) for arm in ARMS[1:]]
+    group = Group(origin="pretrained", shape="", arms=ARMS, reference="a")
+    errors = covered = found = 0
+    for _ in range(experiments):
+        (outcomes,) = simulate(
+            generator, columns=[COLUMN_OF[setting.metric]], rates=rates, seeds=setting.seeds, rows=rows, regime=regime,
+            unstable=factors, pretrainings=setting.pretrainings, pretraining=between, block=setting.block,
+        )  # fmt: skip
+        (judged,) = assess([replace(outcomes, averaged=False)], [group])
+        contrasts = contrast_rows(judged, [(arm, "a") for arm in ARMS[1:]], bonferroni(len(ARMS) - 1))
+        errors += any(one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True))
+        covered += all(one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True))
+        found += any(one["verdict"] == "better" and true for one, true in zip(contrasts, truth, strict=True))
+    shares = {"family errors": errors, "coverage": covered, "power": found}
+    return {name: 100 * count / experiments for name, count in shares.items()}
+
+
+def main(experiments: Annotated[int, typer.Option()] = 2000, only: Annotated[str, typer.Option()] = "") -> None:
+    """Simulate and print."""
+    for title, settings, second in (
+        ("no difference", NULL, "family errors"),
+        ("no difference, and no promise", NO_PROMISE, "family errors"),
+        ("a difference of ten points", POWER, "power"),
+    ):
+        print(f"\n| {title} | {second} | coverage |\n|---|---:|---:|")
+        for setting in (one for one in settings if only in one.name):
+            found = figures(setting, experiments)
+            print(f"| {setting.name} | {found[second]:.1f} | {found['coverage']:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,59 @@
+"""Simulated experiments whose truth is known: how often a verdict is wrong, an interval right, a difference found.
+
+The long form is `python benchmarks/verdicts.py`, which prints the tables of benchmarks/README.md; `-m slow` asserts it.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulated import REGIMES, simulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from verdicts import NULL, POWER, Setting, figures
+
+FEW = 60
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [Setting(seeds=2), Setting(seeds=3, unstable="b"), Setting(seeds=2, pretrainings=3, block=0.05)],
+    ids=lambda setting: setting.name,
+)
+def test_equal_arms_are_seldom_told_apart(setting):
+    # 60 experiments at 5%: more than 8 wrong ones have a probability below 1%.
+    assert figures(setting, FEW)["family errors"] <= 100 * 8 / FEW
+
+
+def test_a_difference_of_ten_points_is_found():
+    # Of 60 at 80%: fewer than 38 have a probability below 0.5%.
+    assert figures(POWER[1], FEW)["power"] >= 100 * 38 / FEW
+
+
+def test_examples_alone_would_not_do():
+    """The simulation can fail: an interval that ignores the seeds is far too narrow."""
+    generator, covered = np.random.default_rng(1), 0
+    for _ in range(100):
+        (outcomes,) = simulate(generator, rates={"a": 0.8, "b": 0.8}, seeds=2, regime=REGIMES["mostly seeds"])
+        right = 100.0 * (outcomes.predictions == outcomes.labels)
+        differences = right[:2].mean(axis=0) - right[2:].mean(axis=0)
+        covered += abs(differences.mean()) < 1.96 * differences.std() / np.sqrt(len(differences))
+    assert covered < 70
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", NULL, ids=lambda setting: setting.name)
+def test_family_errors_and_coverage_in_full(setting):
+    found = figures(setting, 2000)
+    assert found["family errors"] <= 6.5
+    assert found["coverage"] >= 94.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", POWER, ids=lambda setting: setting.name)
+def test_power_in_full(setting):
+    found = figures(setting, 2000)
+    assert found["power"] >= 70.0
+    assert found["coverage"] >= 94.0

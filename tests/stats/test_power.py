@@ -1,0 +1,124 @@
+"""Seeds needed: against statsmodels where both apply, and against how often the verdicts see a difference."""
+
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from simulated import REGIMES, simulate
+
+from glue_bench.errors import UserError
+from glue_bench.stats.power import Costs, Spreads, Target, least, power_frame, spreads_of
+from glue_bench.stats.verdicts import Group, assess
+
+NOTHING = Spreads(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, overlap=0.0)
+
+
+@pytest.fixture(scope="module")
+def t_test_power():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from statsmodels.stats.power import TTestIndPower, TTestPower
+    return TTestIndPower(), TTestPower()
+
+
+def group(arms):
+    return Group(origin="o", shape="s", arms=tuple(arms), reference=next(iter(arms)))
+
+
+def drawn(arms="ab", seed=0, **given):
+    given = {"columns": ["sst2", "rte"], "rates": dict.fromkeys(arms, 0.8), "regime": REGIMES["all three"]} | given
+    return assess(simulate(np.random.default_rng(seed), **given), [group(given["rates"])])
+
+
+@pytest.mark.parametrize("effect", [1.0, 2.0])
+def test_two_arms_without_examples_have_about_the_power_of_a_t_test(t_test_power, effect):
+    theirs = t_test_power[0].power(effect, nobs1=20, alpha=0.05)
+    # The larger of the pooled and the own variance costs a little.
+    assert NOTHING.power_of_seeds(effect, 20) == pytest.approx(theirs, abs=0.06)
+    assert NOTHING.power_of_seeds(effect, 20) <= theirs + 0.02
+
+
+@pytest.mark.parametrize("blocks", [4, 10])
+def test_two_arms_in_blocks_have_the_power_of_a_paired_t_test(t_test_power, blocks):
+    spreads = replace(NOTHING, finetuning=(0.5,), pretraining=0.75)  # with two fine-tuning seeds 1 in all
+    theirs = t_test_power[1].power(1.5 / math.sqrt(2), nobs=blocks, alpha=0.05)
+    assert spreads.power_of_pretrainings(1.5, blocks, 2) == pytest.approx(theirs, abs=0.03)
+
+
+def test_more_arms_and_smaller_differences_have_less():
+    spreads = replace(NOTHING, examples=0.3)
+    assert replace(spreads, arms=8).power_of_seeds(2.0, 5) < spreads.power_of_seeds(2.0, 5) - 0.1
+    assert spreads.power_of_seeds(1.5, 5) < spreads.power_of_seeds(2.0, 5) < spreads.power_of_seeds(2.0, 8)
+
+
+def test_a_dev_set_can_be_too_small_for_any_number_of_seeds():
+    edge = 1 / (norm.ppf(0.975) + norm.ppf(0.8))  # where endless seeds give just 80%
+    assert not replace(NOTHING, examples=(edge * 1.01) ** 2).examples_suffice(Target(1.0, 0.8))
+    assert replace(NOTHING, examples=(edge * 0.99) ** 2).examples_suffice(Target(1.0, 0.8))
+
+
+def test_least_is_the_least():
+    assert least(lambda n: n >= 7, 100) == 7
+    assert least(lambda _: True, 100) == 2
+    assert least(lambda n: n >= 100, 100) == 100
+    assert least(lambda _: False, 100) is None
+
+
+def test_power_is_how_often_the_verdicts_see_it():
+    """Simulated from strengths, judged by `verdicts`, against what a pilot's variances promise."""
+    regime, rates, seen = REGIMES["seeds and examples"], dict.fromkeys("abcd", 0.8) | {"b": 0.9}, 0
+    from glue_bench.stats.verdicts import verdicts
+
+    for seed in range(150):
+        frame = verdicts(drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"]))
+        seen += frame[(frame["column"] == "rte") & (frame["arm"] == "b")]["verdict"].item() == "better"
+    promised = []
+    for seed in range(10):
+        (pilot,) = drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"])
+        promised.append(spreads_of(pilot.estimates[1], "a", 4).power_of_seeds(10.0, 5))
+    assert np.mean(promised) == pytest.approx(seen / 150, abs=0.1)
+
+
+def test_the_frame_has_every_column_and_says_why_there_is_no_number():
+    one = drawn()
+    frame = power_frame(one, 0.1).set_index("column")
+    assert list(frame.index) == ["average", "sst2", "rte"]
+    assert frame["finetuning_seeds"].isna().all()
+    assert frame["why"].str.startswith("no number of seeds will do").all()
+    wide = power_frame(one, 50.0, costs=Costs(100.0, 3.0))
+    assert (wide["finetuning_seeds"] == 2).all()
+    assert (wide["pretraining_seeds"] == 1).all()
+    assert (wide["cost"] == 106.0).all()
+
+
+def test_both_kinds_of_seeds_and_the_cheapest_design():
+    one = drawn("abc", seeds=3, pretrainings=4, pretraining=0.01, columns=["rte"], rows=3000)
+    frame = power_frame(one, 6.0, costs=Costs(1.0, 1.0)).set_index(["column", "seeds"])
+    assert list(frame.index) == [(c, s) for c in ("average", "rte") for s in ("fine-tuning", "pretraining")]
+    cheap = frame.loc[("rte", "pretraining")]
+    dear = power_frame(one, 6.0, costs=Costs(100.0, 1.0)).set_index(["column", "seeds"]).loc[("rte", "pretraining")]
+    assert cheap["cost"] == cheap["pretraining_seeds"] * (1 + cheap["finetuning_seeds"])
+    assert dear["finetuning_seeds"] > cheap["finetuning_seeds"]
+    assert dear["pretraining_seeds"] < cheap["pretraining_seeds"]
+    assert dear["best_finetuning_seeds"] == pytest.approx(10 * cheap["best_finetuning_seeds"])
+
+
+def test_one_fine_tuning_seed_a_pretraining_gives_one_design():
+    frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0)
+    assert frame["seeds"].tolist() == ["pretraining"] * 3
+    assert (frame["finetuning_seeds"] == 1).all()
+
+
+def test_one_seed_has_no_spread_to_plan_with():
+    frame = power_frame(drawn(seeds=1), 1.0)
+    assert frame["finetuning_seeds"].isna().all()
+    assert set(frame["why"]) == {"one seed shows no spread"}
+
+
+@pytest.mark.parametrize(("difference", "power"), [(0.0, 0.8), (-1.0, 0.8), (float("nan"), 0.8), (1.0, 1.0), (1.0, 0)])
+def test_what_cannot_be_asked(difference, power):
+    with pytest.raises(UserError, match="give"):
+        power_frame([], difference, power)
