@@ -6,12 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, CTRLTokenizer, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
+from glue_bench.training import tokenizers as module
 from glue_bench.training.tokenizers import (
     SPECIAL,
+    encoder,
     load_tokenizer,
     segment_types,
     tokenizer_digest,
@@ -26,6 +30,12 @@ TEXTS = [
 ] * 2
 
 
+def test_training_gives_the_same_vocabulary_every_time():
+    # Many trainings, since two random orders may agree by chance.
+    assert len({tokenizer_digest(train_tokenizer(iter(TEXTS), 90)) for _ in range(8)}) == 1
+
+
+@pytest.mark.slow
 def test_training_gives_the_same_vocabulary_in_every_process():
     code = (
         "from glue_bench.training.tokenizers import train_tokenizer, tokenizer_digest\n"
@@ -35,9 +45,53 @@ def test_training_gives_the_same_vocabulary_in_every_process():
     other = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120
     )
-    # Many trainings, since two random orders may agree by chance.
-    digests = {tokenizer_digest(train_tokenizer(iter(TEXTS), 90)) for _ in range(8)}
-    assert digests == {other.stdout.strip()}
+    assert other.stdout.strip() == tokenizer_digest(train_tokenizer(TEXTS, 90))
+
+
+@pytest.mark.parametrize("kept", [2, 500_000])
+def test_a_vocabulary_is_that_of_training_on_the_texts_themselves(monkeypatch, kept):
+    """With the normaliser and the pre-tokeniser of `tokenizers`, and the numbers of inner characters settled alike."""
+    monkeypatch.setattr(module, "MOST_KEPT", kept)
+    texts = [*TEXTS, "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!", " ", ""]
+    tokenizer = train_tokenizer(texts, 120)
+    inner = sorted(token for token in tokenizer.get_vocab() if token.startswith("##") and len(token) == 3)
+    plain = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    plain.normalizer = normalizers.BertNormalizer(lowercase=True)
+    plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    first = [*SPECIAL.values(), *inner]
+    plain.train_from_iterator(
+        texts, trainers.WordPieceTrainer(vocab_size=120, special_tokens=first, show_progress=False)
+    )
+    assert tokenizer.get_vocab() == plain.get_vocab()
+
+
+ODD = st.text(st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(), max_size=12)
+WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, 90)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@given(texts=st.lists(st.lists(ODD | WORDS, max_size=4).map(" ".join), max_size=6), kept=st.sampled_from([1, 500_000]))
+def test_texts_that_are_encoded_by_parts_have_the_tokens_of_the_whole(monkeypatch, tokenizer, texts, kept):
+    monkeypatch.setattr(module, "MOST_KEPT", kept)
+    expected = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    encode = encoder(tokenizer)
+    assert encode(texts) == encode(texts) == expected
+
+
+def test_only_a_tokenizer_that_parts_at_spaces_is_asked_for_parts(tokenizer):
+    assert encoder(tokenizer).__name__ == "encode_once"
+    changed = train_tokenizer(TEXTS, 90)
+    changed.add_tokens(["old cat"])
+    assert encoder(changed).__name__ == "encode"
+    assert encoder(changed)(TEXTS) == changed(TEXTS, add_special_tokens=False)["input_ids"]
+    state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"pre_tokenizer": {"type": "Whitespace"}}
+    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL)
+    assert encoder(other).__name__ == "encode"
 
 
 def test_a_vocabulary_has_the_size_asked_for_and_covers_its_texts():
