@@ -28,7 +28,7 @@ def kept(tmp_path_factory) -> Path:
 def finished(glue_bench, tiny, write_yaml, kept, tmp_path) -> Path:
     """The folder of a finished experiment on MNLI and RTE, to be changed."""
     if not (kept / "tiny").exists():
-        config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"]))
+        config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]}))
         assert glue_bench("run", config, "--results", kept).status == 0
     return shutil.copytree(kept / "tiny", tmp_path / "runs" / "tiny")
 
@@ -165,7 +165,7 @@ def test_strings_are_right_for_a_checkpoint_with_another_order_of_labels(
 ):
     assert json.loads((other_order / "config.json").read_text())["id2label"]["0"] == "contradiction"
     small_demo(train=480, validation=24, test=30)
-    settings = {"learning_rates": [3e-3], "epochs": 8, "batch_size": 16}
+    settings = {"learning_rates": [3e-3], "epochs": 8, "batch_size": 16, "predict": ["validation", "test"]}
     config = write_yaml(
         tiny(checkpoint=str(other_order), scratch=None, arms=["add"], tasks=["mnli"], finetuning=settings)
     )

@@ -29,6 +29,7 @@ KINDS: dict[str, str | tuple[str, ...]] = {
     "pretraining": (".json", ".safetensors"),
     "intrinsic": (".json", ".safetensors"),
     "predictions": ".safetensors",
+    "test_predictions": ".safetensors",
     "labels": ".safetensors",
 }
 """Folders of an experiment that belong into a bundle, and the suffixes of their files."""
@@ -87,7 +88,7 @@ def files_of(store: Store) -> dict[str, Path]:
     texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
     found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
     complete = {
-        "predictions": store.has_record,
+        **dict.fromkeys(("predictions", "test_predictions"), store.has_record),
         "pretraining": store.has_pretraining,
         "intrinsic": store.intrinsic.has,
     }

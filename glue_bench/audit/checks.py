@@ -135,8 +135,22 @@ def check_predictions(store: Store) -> Check:
     paths = sorted((store.folder / "predictions").glob("*.safetensors"))
     orphans = [path.name for path in paths if not store.has_record(path.stem)]
     faults += [f"predictions/{name}: its record was deleted, or never written; run again" for name in orphans]
+    faults += _test_faults(store)
     note = f", {found.count(False)} have no gold labels here" if False in found else ""
     return Check("predictions", f"{found.count(True)} give the scores of their records{note}", tuple(faults))
+
+
+def _test_faults(store: Store) -> list[str]:
+    """What is wrong with predictions of test splits, which no score is made of."""
+    faults = []
+    for name in store.tests.cells():
+        try:
+            store.tests.read(name)
+        except UserError as error:
+            faults.append(str(error))
+        if not store.has_record(name):
+            faults.append(f"test_predictions/{name}.safetensors: its record was deleted, or never written; run again")
+    return faults
 
 
 def _recompute(store: Store, record: Record) -> bool:

@@ -64,7 +64,7 @@ def intrinsic(
         list[str], typer.Option(metavar="TEXT", help="Text to measure on, as for `run`; it may be given repeatedly.")
     ],
     length: Annotated[int, typer.Option(metavar="N", min=8, help="Tokens of a sequence, at most.")] = 128,
-    tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens to read; more give smaller errors.")] = 32_768,
+    tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens to read; more give smaller errors.")] = 24_576,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
     ] = None,

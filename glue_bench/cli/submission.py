@@ -1,16 +1,27 @@
 """Verbs about what has no public labels: the submission to the GLUE site, its linter, and the diagnostic set."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glue_bench.cli.app import FAILED, Folder, Format, Output, app
-from glue_bench.cli.printing import check_output, emit, new_table, print_table, warn
+from glue_bench.cli.app import FAILED, Folder, Format, Output, Plugins, app
+from glue_bench.cli.printing import check_output, emit, new_table, print_table, say, warn
 from glue_bench.errors import UserError
 
 if TYPE_CHECKING:
+    from glue_bench.records.store import Store
     from glue_bench.results.submission import Submission
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Train the runs whose test predictions are missing once more, without asking.")
+]
+Data = Annotated[str | None, typer.Option(metavar="SOURCE", help="To predict tests: the data, as for `run`.")]
+Corpus = Annotated[
+    list[str] | None, typer.Option(metavar="TEXT", help="To predict tests of pretrained arms: the text, as for `run`.")
+]
 
 
 @app.command()
@@ -28,11 +39,15 @@ def submit(
     check: Annotated[
         Path | None, typer.Option(metavar="FILE.zip", help="Only look for mistakes in a zip, whoever made it.")
     ] = None,
+    yes: Yes = False,
+    data: Data = None,
+    corpus: Corpus = None,
+    plugin: Plugins = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
     if check is not None:
-        if folder or arm or output or fill:
-            raise UserError("--check takes a zip alone, without an experiment, --arm, -o or --fill")
+        if folder or arm or output or fill or yes:
+            raise UserError("--check takes a zip alone, without an experiment, --arm, -o, --fill or --yes")
         _check(check)
         return
     if folder is None or output is None:
@@ -40,7 +55,13 @@ def submit(
     from glue_bench.benchmark.linter import lint
 
     check_output(output, ".zip", "a submission")
-    _write(_gather(folder, arm, fill), output)
+    from glue_bench.records.store import open_store
+    from glue_bench.results.submission import lacking
+
+    store = open_store(folder)
+    if yes or not fill:
+        _predict(store, lacking(store, arm), yes, data, corpus or (), plugin or ())
+    _write(_gather(store, arm, fill), output)
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 
@@ -52,16 +73,50 @@ def diagnostics(
     ],
     format: Format = None,
     output: Output = None,
+    yes: Yes = False,
+    data: Data = None,
+    corpus: Corpus = None,
+    plugin: Plugins = None,
 ) -> None:
     """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
     from glue_bench.benchmark.diagnostic import read_diagnostic
     from glue_bench.records.store import open_store
     from glue_bench.reporting.diagnostics_page import render_diagnostics
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.results.diagnostics import score_diagnostic
+    from glue_bench.results.diagnostics import score_diagnostic, without_diagnostic
 
-    chosen = chosen_format(format, output)
-    emit(render_diagnostics(score_diagnostic(open_store(folder), read_diagnostic(labels)), chosen), output)
+    chosen, store, diagnostic = chosen_format(format, output), open_store(folder), read_diagnostic(labels)
+    _predict(store, without_diagnostic(store), yes, data, corpus or (), plugin or ())
+    emit(render_diagnostics(score_diagnostic(store, diagnostic), chosen), output)
+
+
+def _predict(
+    store: "Store", cells: list[str], yes: bool, data: str | None, corpus: Sequence[str], plugins: Sequence[Path]
+) -> None:
+    """Have the cells' test splits predicted, if that is asked for or a person agrees.
+
+    Nobody is asked where nobody can answer, or where it is not known what the cells were trained on.
+    """
+    plan = store.read_plan()
+    known = data or (plan and plan.data_source in ("demo", "hub"))
+    if not cells or not (yes or (known and sys.stdin.isatty())):
+        return
+    say("checking the experiment, its data and its checkpoints ...")
+    from glue_bench.sweep.predict import predict_tests
+    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.training.process import process_kept
+    from glue_bench.watch.view import duration
+
+    def agree(runs: Sequence[str], seconds: float) -> bool:
+        for run in runs:
+            typer.echo(run, err=True)
+        line = f"{len(runs)} runs have no test predictions; to train them once more takes about {duration(seconds)}"
+        typer.echo(line, err=True)
+        return yes or typer.confirm("Train them?", err=True)
+
+    with process_kept():
+        load_plugins(plugins)
+        predict_tests(store, cells, agree, data, corpus)
 
 
 def _check(path: Path) -> None:
@@ -79,17 +134,16 @@ def _check(path: Path) -> None:
     typer.echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
 
 
-def _gather(folder: Path, arm: str | None, with_fill: bool) -> "Submission":
-    from glue_bench.records.store import open_store
-    from glue_bench.results.submission import fill, gather
+def _gather(store: "Store", arm: str | None, with_fill: bool) -> "Submission":
+    from glue_bench.results.submission import HOW, fill, gather
 
-    submission = gather(open_store(folder), arm)
+    submission = gather(store, arm)
     if not submission.missing or with_fill:
         return fill(submission)
     missing = ", ".join(f"{name} ({why})" for name, why in submission.missing.items())
     raise UserError(
         f"arm '{submission.arm}' has no predictions for {len(submission.missing)} of the eleven files: {missing}; "
-        "run what is missing, or give --fill for the majority class in their place"
+        f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
     )
 
 

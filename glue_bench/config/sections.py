@@ -1,6 +1,6 @@
 """The sections of an experiment file, frozen and validated."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -116,6 +116,7 @@ class Finetuning(Section):
 
     `held_out_share` of each training set is kept out of training and scored after every epoch. Tasks of `from_mnli`
     start from the encoder of the arm's own MNLI run with the same seed, at `mnli_rate` where MNLI has several rates.
+    `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -129,7 +130,20 @@ class Finetuning(Section):
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
+    predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(["validation"])
     tasks: dict[str, TaskSettings] = {}
+
+    @field_validator("predict")
+    @classmethod
+    def _validation_is_scored(cls, splits: list[str]) -> list[str]:
+        if "validation" not in splits:
+            raise ValueError("validation is always predicted; give [validation] or [validation, test]")
+        return splits
+
+    @property
+    def predicts_test(self) -> bool:
+        """Whether test splits, and the diagnostic set beside MNLI, are predicted."""
+        return "test" in self.predict
 
     @field_validator("from_mnli")
     @classmethod

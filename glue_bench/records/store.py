@@ -3,6 +3,7 @@
 DIR/<experiment>/plan.json                         the cells that the experiment asks for
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
 DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+DIR/<experiment>/test_predictions/<cell_id>.safetensors  those of test splits, where they were asked for
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
@@ -35,6 +36,7 @@ from glue_bench.records.disk import (
 )
 from glue_bench.records.intrinsic import IntrinsicFolder
 from glue_bench.records.plan import AskedCell, Plan
+from glue_bench.records.predicted import PredictedTests
 from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
 from glue_bench.remote import refuse_url
 
@@ -45,6 +47,7 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.intrinsic = IntrinsicFolder(self.folder / "intrinsic")
+        self.tests = PredictedTests(self.folder / "test_predictions")
         self._read: dict[Path, tuple[Stamp, Any]] = {}
         self._whole: dict[Path, Stamp] = {}
 

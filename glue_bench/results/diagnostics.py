@@ -16,7 +16,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.protocol import aggregate, at_rates
-from glue_bench.results.submission import predictions
+from glue_bench.results.submission import HOW, diagnostic_digest, median_runs, predictions
 
 FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
 
@@ -56,7 +56,7 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     logits = {cell_id: predictions(store, cell_id).get(AX_SPLIT) for cell_id in cells["cell_id"]}
     predicted = {cell_id: _classes(cell_id, values) for cell_id, values in logits.items() if values is not None}
     if not predicted:
-        raise UserError(f"no run of '{store.folder}' predicted AX; run MNLI on data that has AX/diagnostic.tsv")
+        raise UserError(f"no run of '{store.folder}' has predicted AX; {HOW}")
     verified = check_order(diagnostic, _digest(store, predicted))
     for cell_id, classes in predicted.items():
         if len(classes) != len(diagnostic.pairs):
@@ -70,6 +70,19 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     return Scored(board, _aggregated(values), without, verified)
 
 
+def without_diagnostic(store: Store) -> list[str]:
+    """Of each arm with finished runs of MNLI of which none has predicted AX, the median run."""
+    board = make_board(store)
+    cells = at_rates(board.results.cells, board.rates)
+    cells = cells[(cells["task"] == "mnli") & cells["finished"]]
+    has = cells["cell_id"].map(lambda cell_id: AX_SPLIT in predictions(store, cell_id)).astype(bool)
+    return [
+        median_runs(board, str(arm))["mnli"].cell_id
+        for arm in dict.fromkeys(cells["arm"])
+        if not has[cells["arm"] == arm].any()
+    ]
+
+
 def _classes(cell_id: str, logits: np.ndarray) -> np.ndarray:
     try:
         return decide("ax", logits)
@@ -80,7 +93,7 @@ def _classes(cell_id: str, logits: np.ndarray) -> np.ndarray:
 def _digest(store: Store, cell_ids: dict[str, np.ndarray]) -> str | None:
     """The digest of the AX that all of the runs predicted."""
     records = [record for record in store.scan_records()[0] if record.cell_id in cell_ids]
-    digests = {record.cell_id: record.diagnostic.digest if record.diagnostic else None for record in records}
+    digests = {record.cell_id: diagnostic_digest(store, record) for record in records}
     if len(set(digests.values())) > 1:
         first, other = list({digest: cell_id for cell_id, digest in digests.items()}.values())[:2]
         raise UserError(f"'{first}' and '{other}' predicted different AX data; run the older one again")

@@ -15,6 +15,10 @@ from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.protocol import SEEDS, aggregate, at_rates, main_scores
 
+HOW = (
+    "--yes trains the runs that it needs once more for that, on data that has test files (--data); "
+    "`finetuning: {predict: [validation, test]}` predicts them at once"
+)
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
     "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"
@@ -71,9 +75,7 @@ def gather(store: Store, arm: str | None = None) -> Submission:
     files = {name: content for name, content in found.items() if isinstance(content, bytes)}
     records = {record.cell_id: record for record in store.scan_records()[0]}
     if not files:
-        raise UserError(
-            f"arm '{arm}' of '{store.folder}' has no test predictions at all; run it on data that has test files"
-        )
+        raise UserError(f"arm '{arm}' of '{store.folder}' has no test predictions at all; {HOW}")
     return Submission(
         experiment=board.results.experiment,
         arm=arm,
@@ -81,9 +83,21 @@ def gather(store: Store, arm: str | None = None) -> Submission:
         steps=board.results.steps,
         files=files,
         runs={name: runs[FILES[name].model] for name in files},
-        digests={name: _digest(records[runs[FILES[name].model].cell_id], FILES[name]) for name in files},
+        digests={name: _digest(store, records[runs[FILES[name].model].cell_id], FILES[name]) for name in files},
         missing={name: why for name, why in found.items() if isinstance(why, str)},
     )
+
+
+def lacking(store: Store, arm: str | None = None) -> list[str]:
+    """The runs that the files of an arm come from and that have not predicted what these need: at most one per task.
+
+    Raises:
+        UserError: as `gather`, but for an arm without any test prediction.
+    """
+    board = make_board(store)
+    runs = median_runs(board, _known_arm(board, arm))
+    files = [(runs[file.model].cell_id, file.split) for file in FILES.values() if file.model in runs]
+    return list(dict.fromkeys(cell for cell, split in files if split not in predictions(store, cell)))
 
 
 def fill(submission: Submission) -> Submission:
@@ -161,26 +175,30 @@ def _file(store: Store, file: File, run: Run | None) -> bytes | str:
     if run is None:
         return f"no finished run of {file.model}"
     logits = predictions(store, run.cell_id).get(file.split)
-    if logits is None and file.task != file.model:
-        return f"'{run.cell_id}' predicted no {TASKS[file.task].title}: delete its record and run it again"
     if logits is None:
-        return f"'{run.cell_id}' stored no split '{file.split}': its data has none"
+        what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
+        return f"'{run.cell_id}' has predicted no {what}"
     try:
         return write_file(file, logits)
     except ValueError as error:
         raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
 
 
-def _digest(record: Record, file: File) -> str | None:
+def _digest(store: Store, record: Record, file: File) -> str | None:
     """The digest of the data that the file's rows are from."""
-    data = record.data if file.task == file.model else record.diagnostic
-    return data.digest if data else None
+    return record.data.digest if file.task == file.model else diagnostic_digest(store, record)
+
+
+def diagnostic_digest(store: Store, record: Record) -> str | None:
+    """That of the diagnostic set that a run predicted; earlier versions had it in the record, or nowhere."""
+    return record.diagnostic.digest if record.diagnostic else store.tests.read(record.cell_id).diagnostic
 
 
 def predictions(store: Store, cell_id: str) -> dict[str, np.ndarray]:
-    """The stored logits of a cell by split; none where the file was left out of a copy.
+    """The stored logits of a cell by split, also of test splits; none where the files were left out of a copy.
 
     Raises:
-        UserError: the file is damaged.
+        UserError: a file is damaged.
     """
-    return store.read_predictions(cell_id) if store.has_predictions(cell_id) else {}
+    scored = store.read_predictions(cell_id) if store.has_predictions(cell_id) else {}  # of earlier versions: all
+    return {**scored, **store.tests.read(cell_id).logits}

@@ -8,7 +8,8 @@ from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.recipe import older_recipes
 from glue_bench.records.plan import ArmFacts, Hashed, Plan, PretrainingFacts, TaskFacts
-from glue_bench.records.record import CellKey, Checkpoint, DataFacts, Diagnostic, FailureRecord, Record, Shape
+from glue_bench.records.predicted import Predicted, is_test
+from glue_bench.records.record import CellKey, Checkpoint, DataFacts, FailureRecord, Record, Shape
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining
@@ -91,7 +92,6 @@ def _shape(config: EncoderConfig) -> Shape:
 def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
     """The record of a finished cell."""
     cell, data, start = planned.cell, inputs.data(planned.cell.task), inputs.initial(planned.cell.arm)
-    diagnostic = inputs.diagnostic(cell.task)
     return Record(
         schema_version=SCHEMA_VERSION,
         cell_id=planned.id,
@@ -119,8 +119,22 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
             partial=data.partial,
             rows={name: len(split) for name, split in data.splits.items()} if data.partial else {},
         ),
-        diagnostic=Diagnostic(digest=diagnostic.digest) if diagnostic else None,
     )
+
+
+def store_outcome(store: Store, planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> None:
+    """Store a finished cell; first what it has predicted of test splits, so that no record is there without it."""
+    store_tests(store, planned, outcome, inputs)
+    scored = {split: logits for split, logits in outcome.predictions.items() if not is_test(split)}
+    store.write_record(record_of(planned, outcome, inputs), scored)
+
+
+def store_tests(store: Store, planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> None:
+    """Store what a cell has predicted of test splits, if it was asked to."""
+    logits = {split: each for split, each in outcome.predictions.items() if is_test(split)}
+    diagnostic = inputs.diagnostic(planned.cell.task)
+    if logits:
+        store.tests.write(planned.id, Predicted(logits, diagnostic.digest if diagnostic else None))
 
 
 def failure_of(job: Job, failure: Failure) -> FailureRecord:

@@ -12,7 +12,7 @@ from glue_bench.sweep.encoders import Done
 from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepInterrupted
 from glue_bench.sweep.executors import Executor
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Result
-from glue_bench.sweep.records import failure_of, record_of
+from glue_bench.sweep.records import failure_of, store_outcome
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.stop import Stop
@@ -83,7 +83,7 @@ class Running:
                 self._keep_pretraining(job, result)
             elif isinstance(job, PlannedCell):
                 if not self.store.has_record(job.id):  # an MNLI cell that ran again for its encoder has one
-                    self.store.write_record(record_of(job, result, self.inputs), result.predictions)
+                    store_outcome(self.store, job, result, self.inputs)
                 self.finished += 1
         self.observer.hear(JobEnded(job, result))
 

@@ -18,6 +18,7 @@ from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import PretrainingTask, trained_origin
@@ -72,9 +73,11 @@ class Inputs:
     def diagnostic(self, task: str) -> TaskData | None:
         """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
 
-        It is not part of a cell's identity, because it cannot change what is learnt; records carry its digest instead.
+        It is not part of a cell's identity, because it cannot change what is learnt. None where nothing but validation
+        splits is predicted.
         """
-        return self.once(("diagnostic",), self._load_diagnostic) if task == "mnli" else None
+        wanted = task == "mnli" and self.experiment.finetuning.predicts_test
+        return self.once(("diagnostic",), self._load_diagnostic) if wanted else None
 
     def _load_diagnostic(self) -> TaskData | None:
         if "ax" not in self.source.tasks():
@@ -109,8 +112,8 @@ class Inputs:
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer.
 
-        Where the cell asks for it, a slice of train is held out as a split of its own. MNLI has the diagnostic set as
-        the split AX_SPLIT, if the data has it.
+        Where the cell asks for it, a slice of train is held out as a split of its own. Test splits are left out unless
+        they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
         """
         told, embedded = self.segments(cell.arm)
         length, share, in_one = (
@@ -127,6 +130,8 @@ class Inputs:
         tokens = of(cell.task)
         if share:
             tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
+        if not self.experiment.finetuning.predicts_test:
+            return replace(tokens, splits={name: each for name, each in tokens.splits.items() if not is_test(name)})
         if self.diagnostic(cell.task) is None:
             return tokens
         return replace(tokens, splits={**tokens.splits, AX_SPLIT: of("ax").splits["test"]})

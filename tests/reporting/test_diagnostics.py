@@ -141,7 +141,7 @@ def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
 def test_runs_without_the_diagnostic_set_are_refused(bench, diagnostic):
     finish(bench, 1)
     bench.plan()
-    with pytest.raises(UserError, match=r"no run of '.*toy' predicted AX; run MNLI on data that has AX"):
+    with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; --yes trains the runs"):
         diagnostics_frame(bench.store, diagnostic)
 
 

@@ -98,7 +98,7 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     assert calls == [None, 8, 4]
     assert parted.record.micro_batch_size == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
-    assert parted.predictions["test"] == pytest.approx(whole.predictions["test"], abs=1e-4)
+    assert parted.predictions["validation"] == pytest.approx(whole.predictions["validation"], abs=1e-4)
 
 
 def test_a_row_that_does_not_fit_is_a_failure(planned, monkeypatch, finetune):

@@ -66,7 +66,7 @@ def test_a_sweep_leaves_a_record_a_cell_and_the_tables(finished, tiny):
         "statistics.csv", "statistics.md",
     }  # fmt: skip
     for record in records:
-        assert set(store.read_predictions(record["cell_id"])) == {"validation", "test"}
+        assert set(store.read_predictions(record["cell_id"])) == {"validation"}
 
 
 def test_gold_labels_lie_beside_the_predictions_and_both_metrics_give_every_score(sweep, tmp_path):

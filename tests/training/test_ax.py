@@ -1,7 +1,6 @@
 """The diagnostic set beside MNLI: predicted by its models, and no part of what a cell is."""
 
 import pytest
-from stored import documents
 
 from glue_bench.api import run
 from glue_bench.benchmark.demo import generate
@@ -11,10 +10,12 @@ from glue_bench.benchmark.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
+from glue_bench.results.submission import predictions
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+BOTH = {"predict": ["validation", "test"]}
 
 
 class WithoutAx(DemoSource):
@@ -40,7 +41,7 @@ class OfflineHub(BrokenAx, HubSource):
 @pytest.fixture
 def inputs(tiny):
     def make(source=None) -> Inputs:
-        made = Inputs(parse_experiment(tiny(tasks=["mnli", "rte"], arms=["add"])))
+        made = Inputs(parse_experiment(tiny(tasks=["mnli", "rte"], arms=["add"], finetuning=BOTH)))
         if source is not None:
             made.source = source
         return made
@@ -82,11 +83,18 @@ def test_it_cannot_be_trained(tiny):
         parse_experiment(tiny(tasks=["ax"]))
 
 
-def test_the_record_of_mnli_says_which_one_was_predicted(tiny, tmp_path):
-    run(tiny(tasks=["mnli", "rte"], arms=["add"]), results=tmp_path)
+def test_it_is_said_beside_the_predictions_which_one_was_predicted(tiny, tmp_path):
+    run(tiny(tasks=["mnli", "rte"], arms=["add"], finetuning=BOTH), results=tmp_path)
     store = Store(tmp_path / "tiny")
-    told = {record["cell"]["task"]: record.get("diagnostic") for record in documents(store)}
-    assert told == {"mnli": {"digest": DemoSource().load("ax").digest}, "rte": None}
+    told = {record.cell.task: store.tests.read(record.cell_id).diagnostic for record in store.read_records()}
+    assert told == {"mnli": DemoSource().load("ax").digest, "rte": None}
+
+
+def test_without_tests_it_is_not_looked_at(tiny):
+    made = Inputs(parse_experiment(tiny(tasks=["mnli"], arms=["add"])))
+    made.source = BrokenAx()
+    assert plan_cells(made.experiment, made)
+    assert [name for name in tokens(made, "mnli").splits if name.startswith("test")] == []
 
 
 def test_predictions_of_mnli_do_not_depend_on_it(tiny, tmp_path, monkeypatch):
@@ -94,8 +102,8 @@ def test_predictions_of_mnli_do_not_depend_on_it(tiny, tmp_path, monkeypatch):
     for name in ("with", "without"):
         if name == "without":
             monkeypatch.setattr("glue_bench.benchmark.sources.DemoSource", WithoutAx)
-        run(tiny(tasks=["mnli"], arms=["add"]), results=tmp_path / name)
+        run(tiny(tasks=["mnli"], arms=["add"], finetuning=BOTH), results=tmp_path / name)
         store = Store(tmp_path / name / "tiny")
-        found.append(store.read_predictions(documents(store)[0]["cell_id"]))
+        found.append(predictions(store, store.read_records()[0].cell_id))
     assert set(found[0]) - set(found[1]) == {AX_SPLIT}
     assert all((found[0][split] == logits).all() for split, logits in found[1].items())

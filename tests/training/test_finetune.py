@@ -38,7 +38,8 @@ class Bench:
 
 @pytest.fixture
 def bench(tiny) -> Bench:
-    experiment = tiny(arms=ARMS, tasks=["cola", "stsb", "mnli"], seeds=[1, 2], finetuning={"epochs": 2})
+    finetuning = {"epochs": 2, "predict": ["validation", "test"]}
+    experiment = tiny(arms=ARMS, tasks=["cola", "stsb", "mnli"], seeds=[1, 2], finetuning=finetuning)
     return Bench(Inputs(parse_experiment(experiment)))
 
 
@@ -106,7 +107,8 @@ def test_another_process_state_changes_no_bit(bench, tiny):
     first = bench.run("untied", "stsb")
     torch.rand(7)
     np.random.seed(3)  # noqa: NPY002 (the global generator must not matter)
-    alone = tiny(arms=["untied"], tasks=["cola", "stsb", "mnli"], finetuning={"epochs": 2})
+    finetuning = {"epochs": 2, "predict": ["validation", "test"]}
+    alone = tiny(arms=["untied"], tasks=["cola", "stsb", "mnli"], finetuning=finetuning)
     fresh = Bench(Inputs(parse_experiment(alone)))
     assert bits(fresh.run("untied", "stsb")) == bits(first)
 
