@@ -20,7 +20,7 @@ from glue_bench.reporting.notes import (
     leaderboard_notes,
     marked_tasks,
 )
-from glue_bench.reporting.numbers import MISSING, number, short
+from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
 from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
@@ -81,16 +81,15 @@ def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
     for row in block.to_dict("records"):
         cells = (_cell(findings, row, name, best.get(name, ()), converted) for name in findings.columns)
         rows += [(GridCell(row["arm"]), *cells), *(_run_rows(findings, row["arm"]) if findings.runs else ())]
-    feet = [
-        (GridCell(title), *(GridCell(number(values.get(name, math.nan)) or MISSING) for name in findings.columns))
-        for title, values in (
-            (MAJORITY, {} if converted else findings.of_columns(key, "constant")),
-            (SMALLEST, findings.of_columns(key, "smallest")),
-        )
+    feet = [(MAJORITY, {} if converted else findings.of_columns(key, "constant"))]
+    feet += [(SMALLEST, findings.of_columns(key, "smallest"))]
+    below = tuple(
+        (GridCell(what), *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in findings.columns))
+        for what, values in feet
         if values
-    ]
+    )
     header = ("Arm", *(_header(findings.board, name) for name in findings.columns))
-    return Grid(header=header, rows=tuple(rows), feet=tuple(feet))
+    return Grid(header=header, rows=tuple(rows), feet=below)
 
 
 def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str] = ()) -> dict[str, frozenset[str]]:
@@ -98,7 +97,8 @@ def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str]
     leaders = {}
     for name in columns:
         scores = block.set_index("arm")[name].dropna()
-        best = frozenset(scores.index[scores.map(number) == number(scores.min() if name in lowest else scores.max())])
+        top, decimals = scores.min() if name in lowest else scores.max(), decimals_of(name)
+        best = frozenset(str(arm) for arm, value in scores.items() if number(value, decimals) == number(top, decimals))
         leaders[name] = best if len(best) < len(scores) else frozenset()
     return leaders
 
@@ -142,9 +142,9 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
         marks += FEWER if row[f"{name}_n"] < board.planned[row["arm"]][name] else ""
-    difference = contrast.get("difference", math.nan) if converted else math.nan
-    aside = "" if math.isnan(difference) else f"{difference:+z.2f}"
-    return GridCell(number(row[name]), row["arm"] in best, marks, aside)
+    difference, decimals = contrast.get("difference", math.nan) if converted else math.nan, decimals_of(name)
+    aside = "" if math.isnan(difference) else f"{difference:+z.{decimals}f}"
+    return GridCell(number(row[name], decimals), row["arm"] in best, marks, aside)
 
 
 def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell, ...]]:
@@ -216,5 +216,5 @@ def _steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
     return Grid(header=header, rows=tuple(rows))
 
 
-def _plain(value: float, bold: bool = False) -> GridCell:
-    return GridCell(number(value) or MISSING, bold)
+def _plain(value: float, bold: bool = False, decimals: int = 2) -> GridCell:
+    return GridCell(number(value, decimals) or MISSING, bold)

@@ -20,6 +20,10 @@ METRICS = {
     **{"matthews_correlation": "Matthews correlation", "accuracy": "accuracy", "f1": "F1"},
     **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
 }
+MEASURED = {
+    "validation_loss": "that of pretraining, in nats for each masked token",
+    "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
+}
 MIXED = {
     "precision": "its runs were trained in more than one precision",
     "recipe": "its runs were trained by more than one recipe",
@@ -32,8 +36,9 @@ def leaderboard_notes(findings: Findings) -> list[str]:
     board, results = findings.board, findings.results
     scores = [(*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]) for column in board.columns]
     made = f"{_seeds(board)}, {_runs(results)}.{_settings(results)}"
+    measured = "".join(f" {title_of(name)}: {MEASURED[name]}." for name in findings.measures if name in MEASURED)
     lines = [
-        f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}",
+        f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}{measured}",
         _average_note(board),
         _marks_note(findings),
         _feet_note(findings),
