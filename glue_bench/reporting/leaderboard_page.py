@@ -208,11 +208,12 @@ def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
 
 
 def _steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+    columns = (AVERAGE, *findings.board.columns)
     rows = [
-        (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in findings.columns))
+        (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in columns))
         for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records")
     ]
-    header = ("Arm", "Steps", *(_header(findings.board, name) for name in (AVERAGE, *findings.board.columns)))
+    header = ("Arm", "Steps", *(_header(findings.board, name) for name in columns))
     return Grid(header=header, rows=tuple(rows))
 
 
