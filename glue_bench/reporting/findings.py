@@ -101,13 +101,18 @@ class Findings:
         conversions = self.contrasts if self.assessment is None else self.assessment.conversions
         return next(iter(conversions.loc[(conversions[BLOCK] == list(key)).all(axis=1), "reference"]), "")
 
-    def of_columns(self, key: BlockKey, name: str) -> dict[str, float]:
-        """`constant` or `smallest` of each column, where they are known."""
+    def smallest(self, key: BlockKey) -> dict[str, float]:
+        """The median over a block's arms of the smallest difference that would have had a verdict, by column."""
+        medians = self.of_block(key).dropna(subset="smallest").groupby("column")["smallest"].median()
+        return dict(zip(medians.index, medians, strict=True))
+
+    @cached_property
+    def constants(self) -> dict[str, float]:
+        """The score of the majority class, or of a constant, by column, where it is known."""
         if self.assessment is None:
             return {}
-        frame = self.assessment.columns
-        mine = frame[(frame[BLOCK] == list(key)).all(axis=1)].dropna(subset=name)
-        return dict(zip(mine["column"], mine[name], strict=True))
+        known = self.assessment.columns.dropna(subset="constant")
+        return dict(zip(known["column"], known["constant"], strict=True))
 
 
 def title_of(column: str) -> str:

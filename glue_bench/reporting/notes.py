@@ -8,7 +8,7 @@ from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.results.board import Board
-from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
+from glue_bench.results.encoders import UNRECORDED, named_blocks, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import NOT_AVERAGED
 from glue_bench.stats.summaries import COVERS
@@ -104,11 +104,10 @@ def _marks_note(findings: Findings) -> str:
 
 
 def _feet_note(findings: Findings) -> str:
-    keys = [key for key, _ in blocks_of(findings.table)]
     majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
     smallest = f"{SMALLEST.capitalize()}: what these runs could have shown; one that is smaller gets no mark."
-    found = [any(findings.of_columns(key, name) for key in keys) for name in ("constant", "smallest")]
-    return " ".join(text for text, there in zip((majority, smallest), found, strict=True) if there)
+    tested = findings.contrasts["smallest"].notna().any()
+    return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
 
 
 def _partial_note(board: Board) -> str:

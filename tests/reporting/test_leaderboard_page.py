@@ -190,6 +190,10 @@ def test_a_converted_arm_shows_what_the_conversion_costs_and_no_rank(bench):
     add = float(pretrained.rows[0][1][0])
     assert float(aside.strip("()")) == pytest.approx(float(value.strip("▼")) - add, abs=0.011)
     assert not any(bold for _, bold in rows.values())
+    findings = find(bench.path)
+    conversions = findings.assessment.conversions
+    of_rte = conversions.loc[conversions["column"] == "rte", "smallest"]
+    assert rows["smallest difference"][0] == f"{of_rte.median():.2f}"
     assert "majority class" not in rows
     assert "On RTE, **untied** (-" in text
     assert "its difference from `add`, whose checkpoint was converted" in text
