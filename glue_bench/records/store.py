@@ -13,7 +13,7 @@ DIR/<experiment>/pretraining/<arm>-<hash>.safetensors  its last validation loss,
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
