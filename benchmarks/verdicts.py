@@ -23,7 +23,15 @@ from simulated import REGIMES, Regime, simulate, true_score
 from glue_bench.stats.verdicts import Group, assess, bonferroni, contrast_rows
 
 ARMS = tuple("abcdefg")
-COLUMN_OF = {"accuracy": "rte", "Matthews": "cola", "Pearson": "stsb"}
+COLUMNS_OF = {
+    "accuracy": ("rte",),
+    "Matthews": ("cola",),
+    "Pearson": ("stsb",),
+    "average of four columns": ("rte", "mrpc", "mnli_m", "mnli_mm"),
+}
+
+
+AVERAGE = "average of four columns"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +67,8 @@ NULL = (
     Setting(metric="Matthews", rate=0.8, seeds=2, pretrainings=3, block=0.05),
     Setting(metric="Pearson", rate=0.8, seeds=1, pretrainings=3, block=0.05),
     Setting(regime="mostly examples", seeds=2, pretrainings=3, block=0.05),
+    *(Setting(metric=AVERAGE, seeds=n, unstable=u) for n, u in ((2, ""), (2, "b"), (3, "a"))),
+    Setting(metric=AVERAGE, seeds=1, pretrainings=3, block=0.05),
 )
 NO_PROMISE = (
     Setting(seeds=2, unstable="a"),
@@ -73,7 +83,7 @@ POWER = (
 
 def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regime, float]:
     """Rates by arm whose true scores are equal, or better by ten points; variances by arm; the regime, and between."""
-    regime, column = REGIMES[setting.regime], COLUMN_OF[setting.metric]
+    regime, column = REGIMES[setting.regime], COLUMNS_OF[setting.metric][0]
     between = regime.seed if setting.pretrainings > 1 else 0.0
     factors = {arm: 9.0 if arm == setting.unstable else 1.0 for arm in ARMS}
     spread = Regime(regime.shared, regime.view, regime.seed + between, regime.noise)
@@ -90,15 +100,17 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
     """Family errors, coverage and power of a setting, percent."""
     generator = np.random.default_rng(1)
     rates, factors, regime, between = rates_of(setting)
+    columns = COLUMNS_OF[setting.metric]
     truth = [10.0 * (arm == setting.better) for arm in ARMS[1:]]
     group = Group(origin="pretrained", shape="", arms=ARMS, reference="a")
     errors = covered = found = 0
     for _ in range(experiments):
-        (outcomes,) = simulate(
-            generator, columns=[COLUMN_OF[setting.metric]], rates=rates, seeds=setting.seeds, rows=rows, regime=regime,
+        outcomes = simulate(
+            generator, columns=columns, rates=rates, seeds=setting.seeds, rows=rows, regime=regime,
             unstable=factors, pretrainings=setting.pretrainings, pretraining=between, block=setting.block,
         )  # fmt: skip
-        (judged,) = assess([replace(outcomes, averaged=False)], [group])
+        (judged,) = assess([replace(one, averaged=len(columns) > 1) for one in outcomes], [group])
+        judged = replace(judged, estimates=judged.estimates[:1])
         contrasts = contrast_rows(judged, [(arm, "a") for arm in ARMS[1:]], bonferroni(len(ARMS) - 1))
         errors += any(one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True))
         covered += all(one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True))

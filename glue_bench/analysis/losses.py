@@ -22,27 +22,21 @@ def row_losses(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -
     """
     summed = np.zeros(len(rows))
     for chosen in _batches(rows):
-        ids = pad_sequence([torch.from_numpy(rows[i].ids) for i in chosen], batch_first=True)
-        labels = pad_sequence(
-            [torch.from_numpy(rows[i].labels) for i in chosen], batch_first=True, padding_value=IGNORED
-        )
-        lengths = torch.tensor([len(rows[i].ids) for i in chosen])
-        mask = torch.arange(ids.shape[1]) < lengths[:, None]
-        losses = _token_losses(model, ids, None if mask.all() else mask, labels, start)
-        places = np.flatnonzero(labels.numpy() != IGNORED)
-        summed[chosen] = np.bincount(places // ids.shape[1], losses, minlength=len(chosen))
+        together = [rows[index] for index in chosen]
+        ids, segments = (_padded([getattr(row, name) for row in together], 0) for name in ("ids", "segments"))
+        labels = _padded([row.labels for row in together], IGNORED)
+        mask = torch.arange(ids.shape[1]) < torch.tensor([len(row.ids) for row in together])[:, None]
+        ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
+        states = model.base.hidden_states(ids, mask, segments, start)[-1].flatten(0, 1)
+        places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
+        logits = model.predict(states[places.to(model.device)]).float()
+        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()
+        summed[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
     return summed
 
 
-def _token_losses(
-    model: EncoderForMaskedLM, ids: Tensor, mask: Tensor | None, labels: Tensor, start: int
-) -> np.ndarray:
-    """float64 (n,): the loss of each label that is not IGNORED, in the order of the places."""
-    ids, labels = ids.to(model.device), labels.to(model.device)
-    states = model.base.hidden_states(ids, None if mask is None else mask.to(model.device), None, start)
-    wanted = labels.flatten() != IGNORED
-    logits = model.predict(states[-1].flatten(0, 1)[wanted])
-    return F.cross_entropy(logits.float(), labels.flatten()[wanted], reduction="none").double().cpu().numpy()
+def _padded(parts: Sequence[np.ndarray], value: int) -> Tensor:
+    return pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True, padding_value=value)
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[np.ndarray]:

@@ -48,7 +48,7 @@ def moved(probe: Probe, order: Order) -> Row:
     for words in probe.stretches:
         first, stop = words[0][0], words[-1][1]
         places[first:stop] = [place for word in order(words) for place in range(*word)]
-    return Row(probe.masked.ids[places], probe.masked.labels[places])
+    return Row(probe.masked.ids[places], probe.masked.segments, probe.masked.labels[places])
 
 
 def _rise(model: EncoderForMaskedLM, rows: Sequence[Row], base: Sums) -> Sums:

@@ -41,4 +41,4 @@ def _cut(row: Row, length: int) -> Row:
     """The first `length` tokens, the last of them a separator as it was."""
     if len(row.ids) <= length:
         return row
-    return Row(*(np.append(part[: length - 1], part[-1]) for part in (row.ids, row.labels)))
+    return Row(*(np.append(part[: length - 1], part[-1]) for part in (row.ids, row.segments, row.labels)))

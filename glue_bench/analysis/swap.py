@@ -10,6 +10,7 @@ order of sums changes the last bits, and count half. An encoder without position
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,13 +25,22 @@ TIE = 1e-4  # nats
 PER_SEQUENCE = 4  # swaps of one distance at most, where the text is short; else one
 
 
+@dataclass(frozen=True)
+class Version:
+    """A text as it was written, or with two words swapped: `ids` and `segments` int64 (l,), and the words' `places`."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    places: np.ndarray
+
+
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
     """Each sequence's swaps: how many originals are preferred, ties counted half, and how many there are."""
     swaps = [(index, pair) for index, probe in enumerate(text.probes) for pair in pairs(probe, distance, index, text)]
-    texts = [both for index, pair in swaps for both in original_and_swapped(text.probes[index].ids, *pair)]
-    original, swapped = _log_likelihoods(model, texts, text.mask_id).reshape(-1, 2).T
+    versions = [each for index, pair in swaps for each in original_and_swapped(text.probes[index], *pair)]
+    original, swapped = _log_likelihoods(model, versions, text.mask_id).reshape(-1, 2).T
     better = np.where(np.abs(original - swapped) < TIE, 0.5, original > swapped)
-    of, n = [index for index, _ in swaps], len(text.probes)
+    of, n = np.array([index for index, _ in swaps], dtype=int), len(text.probes)
     return Sums(np.bincount(of, better, n), np.bincount(of, minlength=n).astype(float))
 
 
@@ -48,27 +58,23 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
     return [found[chosen] for chosen in generator.choice(len(found), wanted, replace=False)] if found else []
 
 
-Places = tuple[np.ndarray, np.ndarray]
-"""A text int64 (l,), and the places of its two words."""
-
-
-def original_and_swapped(ids: np.ndarray, first: Span, second: Span) -> tuple[Places, Places]:
+def original_and_swapped(probe: Probe, first: Span, second: Span) -> tuple[Version, Version]:
     """The text as it is and with two words in each other's place; what lies between them moves along."""
-    (a, b), (c, d) = first, second
+    ids, segments, (a, b), (c, d) = probe.ids, probe.masked.segments, first, second
     swapped = np.concatenate([ids[:a], ids[c:d], ids[b:c], ids[a:b], ids[d:]])
     ends = np.r_[a : a + d - c, d - (b - a) : d]
-    return (ids, np.r_[a:b, c:d]), (swapped, ends)
+    return Version(ids, segments, np.r_[a:b, c:d]), Version(swapped, segments, ends)
 
 
-def _log_likelihoods(model: EncoderForMaskedLM, texts: Sequence[Places], mask_id: int) -> np.ndarray:
-    """float64 (texts,): the pseudo-log-likelihood of each text over its places."""
-    rows = [row for ids, places in texts for row in _masked_one_by_one(ids, places, mask_id)]
-    of = np.repeat(np.arange(len(texts)), [len(places) for _, places in texts])
-    return -np.bincount(of, row_losses(model, rows), len(texts))
+def _log_likelihoods(model: EncoderForMaskedLM, versions: Sequence[Version], mask_id: int) -> np.ndarray:
+    """float64 (versions,): the pseudo-log-likelihood of each version over its places."""
+    rows = [row for version in versions for row in _masked_one_by_one(version, mask_id)]
+    of = np.repeat(np.arange(len(versions)), np.array([len(each.places) for each in versions], dtype=int))
+    return -np.bincount(of, row_losses(model, rows), len(versions))
 
 
-def _masked_one_by_one(ids: np.ndarray, places: np.ndarray, mask_id: int) -> Iterator[Row]:
-    for place in places:
-        masked, labels = ids.copy(), np.full(len(ids), IGNORED)
-        masked[place], labels[place] = mask_id, ids[place]
-        yield Row(masked, labels)
+def _masked_one_by_one(version: Version, mask_id: int) -> Iterator[Row]:
+    for place in version.places:
+        masked, labels = version.ids.copy(), np.full(len(version.ids), IGNORED)
+        masked[place], labels[place] = mask_id, version.ids[place]
+        yield Row(masked, version.segments, labels)

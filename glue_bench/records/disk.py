@@ -1,8 +1,10 @@
 """Files of records: JSON objects that are read as typed values, and arrays."""
 
+import gc
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,3 +101,15 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     except (OSError, SafetensorError) as error:
         name = f"{path.parent.name}/{path.name}"
         raise UserError(f"{name}: cannot be read ({error}); delete it and its records and run again") from error
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Without garbage collections, which take a third of the time to read 2,000 records and find nothing in them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

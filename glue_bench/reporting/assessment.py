@@ -132,8 +132,8 @@ def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
     Arms are compared on the same pieces of text.
     """
     arms, plan = tuple(board.table["arm"]), store.read_plan() or NO_PLAN
-    measured = [each for each in newest(plan) if each.arm in arms and store.intrinsic.has(each.pretraining_id)]
-    sums = {each.pretraining_id: store.intrinsic.read_sums(each.pretraining_id) for each in measured}
+    measured = [each for each in newest(plan) if each.arm in arms]
+    sums = {each.pretraining_id: _sums(store, each.pretraining_id) for each in measured}
     for measure, metric in MEASURES.items():
         runs = [(each, sums[each.pretraining_id][measure]) for each in measured if measure in sums[each.pretraining_id]]
         if runs:
@@ -155,6 +155,15 @@ def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
                 why={each.arm: OTHER_PIECES for (each, _), alike in zip(runs, same, strict=True) if not alike},
                 averaged=False,
             )
+
+
+def _sums(store: Store, pretraining_id: str) -> dict[str, np.ndarray]:
+    """By measure the numerators and denominators of the pieces of text, (2, pieces), of a pretraining that has some."""
+    sums = store.intrinsic.read_sums(pretraining_id) if store.intrinsic.has(pretraining_id) else {}
+    losses = store.read_validation(pretraining_id)
+    if losses:  # of all validation text, of which the other measures take a part
+        sums["validation_loss"] = np.stack([losses["loss_sum"], losses["count"]])
+    return sums
 
 
 def _predictions(

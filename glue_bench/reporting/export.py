@@ -130,13 +130,13 @@ def wide(findings: Findings) -> pd.DataFrame:
     partial = ";".join(board.results.partial_tasks)
     table = findings.table.drop(columns=FACTS).assign(data_source=board.results.data_source, partial_tasks=partial)
     table = table.join(findings.table[FACTS])
-    keys, blocks = [*BLOCK, "arm"], list(zip(table["origin"], table["shape"], strict=True))
+    keys = [*BLOCK, "arm"]
     table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
     for column in (AVERAGE, *board.columns, *findings.measures):
         mine = contrasts.loc[contrasts["column"] == column, [*keys, *OF_CONTRASTS]]
         names = {name: f"{column}_{name}" for name in OF_CONTRASTS}
         table = table.merge(mine.rename(columns=names), on=keys, how="left")
-        table[f"{column}_majority"] = [findings.of_columns(key, "constant").get(column, math.nan) for key in blocks]
+        table[f"{column}_majority"] = findings.constants.get(column, math.nan)
     return table
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
-from glue_bench.reporting.numbers import number
+from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.results.board import Board
 from glue_bench.results.encoders import blocks_of, title
 from glue_bench.results.frame import Results
@@ -19,6 +19,7 @@ from glue_bench.stats.verdicts import VERDICT_COLUMNS
 from glue_bench.values import BLOCK, BlockKey
 
 BETTER, WORSE = "▲", "▼"
+MEASURES = {"validation_loss": "Val. loss", "swap_1": "Swap test"}
 MANY = 3
 """From so many arms on a sentence gives their differences without intervals."""
 
@@ -100,19 +101,24 @@ class Findings:
         conversions = self.contrasts if self.assessment is None else self.assessment.conversions
         return next(iter(conversions.loc[(conversions[BLOCK] == list(key)).all(axis=1), "reference"]), "")
 
-    def of_columns(self, key: BlockKey, name: str) -> dict[str, float]:
-        """`constant` or `smallest` of each column, where they are known."""
+    def smallest(self, key: BlockKey) -> dict[str, float]:
+        """The median over a block's arms of the smallest difference that would have had a verdict, by column."""
+        medians = self.of_block(key).dropna(subset="smallest").groupby("column")["smallest"].median()
+        return dict(zip(medians.index, medians, strict=True))
+
+    @cached_property
+    def constants(self) -> dict[str, float]:
+        """The score of the majority class, or of a constant, by column, where it is known."""
         if self.assessment is None:
             return {}
-        frame = self.assessment.columns
-        mine = frame[(frame[BLOCK] == list(key)).all(axis=1)].dropna(subset=name)
-        return dict(zip(mine["column"], mine[name], strict=True))
+        known = self.assessment.columns.dropna(subset="constant")
+        return dict(zip(known["column"], known["constant"], strict=True))
 
 
 def title_of(column: str) -> str:
     """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
     if column not in COLUMNS:
-        return column.replace("_", " ").capitalize()
+        return MEASURES.get(column) or column.replace("_", " ").capitalize()
     task = TASKS[COLUMNS[column][0]]
     return task.title + column.removeprefix(task.name).replace("_", "-")
 
@@ -130,17 +136,18 @@ def _of_block(findings: Findings, key: BlockKey) -> str:
     mine = mine[mine["column"] == primary]
     if mine.empty:
         return ""
-    where = f"on the average of {len(average)} columns" if primary == AVERAGE else f"on {title_of(primary)}"
-    unit = "nats" if primary in findings.lowest_is_best else "points"
+    where = f"on {title_of(primary)}" if primary in COLUMNS else f"on the {primary.replace('_', ' ')}"
+    where += f" of {len(average)} columns" * (primary == AVERAGE)
+    unit, decimals = "nats" if primary in findings.lowest_is_best else "points", decimals_of(primary)
     who, told, tested = f"`{mine['reference'].iloc[0]}`", mine[mine["verdict"] != ""], mine[mine["why"] == ""]
     arms, it = (f"arm that was converted from {who}", "it") if findings.converted(key) else ("arm", who)
     if len(told):
-        sides = [_told(told[told["verdict"] == side], f"{side} than {who}") for side in ("better", "worse")]
+        sides = [_told(told[told["verdict"] == side], f"{side} than {who}", decimals) for side in ("better", "worse")]
         rest = len(mine) - len(told)
         others = f"; the other {'arm is' if rest == 1 else f'{rest} arms are'} not shown to differ" if rest else ""
         return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}."
     if len(tested):
-        least = number(tested["smallest"].median(), 1 if unit == "points" else 3)
+        least = number(tested["smallest"].median(), 1 if unit == "points" else decimals)
         return (
             f"No {arms} is shown to differ from {it} {where}; a difference of about {least} {unit} or more would have "
             "shown."
@@ -149,12 +156,11 @@ def _of_block(findings: Findings, key: BlockKey) -> str:
     return f"No {arms} can be compared with {it} {where}: {reason}."
 
 
-def _told(arms: pd.DataFrame, side: str) -> str:
+def _told(arms: pd.DataFrame, side: str, decimals: int) -> str:
     if arms.empty:
         return ""
-    shown = [
-        f"**{row['arm']}** ({row['difference']:+z.2f}"
-        + (f", 95% interval {row['low']:+z.2f} to {row['high']:+z.2f})" if len(arms) < MANY else ")")
-        for row in arms.to_dict("records")
-    ]
+    shown = []
+    for row in arms.to_dict("records"):
+        difference, low, high = (f"{row[name]:+z.{decimals}f}" for name in ("difference", "low", "high"))
+        shown.append(f"**{row['arm']}** ({difference}" + f", 95% interval {low} to {high}" * (len(arms) < MANY) + ")")
     return f"{', '.join(shown)} {'is' if len(arms) == 1 else 'are'} {side}"

@@ -20,7 +20,7 @@ from glue_bench.reporting.notes import (
     leaderboard_notes,
     marked_tasks,
 )
-from glue_bench.reporting.numbers import MISSING, number, short
+from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
 from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
@@ -43,13 +43,13 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
 
     `steps` is a `steps_frame`.
     """
-    board, conventions = findings.board, averages_frame(findings.board)
+    conventions = averages_frame(findings.board)
     sections = [
         PageSection(title=name, text=_block_means(findings, key, block), grid=block_grid(findings, key, block))
         for name, key, block in _blocks(findings)
     ]
     if len(conventions):
-        sections.append(_averages_section(board, conventions))
+        sections.append(_averages_section(findings, conventions))
     if steps is not None and len(steps):
         grid = _steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
@@ -81,16 +81,13 @@ def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
     for row in block.to_dict("records"):
         cells = (_cell(findings, row, name, best.get(name, ()), converted) for name in findings.columns)
         rows += [(GridCell(row["arm"]), *cells), *(_run_rows(findings, row["arm"]) if findings.runs else ())]
-    feet = [
-        (GridCell(title), *(GridCell(number(values.get(name, math.nan)) or MISSING) for name in findings.columns))
-        for title, values in (
-            (MAJORITY, {} if converted else findings.of_columns(key, "constant")),
-            (SMALLEST, findings.of_columns(key, "smallest")),
-        )
+    feet = tuple(
+        (GridCell(what), *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in findings.columns))
+        for what, values in ((MAJORITY, {} if converted else findings.constants), (SMALLEST, findings.smallest(key)))
         if values
-    ]
+    )
     header = ("Arm", *(_header(findings.board, name) for name in findings.columns))
-    return Grid(header=header, rows=tuple(rows), feet=tuple(feet))
+    return Grid(header=header, rows=tuple(rows), feet=feet)
 
 
 def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str] = ()) -> dict[str, frozenset[str]]:
@@ -98,7 +95,8 @@ def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str]
     leaders = {}
     for name in columns:
         scores = block.set_index("arm")[name].dropna()
-        best = frozenset(scores.index[scores.map(number) == number(scores.min() if name in lowest else scores.max())])
+        top, decimals = scores.min() if name in lowest else scores.max(), decimals_of(name)
+        best = frozenset(str(arm) for arm, value in scores.items() if number(value, decimals) == number(top, decimals))
         leaders[name] = best if len(best) < len(scores) else frozenset()
     return leaders
 
@@ -142,9 +140,9 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
         marks += FEWER if row[f"{name}_n"] < board.planned[row["arm"]][name] else ""
-    difference = contrast.get("difference", math.nan) if converted else math.nan
-    aside = "" if math.isnan(difference) else f"{difference:+z.2f}"
-    return GridCell(number(row[name]), row["arm"] in best, marks, aside)
+    difference, decimals = contrast.get("difference", math.nan) if converted else math.nan, decimals_of(name)
+    aside = "" if math.isnan(difference) else f"{difference:+z.{decimals}f}"
+    return GridCell(number(row[name], decimals), row["arm"] in best, marks, aside)
 
 
 def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell, ...]]:
@@ -177,19 +175,22 @@ def legend(findings: Findings, page: Page) -> str:
     return ", ".join(["bold: best", *shown])
 
 
-def _averages_section(board: Board, frame: pd.DataFrame) -> PageSection:
-    names = board.conventions
+def _averages_section(findings: Findings, frame: pd.DataFrame) -> PageSection:
+    board, names = findings.board, findings.board.conventions
+    ranked = frame[[not findings.converted(key) for key in zip(frame["origin"], frame["shape"], strict=True)]]
+    best: dict[str, set[str]] = {name: set() for name in names}
+    for _, block in blocks_of(ranked):
+        best = {name: best[name] | leaders for name, leaders in best_of(block, names).items()}
     rows = [
         (GridCell(row["arm"]), GridCell(origin), *(_plain(row[name], row["arm"] in best[name]) for name in names))
         for origin, block in named_blocks(frame)
-        for best in [best_of(block, names)]
         for row in block.to_dict("records")
     ]
     grid = Grid(
         header=("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows=tuple(rows), texts=frozenset({0, 1})
     )
     rules = [f"{AVERAGES[name].short}: {AVERAGES[name].rule}." for name in FOUR if name in names]
-    text = " ".join(["The same scores, averaged as others do.", *rules, *winner_notes(board, frame)])
+    text = " ".join(["The same scores, averaged as others do.", *rules, *winner_notes(board, ranked)])
     return PageSection(title="Averages side by side", text=text, grid=grid)
 
 
@@ -208,13 +209,14 @@ def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
 
 
 def _steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+    names = [name for name in findings.columns if name in steps]
     rows = [
-        (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in findings.columns))
+        (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in names))
         for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records")
     ]
-    header = ("Arm", "Steps", *(_header(findings.board, name) for name in (AVERAGE, *findings.board.columns)))
+    header = ("Arm", "Steps", *(_header(findings.board, name) for name in names))
     return Grid(header=header, rows=tuple(rows))
 
 
-def _plain(value: float, bold: bool = False) -> GridCell:
-    return GridCell(number(value) or MISSING, bold)
+def _plain(value: float, bold: bool = False, decimals: int = 2) -> GridCell:
+    return GridCell(number(value, decimals) or MISSING, bold)

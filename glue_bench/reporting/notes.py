@@ -8,7 +8,7 @@ from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.results.board import Board
-from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
+from glue_bench.results.encoders import UNRECORDED, named_blocks, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import NOT_AVERAGED
 from glue_bench.stats.summaries import COVERS
@@ -19,6 +19,10 @@ MAJORITY, SMALLEST = "majority class", "smallest difference"
 METRICS = {
     **{"matthews_correlation": "Matthews correlation", "accuracy": "accuracy", "f1": "F1"},
     **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
+}
+MEASURED = {
+    "validation_loss": "that of pretraining, in nats for each masked token",
+    "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
 }
 MIXED = {
     "precision": "its runs were trained in more than one precision",
@@ -32,8 +36,9 @@ def leaderboard_notes(findings: Findings) -> list[str]:
     board, results = findings.board, findings.results
     scores = [(*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]) for column in board.columns]
     made = f"{_seeds(board)}, {_runs(results)}.{_settings(results)}"
+    measured = "".join(f" {title_of(name)}: {MEASURED[name]}." for name in findings.measures if name in MEASURED)
     lines = [
-        f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}",
+        f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}{measured}",
         _average_note(board),
         _marks_note(findings),
         _feet_note(findings),
@@ -99,11 +104,10 @@ def _marks_note(findings: Findings) -> str:
 
 
 def _feet_note(findings: Findings) -> str:
-    keys = [key for key, _ in blocks_of(findings.table)]
     majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
     smallest = f"{SMALLEST.capitalize()}: what these runs could have shown; one that is smaller gets no mark."
-    found = [any(findings.of_columns(key, name) for key in keys) for name in ("constant", "smallest")]
-    return " ".join(text for text, there in zip((majority, smallest), found, strict=True) if there)
+    tested = findings.contrasts["smallest"].notna().any()
+    return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
 
 
 def _partial_note(board: Board) -> str:

@@ -9,6 +9,11 @@ import pandas as pd
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
 
 
+def decimals_of(column: str, decimals: int = 2) -> int:
+    """How many decimals a column has: points have two, losses in nats, which differ by less, three at least."""
+    return max(decimals, 3) if "loss" in column else decimals
+
+
 def number(value: float, decimals: int = 2) -> str:
     """Fixed decimals, no negative zero; empty for a missing value."""
     return "" if math.isnan(value) else f"{value:z.{decimals}f}"
@@ -24,13 +29,15 @@ def short(count: float) -> str:
 
 def frame_csv(frame: pd.DataFrame, decimals: int = 2) -> str:
     """A table as CSV."""
-    shown = {str(name): frame[name].map(lambda value: number(value, decimals)) for name in frame.select_dtypes("float")}
+    floats = {str(name): decimals_of(str(name), decimals) for name in frame.select_dtypes("float")}
+    shown = {name: [number(value, exact) for value in frame[name]] for name, exact in floats.items()}
     return frame.assign(**shown).to_csv(index=False, lineterminator="\n")
 
 
 def plain_rows(frame: pd.DataFrame, decimals: int = 2) -> list[dict[str, Any]]:
     """A table's rows for JSON."""
-    return [{str(name): _plain(value, decimals) for name, value in row.items()} for row in frame.to_dict("records")]
+    rows = frame.to_dict("records")
+    return [{str(name): _plain(value, decimals_of(str(name), decimals)) for name, value in row.items()} for row in rows]
 
 
 def json_text(document: Any) -> str:

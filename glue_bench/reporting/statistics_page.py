@@ -36,8 +36,9 @@ EQUIVALENT = (
 )
 VARIES = (
     "Standard deviations, in points (nats of a loss): of how differently arms take to a pretraining seed; of one run "
-    "over fine-tuning seeds; of a difference over dev sets of this size, which no number of seeds reduces. Then the "
-    "smallest difference that would have had a verdict (the median over arms)."
+    "over fine-tuning seeds; of a difference over dev sets of this size, which no number of seeds reduces. With one "
+    "fine-tuning seed for each pretraining, the first is of both together. Then the smallest difference that would "
+    "have had a verdict (the median over arms)."
 )
 NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
 DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")

@@ -113,7 +113,7 @@ def _tokens_to_reference(
     """By the id of the pretraining. All arms of a seed have the reference of that seed."""
     if not planned:
         return {}
-    reference = reference_arm({name: facts.variant for name, facts in plan.arms.items()})
+    reference = reference_arm({name: facts.variant for name, facts in plan.arms.items()}, plan.protocol.reference)
     done = [(each, records[each.pretraining_id]) for each in planned if each.pretraining_id in records]
     goals = {each.seed: record.validation_loss for each, record in done if each.arm == reference}
     return {

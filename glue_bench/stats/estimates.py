@@ -213,9 +213,11 @@ def _runs_of(outcomes: Outcomes, arm: str) -> np.ndarray:
 def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked: bool) -> str:
     if not len(runs):
         return "no finished run"
+    if arm in outcomes.why:  # first, because a file that is damaged or missing has to be mended, whatever else lacks
+        return outcomes.why[arm]
     if seeds == 1:
         return "one pretraining seed shows no spread" if blocked else "one seed shows no spread"
-    return "a run has no score" if np.isnan(outcomes.scores[runs]).any() else outcomes.why.get(arm, "")
+    return "a run has no score" if np.isnan(outcomes.scores[runs]).any() else ""
 
 
 def _why_no_average(arm: str, columns: Sequence[Estimate]) -> str:

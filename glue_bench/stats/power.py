@@ -1,7 +1,7 @@
 """How many seeds it takes until a difference has a verdict, by the arithmetic of the verdicts themselves.
 
 Experiments with the variances found are drawn, and judged as `verdicts` judges: the same V, degrees of freedom and
-correction. Draws do not depend on the variances, which only scale them, so that few are needed for many designs.
+correction. Draws do not depend on the variances, which only scale them, so that one set of draws serves all designs.
 """
 
 import math
@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,7 @@ POWER_COLUMNS = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """What one pretraining and what one fine-tuning seed of an arm costs, in one unit, such as seconds."""
 
     pretraining: float
@@ -45,9 +44,8 @@ def power_frame(
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
     seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
-    of one arm, NaN without `costs`, in whose place a pretraining then counts as much as a fine-tuning;
-    `best_finetuning_seeds` is sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), which is best for many pretraining seeds. `why`
-    says so where no number will do, or what is missing.
+    of one arm; without `costs` it is NaN, and a pretraining counts as much as a fine-tuning. `best_finetuning_seeds` is
+    sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), the best number for each of many pretrainings. `why` says what is missing.
 
     Raises:
         UserError: the difference is not above 0, or the power not between 0.05 and 1.
@@ -56,23 +54,17 @@ def power_frame(
         raise UserError(f"--difference {difference:g}: give points above 0, such as 0.5")
     if not ALPHA < power < 1:
         raise UserError(f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8")
-    rows = [
-        {"origin": one.group.origin, "shape": one.group.shape, "column": estimate.column, "power": power, **row}
-        | {"difference": difference}
-        for one in assessed
-        for estimate in one.estimates
-        for row in _rows(estimate, one.group.reference, len(one.group.arms), Target(difference, power), costs)
-    ]
-    whole = dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64")
-    return pd.DataFrame(rows, columns=POWER_COLUMNS).astype(whole)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A true difference, and the probability with which it is to be seen."""
-
-    difference: float
-    power: float
+    rows = []
+    for group, estimate in ((one.group, estimate) for one in assessed for estimate in one.estimates):
+        facts = {"origin": group.origin, "shape": group.shape, "column": estimate.column, "why": ""}
+        if group.reference not in estimate.arms or len(estimate.arms) < 2:
+            rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})
+            continue
+        spreads = spreads_of(estimate, group.reference, len(group.arms))
+        designs = spreads.designs(difference, power, costs or Costs(1.0, 1.0), blocked=estimate.blocked)
+        rows += [facts | design | ({} if costs else {"cost": math.nan}) for design in designs]
+    frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
+    return frame.astype(dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +82,31 @@ class Spreads:
     examples: float
     overlap: float
 
+    def designs(self, difference: float, power: float, costs: Costs, *, blocked: bool) -> Iterator[dict[str, Any]]:
+        """The cheapest design of each kind of seeds."""
+        enough = self.examples_suffice(difference, power)
+        why = "" if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
+        if not blocked or sum(self.finetuning) > 0:
+            number = least(lambda n: self.power_of_seeds(difference, n) >= power, MOST_SEEDS) if enough else None
+            found = self._design(1, number, costs) if number else {"why": why or f"more than {MOST_SEEDS:,} seeds"}
+            yield {"seeds": "fine-tuning", **found}
+        if blocked:
+            tried = range(1, MOST_FINETUNINGS + 1) if enough else ()
+            numbers = {each: least(self._reaches(difference, power, each), MOST_PRETRAININGS) for each in tried}
+            made = [self._design(number, each, costs) for each, number in numbers.items() if number]
+            missing = {"why": why or f"more than {MOST_PRETRAININGS} pretraining seeds"}
+            best = math.nan
+            if self.pretraining > 0 and costs.finetuning > 0:
+                best = math.sqrt(costs.pretraining / costs.finetuning * sum(self.finetuning) / self.pretraining)
+            cheapest = min(made, key=lambda design: design["cost"], default=missing)
+            yield {"seeds": "pretraining", "best_finetuning_seeds": best, **cheapest}
+
     def power_of_seeds(self, difference: float, seeds: int) -> float:
         """The probability of a verdict with so many fine-tuning seeds of one pretraining."""
         units = [_unit_of_seeds(self.arms, seeds, task) for task in range(len(self.finetuning))]
-        spread = 2 * sum(self.finetuning) / seeds
-        found = difference + math.sqrt(self.examples + spread) * _normal()
-        return self._seen(found, [_scaled(unit, v) for unit, v in zip(units, self.finetuning, strict=True)], spread)
+        total = 2 * sum(self.finetuning) / seeds
+        found = difference + math.sqrt(self.examples + total) * _normal()
+        return self._seen(found, [_scaled(unit, v) for unit, v in zip(units, self.finetuning, strict=True)], total)
 
     def power_of_pretrainings(self, difference: float, pretrainings: int, finetunings: int) -> float:
         """The probability of a verdict with so many pretraining seeds, and fine-tuning seeds for each."""
@@ -104,18 +115,23 @@ class Spreads:
         found = difference + math.sqrt(each) * means + math.sqrt(self.examples) * _normal()
         return self._seen(found, [_scaled(unit, each)], 2 * each / pretrainings)
 
+    def examples_suffice(self, difference: float, power: float) -> bool:
+        """Whether endless seeds would do: their only limit is the dev set."""
+        limit = norm.isf(ALPHA / 2 / (self.arms - 1))
+        return self.examples == 0 or bool(norm.sf(limit - difference / math.sqrt(self.examples)) >= power)
+
+    def _reaches(self, difference: float, power: float, finetunings: int) -> Callable[[int], bool]:
+        return lambda number: self.power_of_pretrainings(difference, number, finetunings) >= power
+
+    def _design(self, pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
+        cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
+        return {"pretraining_seeds": pretrainings, "finetuning_seeds": finetunings, "cost": cost}
+
     def _seen(self, found: np.ndarray, spreads: list[Spread], total: float) -> float:
         shared = self.overlap * total
         variance, freedom = combined(spreads, [0, 1], self.examples + shared, shared)
         p = two_sided(found, np.sqrt(variance), freedom)
         return float(np.mean((p * (self.arms - 1) < ALPHA) & (found > 0)))
-
-    def examples_suffice(self, target: Target) -> bool:
-        """Whether endless seeds would do: their only limit is the dev set."""
-        if self.examples == 0:
-            return True
-        limit = norm.isf(ALPHA / 2 / (self.arms - 1))
-        return bool(norm.sf(limit - target.difference / math.sqrt(self.examples)) >= target.power)
 
 
 def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
@@ -123,17 +139,14 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
 
     With one fine-tuning seed for each pretraining only the sum of their variances is known, and counts as the latter's.
     """
-    found, r = components(estimate, reference), estimate.arms.index(reference)
+    r = estimate.arms.index(reference)
     totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
     overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
     finetuning = tuple(scores.finetuning_variance() for scores in estimate.tasks.values())
-    pretraining = found["pretraining_deviation"] ** 2
-    if math.isnan(sum(finetuning)):
-        finetuning, pretraining = (0.0,), float(estimate.spreads[0].pooled)
     return Spreads(
         arms=arms,
-        finetuning=finetuning,
-        pretraining=pretraining,
+        finetuning=(0.0,) if math.isnan(sum(finetuning)) else finetuning,
+        pretraining=components(estimate, reference)["pretraining_deviation"] ** 2,
         examples=example_variance(estimate, reference),
         overlap=float(np.clip(overlaps.mean(), 0.0, 1.0)),
     )
@@ -141,55 +154,7 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
 
 def least(enough: Callable[[int], bool], most: int) -> int | None:
     """The least number from 2 on that is enough, of those up to `most`; None where none is."""
-    if not enough(most):
-        return None
-    return 2 + bisect_left(range(2, most), True, key=enough)
-
-
-def _rows(
-    estimate: Estimate, reference: str, arms: int, target: Target, costs: Costs | None
-) -> Iterator[dict[str, Any]]:
-    if reference not in estimate.arms or len(estimate.arms) < 2:
-        yield {"why": next(iter(estimate.why.values()), "a difference needs two arms")}
-        return
-    spreads = spreads_of(estimate, reference, arms)
-    designs = {"pretraining": _pretrainings} if estimate.blocked else {}
-    if sum(spreads.finetuning) > 0 or not estimate.blocked:
-        designs = {"fine-tuning": _finetunings, **designs}
-    for seeds, cheapest in designs.items():
-        design = cheapest(spreads, target, costs or Costs(1.0, 1.0))
-        why = "" if design else TOO_FEW.format(spread=math.sqrt(spreads.examples))
-        cost = design.get("cost") if costs else None
-        yield {"seeds": seeds, "why": why} | design | {"cost": cost}
-
-
-def _finetunings(spreads: Spreads, target: Target, costs: Costs) -> dict[str, Any]:
-    if not spreads.examples_suffice(target):
-        return {}
-    number = least(lambda n: spreads.power_of_seeds(target.difference, n) >= target.power, MOST_SEEDS)
-    if number is None:
-        return {}
-    return {"pretraining_seeds": 1, "finetuning_seeds": number, "cost": costs.pretraining + number * costs.finetuning}
-
-
-def _pretrainings(spreads: Spreads, target: Target, costs: Costs) -> dict[str, Any]:
-    """The cheapest design: of each number of fine-tuning seeds that with the fewest pretraining seeds."""
-    if not spreads.examples_suffice(target):
-        return {}
-    designs = []
-    for each in range(1, MOST_FINETUNINGS + 1):
-
-        def enough(number: int, each: int = each) -> bool:
-            return spreads.power_of_pretrainings(target.difference, number, each) >= target.power
-
-        if (number := least(enough, MOST_PRETRAININGS)) is not None:
-            cost = number * (costs.pretraining + each * costs.finetuning)
-            designs.append({"pretraining_seeds": number, "finetuning_seeds": each, "cost": cost})
-    best = math.nan
-    if spreads.pretraining > 0:
-        ratio = costs.pretraining * sum(spreads.finetuning) / (costs.finetuning * spreads.pretraining)
-        best = math.sqrt(ratio)
-    return min(designs, key=lambda design: design["cost"]) | {"best_finetuning_seeds": best} if designs else {}
+    return 2 + bisect_left(range(2, most), True, key=enough) if enough(most) else None
 
 
 def _scaled(unit: Spread, variance: float) -> Spread:

@@ -45,8 +45,8 @@ def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.D
     - `seeds`: what the intervals cover, a key of COVERS.
     - `pretraining_seeds`, `finetuning_seeds`: how many each arm has, and how many for each pretraining (the mean).
     - `finetuning_deviation`: of one run over fine-tuning seeds, pooled within arms and pretraining seeds.
-    - `pretraining_deviation`: of how differently arms take to a pretraining seed (the arm-by-pretraining component),
-      which needs two pretraining seeds, and two fine-tuning seeds for each.
+    - `pretraining_deviation`: of how differently arms take to a pretraining seed (the arm-by-pretraining component);
+      of one fine-tuning seed for each pretraining only the sum of both is known, and stands here.
     - `example_deviation`: of a difference over dev sets of this size alone, which no number of seeds reduces.
     """
     smallest = contrasts.groupby(["origin", "shape", "column"])["smallest"].median()
@@ -76,7 +76,8 @@ def components(estimate: Estimate, reference: str) -> dict[str, float]:
     number = float(np.mean([scores.finetuning_seeds for scores in tasks]))
     pretraining = math.nan
     if estimate.blocked and len(estimate.arms) > 1:
-        pretraining = max(0.0, float(estimate.spreads[0].pooled) - finetuning / number)
+        both = float(estimate.spreads[0].pooled)
+        pretraining = both if math.isnan(finetuning) else max(0.0, both - finetuning / number)
     return {
         "pretraining_seeds": estimate.seeds[estimate.arms[0]] if estimate.blocked else 1,
         "finetuning_seeds": number,
@@ -84,14 +85,6 @@ def components(estimate: Estimate, reference: str) -> dict[str, float]:
         "finetuning_deviation": math.sqrt(finetuning),
         "example_deviation": math.sqrt(example_variance(estimate, reference)),
     }
-
-
-def t_interval(mean: float, deviation: float, n: int) -> tuple[float, float]:
-    """Student's 95% interval of a mean over n seeds with this sample deviation; (nan, nan) where it is undefined."""
-    if n < 2 or math.isnan(mean) or math.isnan(deviation):
-        return math.nan, math.nan
-    half = float(student_t.isf(ALPHA / 2, n - 1)) * deviation / math.sqrt(n)
-    return mean - half, mean + half
 
 
 def example_variance(estimate: Estimate, reference: str) -> float:

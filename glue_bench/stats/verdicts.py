@@ -14,7 +14,6 @@ from glue_bench.stats.estimates import Estimate, average_estimate, column_estima
 from glue_bench.stats.outcomes import AVERAGE, Outcomes
 
 ALPHA = 0.05
-LEVEL = 1 - ALPHA
 Pair = tuple[str, str]
 Correction = Callable[[np.ndarray], np.ndarray]
 NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]

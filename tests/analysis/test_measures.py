@@ -1,5 +1,6 @@
 """Measures of a masked-LM encoder: exact where theory says so, by hand where logits are known."""
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -246,7 +247,7 @@ def test_words_of_other_vocabularies(tokens, sequence, words):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_labels_move_with_their_words(n, text):
     for index, probe in enumerate(text.probes):
-        unmasked = replace(probe, masked=Row(probe.ids, np.arange(len(probe.ids))))
+        unmasked = replace(probe, masked=Row(probe.ids, probe.ids, np.arange(len(probe.ids))))
         row, plain = (
             moved(each, lambda words, k=index: in_n_grams(words, n, np.random.default_rng([n, k])))
             for each in (probe, unmasked)
@@ -268,10 +269,13 @@ def test_labels_move_with_their_words(n, text):
 
 
 def test_the_reverse_by_hand():
-    probe = Probe(np.arange(10), Row(np.arange(10), np.arange(10) + 50), [[(1, 3), (3, 4), (4, 7)], [(8, 9)]])
+    probe = Probe(
+        np.arange(10), Row(np.arange(10), np.arange(10) // 8, np.arange(10) + 50), [[(1, 3), (3, 4), (4, 7)], [(8, 9)]]
+    )
     row = moved(probe, lambda words: words[::-1])
     assert row.ids.tolist() == [0, 4, 5, 6, 3, 1, 2, 7, 8, 9]
     assert (row.labels == row.ids + 50).all()
+    assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is
 
 
 def test_swapped_words_differ_and_stay_in_their_segment(text):
@@ -284,10 +288,47 @@ def test_swapped_words_differ_and_stay_in_their_segment(text):
 
 
 def test_the_swap_moves_what_lies_between():
-    (ids, places), (swapped, other) = original_and_swapped(np.arange(10), (1, 2), (4, 7))
-    assert (ids.tolist(), places.tolist()) == (list(range(10)), [1, 4, 5, 6])
-    assert swapped.tolist() == [0, 4, 5, 6, 2, 3, 1, 7, 8, 9]
-    assert (other.tolist(), swapped[other].tolist()) == ([1, 2, 3, 6], [4, 5, 6, 1])
+    probe = Probe(np.arange(10), Row(np.arange(10), np.arange(10) // 8, np.arange(10)), [])
+    original, swapped = original_and_swapped(probe, (1, 2), (4, 7))
+    assert (original.ids.tolist(), original.places.tolist()) == (list(range(10)), [1, 4, 5, 6])
+    assert swapped.ids.tolist() == [0, 4, 5, 6, 2, 3, 1, 7, 8, 9]
+    assert (swapped.places.tolist(), swapped.ids[swapped.places].tolist()) == ([1, 2, 3, 6], [4, 5, 6, 1])
+    assert (swapped.segments == original.segments).all()
+
+
+def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
+    """A part of the sequences are cut into two segments; both kinds are read as pretraining reads them."""
+    pairs_of = list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True))
+    plain = packed(tokenizer, pairs_of)
+    seps = [np.flatnonzero(plain.ids[a:b] == tokenizer.sep_token_id) for a, b in itertools.pairwise(plain.offsets)]
+    cuts = np.array([0, seps[1][0] + 1, 0, seps[3][0] + 1])
+    text = HeldOut(replace(plain, cuts=cuts), tokenizer)
+    for probe, cut in zip(text.probes, cuts, strict=True):
+        places = np.arange(len(probe.ids))
+        assert (probe.masked.segments == ((cut > 0) & (places >= cut))).all()
+        for words in probe.stretches:
+            assert len({int(probe.masked.segments[place]) for word in words for place in range(*word)}) == 1
+    seen, model = [], model_of("none", tokenizer)
+    states = model.base.hidden_states
+    model.base.hidden_states = lambda ids, mask, segments, start: (
+        seen.append(int(segments.sum())) or states(ids, mask, segments, start)
+    )
+    measured = intrinsic_sums(model, text, POSITIONS)
+    assert all(seen)
+    assert all(
+        (measured[f"swap_{distance}"].sums == measured[f"swap_{distance}"].counts / 2).all() for distance in (1, 4)
+    )
+    half = replace(text, tokens=len(plain.ids) // 2 + 9)
+    assert [probe.masked.segments.any() for probe in half.probes] == [False, False]
+    other = replace(half, text=replace(text.text, cuts=np.roll(cuts, 1)))
+    assert [probe.masked.segments.any() for probe in other.probes] == [True, True]
+
+
+def test_a_text_without_two_such_words_has_no_swap_test(tokenizer):
+    short = HeldOut(packed(tokenizer, [("Yes",), ("No",)]), tokenizer)
+    assert set(intrinsic_sums(model_of("add", tokenizer), short, 16)) == {
+        "validation_loss", "shuffle_1", "shuffle_2", "shuffle_3", "reverse"
+    }  # fmt: skip
 
 
 # What is read, and what comes of it

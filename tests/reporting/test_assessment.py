@@ -7,6 +7,7 @@ import pytest
 from simulated import REGIMES, simulate
 
 from glue_bench.records.intrinsic import IntrinsicRecord
+from glue_bench.records.record import PretrainingRecord
 from glue_bench.reporting.assessment import NO_LABELS, assess_experiment, read_outcomes
 from glue_bench.results.board import make_board
 
@@ -166,3 +167,19 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
     assert (
         other.set_index(["column", "arm"])["why"]["swap_1", "high"] == "it was measured on other pieces of text (high)"
     )
+
+
+def test_the_loss_of_all_validation_text_comes_first(bench):
+    counts = {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2)}
+    measured(bench, counts)
+    for arm, seed in counts:
+        identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
+        facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "origin": "pretrained", "losses": []}
+        facts |= {"schema_version": 1, "steps": 1, "tokens": 1, "seconds": 1.0, "stream": "s"}
+        record = PretrainingRecord.model_validate(facts | {"identity": identity | {"settings": {}}})
+        losses = np.linspace(1.0, 3.0, 7) + (arm == "high") + 0.01 * seed * np.arange(7)
+        pieces = {"loss_sum": losses, "count": np.ones(7, np.int64), "document": np.arange(7)}
+        bench.store.write_pretraining(record, pieces)
+    rows = assess_experiment(bench.store).verdicts.set_index(["column", "arm"])
+    assert rows.loc[("validation_loss", "high"), "difference"] == pytest.approx(1.0)
+    assert rows.loc[("swap_1", "high"), "difference"] == pytest.approx(40.0)

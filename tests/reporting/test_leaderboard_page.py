@@ -12,6 +12,7 @@ from rich.console import Console
 from stored import SHAPE
 
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.leaderboard_page import leaderboard_page, leaderboard_screen, legend
 from glue_bench.reporting.next_step import next_step
@@ -128,11 +129,14 @@ def test_a_table_of_all_tasks_fits_a_screen_of_1400_pixels(told):
     """By its widest texts in 16 px type (headers break at a hyphen), and the style sheet's blanks beside each cell."""
     style = render(told, "html")
     assert re.findall(r"max-width: (\d+)rem; padding: 0 1rem", style) == ["87"]
-    assert re.findall(r"th, td { padding: 0.25rem ([0-9.]+)rem", style) == ["0.6"]
+    assert re.findall(r"font-size: (0.95)rem|th, td { padding: 0.25rem (0.45)rem", style) == [
+        ("0.95", ""),
+        ("", "0.45"),
+    ]
     ems = {**dict.fromkeys("0123456789", 0.6), **dict.fromkeys("MNLm▼‡†", 0.9), **dict.fromkeys(".-*il", 0.35)}
-    columns = [["untied-relative"], ["100.00▼‡*", "Avg. of 9"], *[["100.00▼‡*", "MNLI-"]] * 10]
-    widths = [max(sum(ems.get(c, 0.65) for c in text) for text in texts) * 16 + 2 * 0.6 * 16 for texts in columns]
-    assert sum(widths) <= 87 * 16 - 2 * 16 <= 1400
+    columns = [["untied-relative"], *[["100.00▼‡", "MNLI-"]] * 11, *[["3.456▼", "Val."]] * 2]
+    widths = [max(sum(ems.get(c, 0.65) for c in text) for text in texts) * 0.95 + 2 * 0.45 for texts in columns]
+    assert 16 * sum(widths) <= 16 * (87 - 2) <= 1400
 
 
 def test_the_screen_ends_with_marks_page_and_next_step(told):
@@ -186,6 +190,10 @@ def test_a_converted_arm_shows_what_the_conversion_costs_and_no_rank(bench):
     add = float(pretrained.rows[0][1][0])
     assert float(aside.strip("()")) == pytest.approx(float(value.strip("▼")) - add, abs=0.011)
     assert not any(bold for _, bold in rows.values())
+    findings = find(bench.path)
+    conversions = findings.assessment.conversions
+    of_rte = conversions.loc[conversions["column"] == "rte", "smallest"]
+    assert rows["smallest difference"][0] == f"{of_rte.median():.2f}"
     assert "majority class" not in rows
     assert "On RTE, **untied** (-" in text
     assert "its difference from `add`, whose checkpoint was converted" in text
@@ -244,3 +252,36 @@ def test_parameters_are_said_once_for_arms_that_have_as_many(bench):
         bench.finish("rte", arm=arm)
         bench.arms[arm].update(parameters=parameters, shape=SHAPE)
     assert "parameters: 1.45M (add, none), 930k (concat-split)." in render(bench.plan())
+
+
+@pytest.mark.parametrize("primary", ["average", "validation_loss"])
+def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
+    generator = np.random.default_rng(0)
+    pieces, counts = generator.normal(2000, 200, size=300), np.full(300, 500.0)
+    for arm, accuracy in (("add", 0.8), ("untied", 0.7)):
+        for task in ("rte", "sst2"):
+            finish(bench, task, arm, accuracy)
+        for seed in (1, 2, 3):
+            loss = pieces - 50 * (arm == "untied") + generator.normal(0, 5, 300)
+            facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+            record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
+            sums = {"validation_loss": np.stack([loss, counts]), "swap_1": np.stack([counts * 0.7, counts])}
+            bench.store.intrinsic.write(record, sums)
+    facts = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in bench.arms for seed in (1, 2, 3)]
+    path = bench.plan(pretrainings=facts, config={"protocol": {"primary": primary}})
+    (table, *_) = read_markdown(render(path))
+    first = {"average": "Avg. of 2", "validation_loss": "Val. loss"}[primary]
+    assert table.header[1] == first
+    assert set(table.header) == {"Arm", "Avg. of 2", "SST-2", "RTE", "Val. loss", "Swap test"}
+    losses = {row[0][0]: row[table.header.index("Val. loss")] for row in table.rows}
+    assert losses["untied"][0].endswith("▲")
+    assert (losses["untied"][1], losses["add"][1]) == (True, False)
+    assert float(losses["untied"][0].strip("▲")) == pytest.approx(float(losses["add"][0]) - 0.1, abs=0.003)
+    assert [row[0][0] for row in table.rows][:2] == [["add", "untied"], ["untied", "add"]][primary != "average"]
+    lead = leaderboard_page(find(path)).lead
+    assert lead.startswith(
+        "On the validation loss, **untied** (-0.1" if primary != "average" else "On the average of 2 columns, "
+    )
+    flat = {row["arm"]: row for row in csv.DictReader(StringIO(render(path, "csv")))}
+    assert flat["untied"]["validation_loss"] == losses["untied"][0].strip("▲")
+    assert flat["untied"]["validation_loss_verdict"] == "better"

@@ -1,13 +1,20 @@
 """When an arm has caught up with the reference, and which arm that is."""
 
+import json
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glue_bench.records.record import LossPoint
-from glue_bench.results.budgets import tokens_to_reach
+from glue_bench.records.store import Store
+from glue_bench.results.budgets import budget_frame, tokens_to_reach
 from glue_bench.results.protocol import reference_arm
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def curve(*losses: float | None) -> list[LossPoint]:
@@ -46,3 +53,18 @@ def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
     assert reference_arm(variants, "other") == "other"
     assert reference_arm(variants, "gone") == reference_arm(variants) == "mine"
     assert reference_arm({"none": "none", "untied": "untied"}) == "none"
+
+
+@pytest.mark.parametrize("reference", [None, "untied", "none"])
+def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, tmp_path):
+    folder = shutil.copytree(RESULTS / "tiny", tmp_path / "tiny")
+    plan = json.loads((folder / "plan.json").read_bytes())
+    if reference:
+        plan["config"]["protocol"] = {"reference": reference}
+        (folder / "plan.json").write_text(json.dumps(plan))
+    budgets = budget_frame(Store(folder)).set_index("arm")
+    losses, tokens = budgets["validation_loss"], budgets["tokens_to_reference"]
+    goal = losses[reference or "add"]
+    assert tokens[reference or "add"] == budgets["tokens"][reference or "add"]
+    assert (tokens.isna() == (losses > goal)).all()
+    assert (tokens[losses < goal] < budgets["tokens"][losses < goal]).all()

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from simulated import REGIMES, simulate
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import Costs, Spreads, Target, least, power_frame, spreads_of
+from glue_bench.stats.power import Costs, Spreads, least, power_frame, spreads_of
 from glue_bench.stats.verdicts import Group, assess
 
 NOTHING = Spreads(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, overlap=0.0)
@@ -56,8 +56,8 @@ def test_more_arms_and_smaller_differences_have_less():
 
 def test_a_dev_set_can_be_too_small_for_any_number_of_seeds():
     edge = 1 / (norm.ppf(0.975) + norm.ppf(0.8))  # where endless seeds give just 80%
-    assert not replace(NOTHING, examples=(edge * 1.01) ** 2).examples_suffice(Target(1.0, 0.8))
-    assert replace(NOTHING, examples=(edge * 0.99) ** 2).examples_suffice(Target(1.0, 0.8))
+    assert not replace(NOTHING, examples=(edge * 1.01) ** 2).examples_suffice(1.0, 0.8)
+    assert replace(NOTHING, examples=(edge * 0.99) ** 2).examples_suffice(1.0, 0.8)
 
 
 def test_least_is_the_least():

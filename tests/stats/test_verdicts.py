@@ -249,6 +249,13 @@ def test_several_pretraining_seeds_are_blocks_and_their_components_are_said():
     assert (frame["pretraining_deviation"] / frame["finetuning_deviation"]).mean() == pytest.approx(2.0, rel=0.15)
 
 
+def test_one_fine_tuning_seed_for_each_pretraining_has_the_sum_of_both_components():
+    one = assessed(drawn(columns=["rte"], seeds=1, pretrainings=4, pretraining=0.05))
+    whole = columns_frame(one, judge(one)).iloc[1]
+    assert whole["pretraining_deviation"] == pytest.approx(np.sqrt(one[0].estimates[1].spreads[0].pooled))
+    assert np.isnan(whole["finetuning_deviation"])
+
+
 def test_only_complete_blocks_count():
     outcomes = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
     (one,) = outcomes
