@@ -119,7 +119,7 @@ def pretraining_losses(plan: Plan) -> dict[str, Item]:
         arm = next(arm for arm in inputs.experiment.arms if arm.variant == variant)
         start, task = inputs.initial(arm), inputs.pretraining_task(arm)
         with computing(device, "float32"), tempfile.TemporaryDirectory() as folder:
-            record = pretrain(start, task, PretrainingFolder(Path(folder), {}))
+            record = pretrain(start, task, PretrainingFolder(Path(folder), {})).facts
         return np.array([point["train_loss"] for point in record["losses"]])
 
     def check(variant: str) -> Figures:

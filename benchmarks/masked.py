@@ -43,7 +43,7 @@ def make_ours(settings: "Settings", folder: str) -> Round:
     def work(steps: int) -> dict[str, Any]:
         chosen = type(task)(text=task.text, tokenizer=task.tokenizer, settings=plan(settings, steps))
         with tempfile.TemporaryDirectory(dir=folder) as own:
-            record = pretrain(start, chosen, PretrainingFolder(Path(own), {}))
+            record = pretrain(start, chosen, PretrainingFolder(Path(own), {})).facts
         return {"tokens": record["tokens"], "training_seconds": record["seconds"]}
 
     return work
@@ -97,12 +97,12 @@ def make_same_loop(settings: "Settings", folder: str) -> Round:
 class _Bert(BertForMaskedLM):
     """Called as ours; like its parent it projects every token to the vocabulary."""
 
-    def forward(self, ids: Any, mask: Any = None, *, places: Any) -> MaskedLMOutput:
+    def forward(self, ids: Any, mask: Any = None, _segments: Any = None, *, places: Any) -> MaskedLMOutput:
         logits = super().forward(input_ids=ids, attention_mask=None if mask is None else mask.long()).logits
         return MaskedLMOutput(logits=logits.flatten(0, 1)[places])
 
 
-def _build_bert(start: Start, seed: int) -> _Bert:
+def _build_bert(start: Start, seed: int, _dropout: float | None = None) -> _Bert:
     set_seed(seed)
     return _Bert(bert_config(start.config))
 

@@ -120,6 +120,10 @@ def test_pieces_are_of_one_document_and_every_word_is_in_one(tokenizer, monkeypa
     except UserError:  # too small, or nothing can be cut
         return
     for split in text.values():
+        for start, document in zip(split.starts, split.documents, strict=True):
+            first = split.ids[start + (split.ids[start] == CLS)]
+            assert first >= FIRST_WORD
+            assert owner[first - FIRST_WORD] == document
         starts, documents = split.pieces
         assert starts[0] == 0
         sizes = np.diff([*starts, len(split.ids)])

@@ -53,14 +53,14 @@ def test_a_vocabulary_is_that_of_training_on_the_texts_themselves(monkeypatch, k
     """With the normaliser and the pre-tokeniser of `tokenizers`, and the numbers of inner characters settled alike."""
     monkeypatch.setattr(module, "MOST_KEPT", kept)
     texts = [*TEXTS, "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!", " ", ""]
-    tokenizer = train_tokenizer(texts, 120)
+    tokenizer = train_tokenizer(texts, 400)
     inner = sorted(token for token in tokenizer.get_vocab() if token.startswith("##") and len(token) == 3)
     plain = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     first = [*SPECIAL.values(), *inner]
     plain.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=120, special_tokens=first, show_progress=False)
+        texts, trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
     )
     assert tokenizer.get_vocab() == plain.get_vocab()
 
