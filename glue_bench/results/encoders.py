@@ -3,9 +3,9 @@
 Arms are ranked together only if they have one origin and one shape. The shape is everything that decides how much an
 encoder can learn before any variant is chosen: layers, hidden size, heads and vocabulary; the intermediate size,
 because feed-forward layers hold most of a block's weights; and the embedding size where the tables are narrower than
-the blocks (ELECTRA), because it bounds what a word can say. Tables that are wider than the blocks (an arm's own `embedding_size`) are part of
-how the arm combines embeddings, and a block still sees no more than the hidden size; they cost parameters, which tables
-show. Positions are left out: rows of a table beyond the longest text take no part.
+the blocks (ELECTRA), because it bounds what a word can say. Tables that are wider than the blocks (an arm's own
+`embedding_size`) are part of how the arm combines embeddings: a block still sees no more than the hidden size, and what
+they cost shows in the parameters. Positions are left out: rows of a table beyond the longest text take no part.
 """
 
 from collections.abc import Iterable

@@ -96,10 +96,17 @@ def test_every_size_of_the_shape_parts_blocks(bench, size):
     bench.finish("rte", 1, 0.5, arm="one")
     bench.finish("rte", 1, 0.6, arm="two")
     assert leaderboard(bench.plan())["shape"].nunique() == 1
-    with_shape(bench, "two", SHAPE | {size: SHAPE[size] * 2})
+    with_shape(bench, "two", SHAPE | {size: SHAPE[size] // 2})
     table = leaderboard(bench.plan())
     assert table["shape"].nunique() == 2
     assert best_of(table[:1], ["rte"]) == {"rte": frozenset()}
+
+
+def test_tables_wider_than_the_blocks_make_no_block_of_their_own(bench):
+    for arm in ("add", "wide"):
+        bench.finish("rte", 1, 0.5, arm=arm)
+    with_shape(bench, "wide", SHAPE | {"embedding_size": 2 * SHAPE["hidden_size"]})
+    assert leaderboard(bench.plan())["shape"].nunique() == 1
 
 
 def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
