@@ -20,7 +20,7 @@ from rich.console import Console
 from measure import column, command, in_turns, machine, report, table, with_quartiles
 from options import Json
 
-ARMS = ("add", "concat", "untied", "none", "alibi", "rotary")
+ARMS = ("add", "concat", "untied", "none")
 SCRATCH = {
     "vocab_size": 500,
     "hidden_size": 64,
