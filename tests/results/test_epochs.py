@@ -96,10 +96,10 @@ def test_a_wrong_change_of_protocol_is_one_line(change, message):
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ({"epoch": "best"}, "**optimistic**: each run's best epoch on the validation set"),
+        ({"epoch": "best"}, "**optimistic**: after each run's best epoch on the validation set"),
         ({"epoch": "best", "choose_on": "held_out"}, "each run's best epoch on the slice held out of train"),
         ({"choose_on": "held_out"}, "chosen on the slice held out of train"),
-        ({"seeds": "median", "rate": "best-median"}, "median over seeds"),
+        ({"seeds": "median", "rate": "best-median"}, "the median over 3 runs with different seeds"),
     ],
     ids=["optimistic", "clean epoch", "clean rate", "median"],
 )

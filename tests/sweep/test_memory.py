@@ -50,6 +50,7 @@ def test_a_process_that_may_not_grow_learns_the_same_in_parts(tiny, write_yaml, 
     assert process.returncode == 0, err
     found = json.loads(out)
     short, whole = found["short"], found["whole"]
+    assert "error" not in whole, whole["error"] + whole["traceback"]
     assert whole["rows"] is None
     assert 1 <= short["rows"] <= 64, short
     assert short["losses"] == pytest.approx(whole["losses"], rel=1e-5)

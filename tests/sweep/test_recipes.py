@@ -177,7 +177,7 @@ def test_it_is_run_anew_when_asked_for_and_then_counts(old, again, tmp_path):
     assert recipes_of(old) == {"mnli 1": (2, 2), "rte 1": (2, 2)}
     assert len(documents(old)) == 4
     assert_good(old)
-    assert "Records outside the plan (settings or recipe changed since), left out: 2." in table(old)
+    assert "2 records are not of this plan (settings or recipe have changed) and left out." in table(old)
     assert again(again="recipe").waiting == again().waiting == ()
     found = explain("add-rte", EXPERIMENT, results=tmp_path)
     said = {difference.what for difference in found.candidates[0].differences}
