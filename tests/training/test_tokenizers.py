@@ -65,7 +65,10 @@ def test_a_vocabulary_is_that_of_training_on_the_texts_themselves(monkeypatch, k
     assert tokenizer.get_vocab() == plain.get_vocab()
 
 
-ODD = st.text(st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]), max_size=12)
+ODD = st.text(
+    st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]),
+    max_size=12,
+)
 WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
 
 
