@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+import pandas as pd
+
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
@@ -99,15 +101,26 @@ def _marks_note(findings: Findings) -> str:
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
     return (
         f"{bold} {BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
-        f"a column together). Chance is: {covered}. No mark means not shown to differ, which is not the same as equal."
+        f"a column together; columns are not corrected for each other). The test allows for {covered}. No mark means "
+        "not shown to differ, which is not the same as equal."
     )
 
 
 def _feet_note(findings: Findings) -> str:
     majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
-    smallest = f"{SMALLEST.capitalize()}: what these runs could have shown; one that is smaller gets no mark."
+    smallest = (
+        f"{SMALLEST.capitalize()}: about what these runs could have shown, the median over the arms "
+        "(`glue-bench statistics` has the interval of each)."
+    )
     tested = findings.contrasts["smallest"].notna().any()
+    low = [title_of(name) for name, least in findings.constants.items() if _nothing_above(findings, name, least)]
+    majority += f" No arm is above it on {', '.join(low)}: nothing can be read off there." if low else ""
     return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
+
+
+def _nothing_above(findings: Findings, column: str, score: float) -> bool:
+    means = findings.table[column] if column in findings.table else pd.Series(dtype=float)
+    return bool(means.notna().any() and (means.dropna() <= score).all())
 
 
 def _partial_note(board: Board) -> str:
