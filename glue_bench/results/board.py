@@ -8,6 +8,7 @@ import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.config import Protocol, changed_protocol
+from glue_bench.errors import unknown
 from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store, open_store
 from glue_bench.results.encoders import FACTS, distinct_starts
@@ -79,10 +80,15 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
     declared = [(store.read_plan() or NO_PLAN).protocol for store in stores]
     protocol = changed_protocol(declared[0], changes)
     if len(stores) == 1:
-        return make_board(stores[0], protocol=protocol)
-    several = [read_results(store, protocol=protocol) for store in stores]
-    names = [results.experiment for results in several]
-    return _board(together(several, dict(zip(names, declared, strict=True))))
+        board = make_board(stores[0], protocol=protocol)
+    else:
+        several = [read_results(store, protocol=protocol) for store in stores]
+        names = [results.experiment for results in several]
+        board = _board(together(several, dict(zip(names, declared, strict=True))))
+    arms = list(dict.fromkeys(board.results.cells["arm"]))
+    if protocol.reference not in (None, declared[0].reference, *arms):
+        raise unknown("arm", str(protocol.reference), arms, "--protocol reference")
+    return board
 
 
 def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:

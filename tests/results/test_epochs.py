@@ -8,7 +8,7 @@ from stored import record_of
 from glue_bench.config import Protocol, changed_protocol
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import render
-from glue_bench.results.board import make_board
+from glue_bench.results.board import make_board, open_board
 from glue_bench.results.epochs import choosing_value, reported
 
 LAST, BEST = Protocol(), Protocol(epoch="best")
@@ -91,6 +91,12 @@ def test_a_protocol_can_be_tried_on_the_same_records(bench):
 def test_a_wrong_change_of_protocol_is_one_line(change, message):
     with pytest.raises(UserError, match=message):
         changed_protocol(Protocol(), [change])
+
+
+def test_a_reference_that_no_arm_has_is_one_line(bench):
+    outlier(bench)
+    with pytest.raises(UserError, match="unknown arm 'ad' in --protocol reference"):
+        open_board(bench.plan(), ["reference=ad"])
 
 
 @pytest.mark.parametrize(
