@@ -162,7 +162,12 @@ def _device(environment: Environment) -> str | None:
 
 
 def measured_costs(store: Store) -> tuple[float, float]:
-    """Seconds that one pretraining of an arm took, and those of fine-tuning it once on every task; means, 0 if none."""
-    pretrainings = [record.seconds for record in store.read_pretrainings()]
+    """Seconds that one pretraining of an arm took, and those of fine-tuning it once on every task; means, 0 if none.
+
+    Runs of a rate search are left out: they are shorter, and made once for all seeds.
+    """
+    records = store.read_pretrainings()
+    searches = {name for record in records for name in record.searches}
+    pretrainings = [record.seconds for record in records if record.pretraining_id not in searches]
     runs = pd.DataFrame([(record.cell.task, record.seconds.total) for record in store.scan_records()[0]])
     return float(np.mean(pretrainings or [0.0])), float(runs.groupby(0)[1].mean().sum()) if len(runs) else 0.0

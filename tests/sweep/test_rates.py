@@ -9,7 +9,7 @@ from glue_bench.audit.verify import verify
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.results.budgets import budget_frame, rates_frame
+from glue_bench.results.budgets import budget_frame, measured_costs, rates_frame
 from glue_bench.sweep import attempts as module
 from glue_bench.training.loop import NonFiniteLossError
 
@@ -71,6 +71,8 @@ def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_validation_loss(sweep,
     for row in budgets.to_dict("records"):
         assert row["search_tokens"] == rates[rates["arm"] == row["arm"]]["tokens"].sum() > 0
         assert row["learning_rate"] in (1e-5, 3e-3)
+    whole = [record["seconds"] for name, record in records.items() if name not in searches]
+    assert measured_costs(store)[0] == pytest.approx(sum(whole) / len(whole))
     assert "## Search for the learning rate" in (summary.folder / "budget.md").read_text()
     assert "pretraining add: learning rate 0.003, by the validation loss of its search (1e-05: " in sweep.said
     (verified,) = verify(summary.folder)
