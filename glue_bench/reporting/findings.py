@@ -150,14 +150,10 @@ def _of_block(findings: Findings, key: BlockKey) -> str:
     if len(tested):
         # Rounded up, and the largest over the arms: the sentence promises it for each of them.
         places = 1 if unit == "points" else decimals
-        least = number(_rounded_up(tested["smallest"].max(), places), places)
+        least = number(math.ceil(tested["smallest"].max() * 10**places) / 10**places, places)
         return f"No {arms} is shown to differ from {it} {where}; a difference of {least} {unit} would have shown."
     reason = re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0])
     return f"No {arms} can be compared with {it} {where}: {reason}."
-
-
-def _rounded_up(value: float, decimals: int) -> float:
-    return math.ceil(value * 10**decimals) / 10**decimals
 
 
 def _told(arms: pd.DataFrame, side: str, decimals: int) -> str:
