@@ -141,6 +141,9 @@ def statistics_page(
     """The contrasts of the primary column and what single columns show, block by block, and what varies."""
     frames = contrast_frames(statistics) if frames is None else frames
     results = statistics.board.results
+    columns = statistics.columns["column"].unique()
+    averaged = [column for column in columns if column in COLUMNS and column != NOT_AVERAGED]
+    titles = ", ".join(map(title_of, averaged))
     return Page(
         title=f"Statistics: {results.experiment}",
         sections=tuple(_sections(statistics, frames)),
@@ -149,7 +152,7 @@ def statistics_page(
             *RULES,
             *([CHOSEN_RATE] if searches_rates(results) else []),
             *(f"Intervals cover {COVERS[seeds]}." for seeds in dict.fromkeys(statistics.columns["seeds"])),
-            *_average_note(statistics),
+            *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
             *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
@@ -252,14 +255,6 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
         for row in frame.to_dict("records")
     ]
     return Grid(header=header, rows=tuple(rows), texts=frozenset({0, 4}))
-
-
-def _average_note(statistics: Assessment) -> list[str]:
-    columns = [
-        column for column in statistics.columns["column"].unique() if column in COLUMNS and column != NOT_AVERAGED
-    ]
-    titles = ", ".join(map(title_of, columns))
-    return [f"Average: the mean of the {len(columns)} columns {titles}."] if len(columns) > 1 else []
 
 
 def _missing(statistics: Assessment) -> list[str]:
