@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from glue_bench.errors import unknown
@@ -50,8 +49,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 
 def drawn(figure: Figure, format: str) -> bytes:
     """The figure as the bytes of a file of that format, without dates and with ids that depend on nothing else."""
-    fixed = {"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42}
-    with paper_style(), matplotlib.rc_context(fixed), io.BytesIO() as file:
+    with paper_style(), io.BytesIO() as file:
         figure.savefig(file, format=format, metadata=NO_DATES[format])
         return file.getvalue()
 

@@ -48,6 +48,7 @@ SETTINGS: dict[str, Any] = {
     **{"xtick.minor.width": 0.4, "ytick.minor.width": 0.4, "legend.fontsize": SMALL, "legend.frameon": False},
     **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2},
     **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "image.cmap": "cividis", "figure.facecolor": PAPER},
+    **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False},
     **{"axes.facecolor": "none", "image.interpolation": "none"},
 }
 
