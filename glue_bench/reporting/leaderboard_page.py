@@ -52,7 +52,7 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
     if len(conventions):
         sections.append(_averages_section(findings, conventions))
     if steps is not None and len(steps):
-        grid = _steps_grid(findings, steps)
+        grid = steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
     described = findings.results.cells.drop_duplicates("arm").query("summary != ''")
     if len(described):
@@ -211,7 +211,8 @@ def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+def steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+    """One row per arm and fine-tuned checkpoint of `steps`, a `steps_frame`."""
     names = [name for name in findings.columns if name in steps]
     rows = [
         (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in names))
