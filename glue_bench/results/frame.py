@@ -69,15 +69,6 @@ class Results:
         return self.cells.loc[~self.cells["finished"], list(CELL_COLUMNS)]
 
 
-def scores_frame(store: Store) -> pd.DataFrame:
-    """Tidy scores of an experiment's finished cells: SCORE_COLUMNS, values 0 to 100.
-
-    Raises:
-        UserError: a record names an unknown task or origin.
-    """
-    return read_results(store).scores
-
-
 def read_results(store: Store, steps: int | None = None, protocol: Protocol | None = None) -> Results:
     """Read the plan and the records that belong to it; without a plan, all records.
 
@@ -110,8 +101,8 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         scores=_scores(expected, finished, protocol),
         choosing=_choosing(expected, finished, protocol),
         protocol=protocol,
-        partial_tasks=_in_order(record.cell.task for record in finished.values() if record.data.partial),
-        from_mnli=_in_order(cell.task for cell in expected if cell.from_mnli),
+        partial_tasks=in_order(record.cell.task for record in finished.values() if record.data.partial),
+        from_mnli=in_order(cell.task for cell in expected if cell.from_mnli),
         held_out_share=plan.held_out_share,
         problems=tuple(problems),
         digests={record.cell.task: record.data.digest for record in finished.values()},
@@ -178,7 +169,7 @@ def _check_names(cells: Iterable[AskedCell]) -> None:
             raise unknown("origin", cell.origin, ORIGINS, f"cell '{cell.cell_id}'")
 
 
-def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
+def in_order(tasks: Iterable[str]) -> tuple[str, ...]:
     """These tasks, each once, in the order of all tasks."""
     found = set(tasks)
     return tuple(task for task in TASKS if task in found)
