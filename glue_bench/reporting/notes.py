@@ -129,7 +129,7 @@ def _share(results: Results, task: str) -> str:
         if split in rows and rows[split] != official[split].rows
     ]
     if "train" not in rows:
-        shown.append("an unrecorded part of train or test")
+        shown.append("a part of train or test (these records do not say how much)")
     return ", ".join(shown) or "all but test"
 
 
@@ -159,13 +159,22 @@ def is_demo(results: Results) -> bool:
 
 def protocol_notes(results: Results) -> list[str]:
     """How the numbers came about, from rates, seeds and epochs; a sentence or two each."""
-    return [f"Protocol: {results.protocol.seeds} over seeds, {_runs(results)}.{_settings(results)}"]
+    one = len(results.cells[["pretraining_seed", "seed"]].drop_duplicates()) == 1
+    seeds = "one run each" if one else f"the {results.protocol.seeds} over seeds"
+    return [f"Protocol: {seeds}, {_runs(results)}.{_settings(results)}"]
 
 
 def _runs(results: Results) -> str:
     """Which epoch and rate of the runs is reported."""
-    several = results.cells.groupby("task")["learning_rate"].nunique().max() > 1
-    return f"{_epoch(results.protocol)}, {_rate(results.protocol) if several else 'at one learning rate'}"
+    rates = results.cells["learning_rate"].unique()
+    one = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
+    one = one if len(rates) == 1 else "with one learning rate for each task"
+    return f"{_epoch(results.protocol)}, {_rate(results.protocol) if searches_rates(results) else one}"
+
+
+def searches_rates(results: Results) -> bool:
+    """Whether a task has runs at several learning rates, of which one is chosen."""
+    return bool(results.cells.groupby("task")["learning_rate"].nunique().max() > 1)
 
 
 def _settings(results: Results) -> str:

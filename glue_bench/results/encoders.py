@@ -29,12 +29,14 @@ FRESH = "fresh weights of this shape"
 
 
 def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) -> dict[str, Any]:
-    """FACTS and `start_digest` of an arm, from the plan or else from a record of it; `steps` are of its pretraining.
+    """FACTS, `summary` and `start_digest` of an arm, from the plan or else from a record; `steps` of its pretraining.
 
-    `start_digest` is that of the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
+    `summary` is the variant in words and the arm's options, "" in plans of earlier versions. `start_digest` is that of
+    the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
     versions have no shape: fresh weights have that of the plan's `scratch`, and a checkpoint is told by its parameters.
     """
     facts = plan.arms.get(arm, ArmFacts())
+    options = [(name, str(value)) for name, value in plan.configured(arm).options.items()]
     name, digest = _checkpoint(plan, arm, record)
     shape = facts.shape or (record.shape if record else None) or _scratch_shape(plan, facts, name)
     counted = None
@@ -49,6 +51,7 @@ def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) ->
         "start": f"{start}, then {steps:,} steps of pretraining" if steps else start,
         "parameters": facts.parameters or counted,
         "start_digest": digest,
+        "summary": "; ".join([facts.summary, *map(": ".join, options)] if facts.summary else []),
     }
 
 
