@@ -83,7 +83,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     records = {record.cell_id: record for record in read}
     stored = store.read_plan()
     plan = stored or NO_PLAN
-    planned = [_with_pretraining_seed(cell, plan) for cell in _expected(stored, records.values())]
+    planned = [plan.seeded(cell) for cell in _expected(stored, records.values())]
     all_steps = tuple(sorted({cell.steps for cell in planned if cell.steps is not None}))
     steps = steps or max(all_steps, default=None)
     protocol = protocol or plan.protocol
@@ -107,7 +107,12 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         problems=tuple(problems),
         digests={record.cell.task: record.data.digest for record in finished.values()},
         rows={r.cell.task: _rows(store, r) for r in finished.values() if r.data.partial},
-        settings={record.cell.task: _settings(record) for record in finished.values()},
+        settings={
+            record.cell.task: json.dumps(
+                {key: value for key, value in record.hyperparameters.items() if key != "learning_rate"}, sort_keys=True
+            )
+            for record in finished.values()
+        },
         left_out=len(records.keys() - {cell.cell_id for cell in planned}),
         steps=steps,
         all_steps=all_steps,
@@ -126,12 +131,6 @@ def _rows(store: Store, record: Record) -> Mapping[str, int]:
     return {split: len(values) for split, values in labels.items()}
 
 
-def _settings(record: Record) -> str:
-    return json.dumps(
-        {key: value for key, value in record.hyperparameters.items() if key != "learning_rate"}, sort_keys=True
-    )
-
-
 def _expected(plan: Plan | None, records: Iterable[Record]) -> Sequence[AskedCell]:
     if plan is not None:
         _check_names(plan.cells)
@@ -141,13 +140,6 @@ def _expected(plan: Plan | None, records: Iterable[Record]) -> Sequence[AskedCel
     _check_twins(cells)
     tasks = list(TASKS)
     return sorted(cells, key=lambda cell: (cell.arm, tasks.index(cell.task), cell.learning_rate, cell.seed))
-
-
-def _with_pretraining_seed(cell: AskedCell, plan: Plan) -> AskedCell:
-    """The cell with the seed of its pretraining: earlier versions had one for all, and wrote it in the plan alone."""
-    if cell.steps is None or cell.pretraining_seed is not None:
-        return cell
-    return cell.model_copy(update={"pretraining_seed": plan.pretraining_seed})
 
 
 def _check_twins(cells: Iterable[AskedCell]) -> None:

@@ -168,7 +168,10 @@ class _PretrainingRun:
                 with self._untimed():
                     self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
             if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:
-                self._save_state()
+                if self.runtime.is_main_process:
+                    with self._untimed():
+                        weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
+                        self.folder.save_state({**weights, "progress": asdict(self.state)})
                 saved = time.perf_counter()
         self.runtime.wait_for_everyone()
 
@@ -276,12 +279,6 @@ class _PretrainingRun:
             first += len(batch.ids)
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}
         return float(loss_sum.sum() / count.sum())
-
-    def _save_state(self) -> None:
-        if self.runtime.is_main_process:
-            with self._untimed():
-                weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
-                self.folder.save_state({**weights, "progress": asdict(self.state)})
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:
