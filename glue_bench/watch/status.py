@@ -9,7 +9,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
-from glue_bench.sweep.claims import Claim, read_claims
+from glue_bench.sweep.claims import read_claims
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Snapshot, counts_by_arm, label
 
