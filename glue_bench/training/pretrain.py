@@ -222,7 +222,11 @@ class _PretrainingRun:
 
     def _step(self, batch: MaskedBatch) -> Tensor:
         """One update; returns the mean loss over the masked tokens of the batch, of all processes together."""
-        parts = self._parts(batch)
+        # This process's rows, in micro-batches.
+        rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
+        first, stop = rows * rank // processes, rows * (rank + 1) // processes
+        size = (self.settings.micro_batch_tokens or self.settings.batch_tokens) // self.settings.length
+        parts = [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
         total, loss = len(batch.targets), torch.zeros((), device=self.runtime.device)
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
@@ -235,13 +239,6 @@ class _PretrainingRun:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return self.runtime.reduce(loss, "sum")
-
-    def _parts(self, batch: MaskedBatch) -> list[MaskedBatch]:
-        """This process's rows of a batch, in micro-batches."""
-        rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
-        first, stop = rows * rank // processes, rows * (rank + 1) // processes
-        size = (self.settings.micro_batch_tokens or self.settings.batch_tokens) // self.settings.length
-        return [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
 
     def _point(self) -> dict[str, Any]:
         """Close the mean since the last point, with the validation loss where it is due."""
