@@ -1,18 +1,18 @@
 """All measures of the inside of encoders: which there are, what each needs, and their results side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from glue_bench.analysis.measured import LeftOut, Measured
+from glue_bench.analysis.measures import MEASURES
 from glue_bench.analysis.reading import DEFAULT_TEXT
 from glue_bench.analysis.sources import Source, find_sources, trained_positions
 from glue_bench.analysis.subject import Asked, Subject
-from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
 from glue_bench.errors import UserError, unknown
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.process import process_kept
@@ -22,26 +22,6 @@ from glue_bench.training.runtime import computing
 SCHEMA = 1
 SEQUENCES = 512
 DEFAULT_NAME = "News from Nowhere (the default text)"
-
-
-class Part(NamedTuple):
-    """One measure: its place in analysis.json, and the keys that are null there where it is left out."""
-
-    place: str
-    measure: Callable[[Subject], Measured]
-    keys: tuple[str, ...] = ()
-
-
-MEASURES: dict[str, tuple[Part, ...]] = {
-    "subspaces": (
-        Part(
-            "subspaces",
-            lambda subject: measure_subspaces(subject.sum),
-            ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random"),
-        ),
-        Part("tables.participation_ratio", lambda subject: measure_tables(subject.sum), ("words", "positions")),
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -120,7 +100,9 @@ def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
         try:
             measured = part.measure(subject)
         except LeftOut as reason:
-            measured = Measured(_nested(part.place, dict.fromkeys(part.keys) | {"left_out": str(reason)}))
+            measured = Measured({})
+            for place, keys in part.keys.items():
+                _merge(numbers, _nested(place, dict.fromkeys(keys) | {"left_out": str(reason)}))
         _merge(numbers, measured.numbers)
         frames |= measured.frames
     return Measured(numbers, frames)
@@ -138,7 +120,7 @@ def _nested(place: str, value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _merge(into: dict[str, Any], added: dict[str, Any]) -> None:
+def _merge(into: dict[str, Any], added: Mapping[str, Any]) -> None:
     for name, value in added.items():
         if isinstance(value, dict) and isinstance(into.get(name), dict):
             _merge(into[name], value)

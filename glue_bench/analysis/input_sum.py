@@ -37,7 +37,7 @@ class InputSum:
 
 @torch.inference_mode()
 def input_sum(model: EncoderModel, positions: int) -> InputSum:
-    """The input taken apart, over the first `positions`, in float32 on the CPU.
+    """The input taken apart, over the first `positions`, in float32 on the encoder's device.
 
     With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) - f(0, j), which is
     the same at every j if the input is a sum. Nothing is asked of a variant but its `forward`.
@@ -48,14 +48,14 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
 
     def entering(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
         ids = ids.to(model.device)
-        return model.variant(ids, torch.zeros_like(ids)).hidden.float().cpu()
+        return model.variant(ids, torch.zeros_like(ids)).hidden.float()
 
     vocabulary = model.config.vocab_size
     first = entering(torch.zeros(1, positions, dtype=torch.long))[0]
     rows = -(-vocabulary // positions)
     ids = torch.arange(rows * positions).clamp(max=vocabulary - 1).view(rows, positions)
     words = torch.cat([entering(some) - first for some in ids.split(64)]).flatten(0, 1)[:vocabulary]
-    drawn = torch.randint(vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED))
+    drawn = torch.randint(vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)).to(model.device)
     found = entering(drawn)
     if (found - words[drawn] - first).abs().max() > EXACT * found.abs().max():
         raise LeftOut("what enters the encoder is no sum of a row of the token and a row of its position")

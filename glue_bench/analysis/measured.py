@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from torch import Tensor
 
 COVERAGE = 0.95
 SEED = 0  # of everything that the measures draw
@@ -44,3 +45,8 @@ def confidence(values: np.ndarray) -> np.ndarray:
     """The half width of the 95% interval of a mean over the first axis, by Student's t: the shape of the rest."""
     n = len(values)
     return stats.t.ppf((1 + COVERAGE) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+
+
+def numpy(tensor: Tensor) -> np.ndarray:
+    """A tensor's numbers in float64."""
+    return tensor.double().cpu().numpy()

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.analysis.deep import Deep, read_deep
 from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.measured import LeftOut
 from glue_bench.analysis.reading import Reading
@@ -18,6 +21,8 @@ from glue_bench.training.runtime import accelerator
 from glue_bench.training.tokenizers import load_tokenizer
 
 LENGTH = 128  # tokens of a sequence, at most
+AT_ONCE = 16  # sequences that go through together
+FEW = 64  # sequences of what takes all blocks, or is done several times
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,27 @@ class Subject:
         """The text in its tokens. Raises LeftOut where it is too short."""
         return Reading.of(self.asked.corpus, self.tokenizer, min(LENGTH, self.positions), self.asked.sequences)
 
+    @cached_property
+    def deep(self) -> Deep:
+        """What all blocks compute of the first sequences. Raises LeftOut where there is no text."""
+        return read_deep(self.model, self.tokens[:FEW])
+
     @property
-    def ids(self) -> np.ndarray:
-        """int64 (sequences, length): the text that is read."""
-        return self.reading.ids
+    def attention(self) -> dict[int, np.ndarray]:
+        """The mean attention (h, l, l) of the blocks that are asked for. Raises LeftOut where there is no text."""
+        return {block: self.deep.attention[block - 1] for block in self.blocks}
+
+    @property
+    def no_masks(self) -> str:
+        """Why words cannot be masked and predicted; empty where they can."""
+        return self.no_head or ("its tokenizer has no [MASK]" if self.tokenizer.mask_token_id is None else "")
+
+    @property
+    def tokens(self) -> Tensor:
+        """int64 (sequences, length): the text that is read, on the encoder's device."""
+        return torch.from_numpy(self.reading.ids).to(self.model.device)
+
+    @property
+    def blocks(self) -> Sequence[int]:
+        """The blocks that are asked for, from 1."""
+        return self.asked.layers or range(1, len(self.model.blocks) + 1)

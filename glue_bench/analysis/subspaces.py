@@ -21,7 +21,7 @@ from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, wishart
 
 from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, middle
+from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, middle, numpy
 
 ROTATIONS = 200
 DRAWS = 20  # tables of random numbers for the participation ratio
@@ -38,7 +38,7 @@ def measure_subspaces(table: InputSum) -> Measured:
     """
     if not table.has_positions:
         raise LeftOut(NO_POSITIONS)
-    words, positions = (np.asarray(part, dtype=np.float64) for part in (table.words, table.positions))
+    words, positions = (numpy(part) for part in (table.words, table.positions))
     return subspaces(words, positions)
 
 
@@ -85,7 +85,7 @@ def measure_tables(table: InputSum) -> Measured:
     if not table.has_positions:
         raise LeftOut(NO_POSITIONS)
     tables = {"words": table.words, "positions": table.positions}
-    ratios = {name: participation_ratio(np.asarray(rows, dtype=np.float64)) for name, rows in tables.items()}
+    ratios = {name: participation_ratio(numpy(rows)) for name, rows in tables.items()}
     bands = {name: random_participation(*rows.shape) for name, rows in tables.items()}
     return Measured({"tables": {"participation_ratio": ratios, "participation_ratio_random": bands}})
 
