@@ -104,7 +104,8 @@ def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
             for place, keys in part.keys.items():
                 _merge(numbers, _nested(place, dict.fromkeys(keys) | {"left_out": str(reason)}))
         _merge(numbers, measured.numbers)
-        frames |= measured.frames
+        for name, frame in measured.frames.items():
+            frames[name] = pd.concat([frames[name], frame]) if name in frames else frame
     return Measured(numbers, frames)
 
 

@@ -32,6 +32,7 @@ SUMS = 20_000  # among which a collision is looked for
 TRAINED = 0.8  # of the word types
 DRAWS = 5  # of random positions
 AT_ONCE = 250
+COLUMNS = ["layer", "what", "accuracy", "chance", "mae", "mae_chance", "random"]
 Rows = Float[Tensor, "t e"]
 Sample = Int[np.ndarray, " t"]
 
@@ -65,8 +66,7 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
         random = numbers["random"] if layer == "sum" else {}
         rows.append((layer, "position", position, 1 / n, mae, n / 4, random.get("position_accuracy", np.nan)))
         rows.append((layer, "word", word, 1 / v, np.nan, np.nan, random.get("word_accuracy", np.nan)))
-    columns = ["layer", "what", "accuracy", "chance", "mae", "mae_chance", "random"]
-    return Measured({"decoding": numbers}, {"decoding": pd.DataFrame(rows, columns=columns)})
+    return Measured({"decoding": numbers}, {"decoding": pd.DataFrame(rows, columns=COLUMNS)})
 
 
 def plain(rows: Rows) -> Rows:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from sklearn.linear_model import Ridge
 
-from glue_bench.analysis.decoding import TRAINED, nearest, told_by_ridge
+from glue_bench.analysis.decoding import COLUMNS, TRAINED, nearest, told_by_ridge
 from glue_bench.analysis.measured import SEED, Measured
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import unit
@@ -25,7 +25,7 @@ TESTS = 1_000  # tokens whose word is told
 
 
 def measure_decoding_layers(subject: Subject) -> Measured:
-    """Accuracies by layer, and rows of the frame `decoding_layers`.
+    """Accuracies by layer, and rows of the frame `decoding`.
 
     Raises:
         LeftOut: there is no text.
@@ -43,10 +43,9 @@ def measure_decoding_layers(subject: Subject) -> Measured:
         position, mae = position_told(states, trained, places)
         word = word_told(states, ids, trained, table)
         numbers[str(layer)] = {"position_accuracy": position, "position_mae": mae, "word_accuracy": word}
-        rows.append((str(layer), "position", position, 1 / places, mae, places / 4))
-        rows.append((str(layer), "word", word, 1 / len(table), np.nan, np.nan))
-    columns = ["layer", "what", "accuracy", "chance", "mae", "mae_chance"]
-    return Measured({"decoding": {"layers": numbers}}, {"decoding_layers": pd.DataFrame(rows, columns=columns)})
+        rows.append((str(layer), "position", position, 1 / places, mae, places / 4, np.nan))
+        rows.append((str(layer), "word", word, 1 / len(table), np.nan, np.nan, np.nan))
+    return Measured({"decoding": {"layers": numbers}}, {"decoding": pd.DataFrame(rows, columns=COLUMNS)})
 
 
 def position_told(states: Float[np.ndarray, "t d"], trained: np.ndarray, places: int) -> tuple[float, float]:

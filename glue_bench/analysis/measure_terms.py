@@ -60,7 +60,7 @@ def _read(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[Float[np.n
         queries, keys = heads(model, parts(model, table, some))
         found.append(shares(queries, keys, bias))
         keys = centred(keys)
-        for (a, query), (b, key) in product(enumerate(PARTS), repeat=2):
+        for (a, query), (b, key) in product(enumerate(PARTS[:2]), repeat=2):
             panels.add(query, key, queries[a] @ keys[b].mT)
     if bias is not None:
         panels.add("bias", "bias", bias - bias.mean(-1, keepdim=True))

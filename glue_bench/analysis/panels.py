@@ -13,8 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-TOGETHER, OF_A_HEAD = 32, 16  # cells of a panel, along each side, at most
-FOUR = frozenset((query, key) for query in ("word", "position") for key in ("word", "position"))
+TOGETHER, OF_A_HEAD = 32, 12  # cells of a panel, along each side, at most
 
 
 class Panels:
@@ -33,12 +32,12 @@ class Panels:
         self.sequences[name] = self.sequences.get(name, 0) + len(term)
 
     def frames(self, block: int) -> dict[str, pd.DataFrame]:
-        """`terms`, all heads together, and `terms_heads`, of the four terms of words and positions."""
+        """`terms`, all heads together, and `terms_heads`."""
         together, apart = [], []
         for name, squares in self.squares.items():
             rms, mean = squares / self.sequences[name], self.sums[name] / self.sequences[name]
             together.append(_cells(rms.mean(0), mean.mean(0), TOGETHER).assign(query=name[0], key=name[1]))
-            for head in range(len(rms)) if name in FOUR else ():
+            for head in range(len(rms)):
                 cells = _cells(rms[head], mean[head], OF_A_HEAD)
                 apart.append(cells.assign(head=head + 1, query=name[0], key=name[1]))
         columns = ["query", "key", "i", "j", "rms", "mean"]
