@@ -34,15 +34,15 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
         value, baseline = at(numbers, question.number), at(numbers, question.baseline)
         if value is None or baseline is None:
             continue
-        sides.setdefault(side(value, baseline), []).append(label)
-        interval = at(numbers, question.interval) if question.interval else None
+        interval = at(numbers, question.interval)
+        sides.setdefault(side(value, baseline, interval), []).append(label)
         shown = _shown(value, question) + (f" [{_shown(interval, question)}]" if interval else "")
         rows.append(tuple(GridCell(text) for text in (label, shown, _shown(baseline, question))))
     if not rows:
         return None
     header = ("Checkpoint", question.what, f"Baseline: {question.against}")
     several = len(rows) > 1
-    said = [(f"{', '.join(labels)}: " if several else "") + question.says[which] for which, labels in sides.items()]
+    said = [(f"{', '.join(labels)}: " if several else "") + getattr(question, which) for which, labels in sides.items()]
     return PageSection(
         title=question.title,
         text=" ".join([*said, question.but]),
