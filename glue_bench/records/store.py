@@ -269,12 +269,13 @@ class Store:
         return self._path("predictions", cell_id, ".safetensors").exists()
 
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of each predicted split: float32 (rows, labels).
+        """Logits of each predicted split: float32 (rows, labels), also of those that are stored as float16.
 
         Raises:
             UserError: the file is missing or damaged.
         """
-        return load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        arrays = load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        return {split: logits.astype(np.float32, copy=False) for split, logits in arrays.items()}
 
     def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
         """Store the gold labels of a task's scored splits, split -> (rows,), unless these very ones are there already.
