@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.reporting.figures.style import COLUMN, heat_colours
+from glue_bench.reporting.figures.style import heat_colours
 
 
 def even_scale(values: pd.Series, signed: bool) -> Normalize:
@@ -32,8 +32,10 @@ def heat_panel(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) ->
 
 def scale_bar(figure: Figure, panels: Sequence[Axes], label: str) -> None:
     """The scale of the panels, which they share, below them."""
-    aspect = 30 * figure.get_figwidth() / COLUMN
-    bar = figure.colorbar(panels[0].images[0], ax=list(panels), label=label, location="bottom", aspect=aspect)
+    width, height = figure.get_size_inches()
+    bar = figure.colorbar(
+        panels[0].images[0], ax=list(panels), label=label, location="bottom", aspect=9 * width, pad=0.1 / height
+    )
     bar.outline.set_linewidth(0.4)
     if bar.solids is not None:
         bar.solids.set_rasterized(True)  # 256 little paths otherwise

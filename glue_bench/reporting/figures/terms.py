@@ -16,7 +16,6 @@ from glue_bench.reporting.figures.style import (
     INK,
     PAPER,
     SMALL,
-    TEXT,
     legend_below,
     new_figure,
     panel_grid,
@@ -63,15 +62,15 @@ def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure
     """
     mine = _without_rest(terms_heads)
     heads, pairs = mine["head"].unique(), list(mine[PAIR].drop_duplicates().itertuples(index=False, name=None))
-    figure = new_figure(COLUMN, 0.9 + 0.74 * len(heads))
+    figure = new_figure(COLUMN, 1.2 + 0.74 * len(heads))
     grid = figure.subplots(len(heads), len(pairs), sharex=True, sharey=True, squeeze=False)
     scale = even_scale(mine[value], signed=value == "mean")
     for (head, query, key), cells in mine.groupby(["head", *PAIR], sort=False):
         row, column = list(heads).index(head), pairs.index((query, key))
         heat_panel(grid[row, column], cells, value, scale)
-        grid[row, 0].set_ylabel(f"head {head}")
+        grid[row, 0].set_ylabel(f"head {head}, query", fontsize=SMALL)
+        grid[-1, column].set_xlabel("key (token)", fontsize=SMALL)
         grid[0, column].set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=SMALL)
-    figure.supxlabel("key (token); down: query (token)", fontsize=TEXT)
     scale_bar(figure, list(grid.flat), f"logits, {OVER_SEQUENCES[value]}")
     return figure
 
