@@ -14,6 +14,7 @@ from glue_bench.reporting.notes import BANNER, is_demo
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.page import paper_page
+from glue_bench.reporting.report.drawings import cost_figures, forests, loss_figures, steps_figures
 from glue_bench.reporting.report.method import commands_part, data_part, environment_part, protocol_part
 from glue_bench.reporting.report.parts import Part, Report, of_experiment, part_of
 from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
@@ -70,14 +71,17 @@ def differences_part(findings: Findings) -> Iterator[Part]:
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
-    yield Part(title="Differences from the reference", folded=(tables,))
+    yield Part(title="Differences from the reference", figures=tuple(forests(findings)), folded=(tables,))
 
 
 def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
-    """Loss curves and budgets; nothing where no arm is pretrained."""
+    """Loss curves and budgets where arms are pretrained; cost against score where two arms have both."""
     budgets = budget_frame(store)
     if budgets["stream"].notna().any():
-        yield part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
+        part = part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
+        yield replace(part, figures=tuple(loss_figures(store, findings, budgets)))
+    if figures := tuple(cost_figures(findings, budgets)):
+        yield Part(title="Cost against score", figures=figures)
 
 
 def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
@@ -85,7 +89,8 @@ def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
     steps = steps_frame(store, findings.results.protocol)
     if len(steps):
         section = PageSection(title="", grid=steps_grid(findings, steps))
-        yield Part(title="Against steps of pretraining", text=STEPS_MEAN, sections=(section,))
+        figures = tuple(steps_figures(findings, steps))
+        yield Part(title="Against steps of pretraining", text=STEPS_MEAN, figures=figures, sections=(section,))
 
 
 def papers_part(store: Store, findings: Findings) -> Iterator[Part]:
