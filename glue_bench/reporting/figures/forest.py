@@ -87,7 +87,9 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Fig
 def arms_in_order(contrasts: pd.DataFrame) -> list[str]:
     """The arms of a frame of contrasts, the best of its first column first; those without a difference come last."""
     column = contrasts["column"].iloc[0]
-    first = contrasts[contrasts["column"] == column].sort_values("difference", ascending="loss" in column, kind="stable")
+    first = contrasts[contrasts["column"] == column].sort_values(
+        "difference", ascending="loss" in column, kind="stable"
+    )
     return list(dict.fromkeys([*first["arm"], *contrasts["arm"]]))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from glue_bench.reporting.figures.style import (
     BAND,
@@ -13,17 +13,17 @@ from glue_bench.reporting.figures.style import (
     QUIET,
     SMALL,
     arm_styles,
+    count_text,
     empty,
     fitted,
     legend_below,
     new_figure,
     paper_style,
 )
-from glue_bench.reporting.numbers import short
 
 START = 0.05
 """Share of the tokens before which the loss does not decide how high the axis is."""
-TOKENS = FuncFormatter(lambda value, _: short(value))
+AT_RIGHT = ("axes fraction", "data")
 
 
 @paper_style()
@@ -51,7 +51,7 @@ def loss_curves(losses: pd.DataFrame, arms: Sequence[str] = (), reference: str |
     late = measured.loc[measured["tokens"] >= START * measured["tokens"].max(), f"{known}_loss"]
     room = 0.05 * (late.max() - late.min()) or 0.1
     axes.set(xlim=(0, None), ylim=(late.min() - room, late.max() + room))
-    axes.xaxis.set_major_formatter(TOKENS)
+    axes.xaxis.set_major_formatter(count_text)
     ordered = sorted(ends, key=lambda arm: ends[arm][0])
     legend_below(figure, [ends[arm][1] for arm in ordered], ordered)
     return figure
@@ -63,13 +63,13 @@ def tokens_to_loss(budgets: pd.DataFrame, reference: str) -> Figure:
 
     `budgets` is `results.budgets.budget_frame`: arm, tokens (all that the arm has seen) and tokens_to_reference (NA where
     it never came so far), a row for each seed of pretraining. A small dot is a seed, a large one the mean; an arm of
-    which a seed never came so far has no mean and says how many did not.
+    which a seed never came so far has no mean, and how many did not stands at the right.
     """
     rows = budgets.dropna(subset="tokens").assign(reached=lambda frame: frame["tokens_to_reference"].astype(float))
     means = rows.groupby("arm", sort=False)["reached"].agg(lambda reached: reached.mean(skipna=False)).sort_values()
     figure = new_figure(height=0.62 + 0.15 * max(len(means), 2))
     axes = figure.add_subplot(
-        title=f"Tokens until the last validation loss of {fitted(reference, 16)}", xlabel="tokens seen"
+        title=f"Tokens to match {fitted(reference)}", xlabel="tokens until its last validation loss"
     )
     if means.empty:
         empty(axes, "no arm was pretrained here")
@@ -81,13 +81,10 @@ def tokens_to_loss(budgets: pd.DataFrame, reference: str) -> Figure:
         axes.plot(reached, np.full(len(reached), place), "o", color=QUIET, markersize=2, alpha=0.7)
         axes.plot(mean, place, "o", color=INK)
         if missing := int(reached.isna().sum()):
-            seeds = "" if len(reached) == 1 else f" by {missing} of {len(reached)} seeds"
-            axes.annotate(
-                f"not reached{seeds} ▸", (1, place), (-2, 0), xycoords=("axes fraction", "data"),
-                textcoords="offset points", va="center", ha="right", color=QUIET, size=SMALL,
-            )  # fmt: skip
+            text = "not reached" if missing == len(reached) else f"not by {missing} of {len(reached)}"
+            axes.annotate(text, (1.01, place), xycoords=AT_RIGHT, va="center", color=QUIET, size=SMALL)
     axes.set_yticks(range(len(means)), [fitted(str(arm)) for arm in means.index])
     axes.set(xlim=(0, 1.06 * end), ylim=(len(means) - 0.4, -0.6))
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(TOKENS)
+    axes.xaxis.set_major_formatter(count_text)
     return figure

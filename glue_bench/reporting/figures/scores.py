@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from glue_bench.reporting.figures.style import (
     BAND,
     QUIET,
     arm_styles,
+    count_text,
     empty,
     legend_below,
     new_figure,
     paper_style,
 )
 from glue_bench.reporting.findings import title_of
-from glue_bench.reporting.numbers import short
 from glue_bench.results.protocol import AVERAGE
 
 COSTS: Mapping[str, str] = {
@@ -24,6 +24,8 @@ COSTS: Mapping[str, str] = {
     "flops": "FLOPs of pretraining",
     "seconds": "seconds of pretraining",
 }
+FEW = 8
+"""With more arms their bands hide each other and are left out."""
 WIDE_RANGE = 8
 """From this ratio of the largest to the smallest cost on its axis is logarithmic."""
 
@@ -35,7 +37,7 @@ def score_by_steps(
     """The score of each arm in one column against the steps of pretraining after which it was fine-tuned.
 
     `steps` is `results.board.steps_frame`: arm, steps, `<column>` (0 to 100) and `<column>_std`. A line is the mean over
-    seeds, its band one sample standard deviation of the seeds. The legend begins with the highest last score.
+    seeds, its band (of FEW arms at most) one sample standard deviation. The legend begins with the highest last score.
     """
     figure = new_figure(height=2.0)
     axes = figure.add_subplot(title=title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
@@ -47,10 +49,13 @@ def score_by_steps(
     for arm, mine in known.sort_values("steps").groupby("arm", sort=False):
         score, spread = mine[column], mine[f"{column}_std"].fillna(0.0)
         (line,) = axes.plot(mine["steps"], score, **styles[str(arm)])
-        axes.fill_between(mine["steps"], score - spread, score + spread, color=line.get_color(), alpha=BAND, linewidth=0)
+        if known["arm"].nunique() <= FEW:
+            axes.fill_between(
+                mine["steps"], score - spread, score + spread, color=line.get_color(), alpha=BAND, linewidth=0
+            )
         ends[str(arm)] = (score.iloc[-1], line)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_major_formatter(count_text)
     ordered = sorted(ends, key=lambda arm: -ends[arm][0])
     legend_below(figure, [ends[arm][1] for arm in ordered], ordered)
     return figure
@@ -82,7 +87,11 @@ def cost_against_score(
     """
     figure = new_figure(height=2.0)
     name = title_of(column)
-    axes = figure.add_subplot(title=f"{name} against {cost}", xlabel=COSTS[cost], ylabel=f"{name.lower()} (0 to 100)")
+    axes = figure.add_subplot(
+        title=f"{name} against {cost.replace('flops', 'FLOPs')}",
+        xlabel=COSTS[cost],
+        ylabel=f"{name.lower()} (0 to 100)",
+    )
     known = costs.dropna(subset=[cost, column]).sort_values([cost, column], ascending=[True, False])
     if known.empty:
         empty(axes, "no arm has both a score and this cost")
@@ -100,7 +109,7 @@ def cost_against_score(
         axes.set_xscale("log")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_major_formatter(count_text)
     axes.margins(x=0.08)
     ordered = known.sort_values(column, ascending=False, kind="stable")["arm"]
     legend_below(figure, [points[arm] for arm in ordered], list(ordered))
