@@ -6,8 +6,8 @@ their hues were chosen by a search so that they stay apart with each kind of col
 tests compute both.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
@@ -56,9 +56,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def paper_style() -> AbstractContextManager[None]:
+@contextmanager
+def paper_style() -> Iterator[None]:
     """The settings under which figures are made and drawn, whatever the user's own are; also a decorator."""
-    return style.context(["default", SETTINGS])
+    with style.context(["default", SETTINGS]):
+        yield
 
 
 def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:

@@ -22,6 +22,12 @@ from glue_bench.results.board import steps_frame
 from glue_bench.results.budgets import budget_frame, rates_frame
 from glue_bench.results.frame import Results
 
+DIFFERENCES = (
+    "A panel for each column. A point is the difference of two means over seeds, a line its 95% interval; the "
+    "intervals of a panel hold for all of its arms together."
+)
+COSTS = "A point is an arm, its bar one standard deviation over seeds; the stairs join arms that no cheaper one beats."
+
 
 def build_report(path: Paths) -> Report:
     """The report of the experiment in the folder `path`, or of several together: what they share first, then each.
@@ -71,7 +77,8 @@ def differences_part(findings: Findings) -> Iterator[Part]:
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
-    yield Part(title="Differences from the reference", figures=tuple(forests(findings)), folded=(tables,))
+    figures = tuple(forests(findings))
+    yield Part(title="Differences from the reference", text=DIFFERENCES, figures=figures, folded=(tables,))
 
 
 def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
@@ -81,7 +88,7 @@ def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
         part = part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
         yield replace(part, figures=tuple(loss_figures(store, findings, budgets)))
     if figures := tuple(cost_figures(findings, budgets)):
-        yield Part(title="Cost against score", figures=figures)
+        yield Part(title="Cost against score", text=COSTS, figures=figures)
 
 
 def steps_part(store: Store, findings: Findings) -> Iterator[Part]:

@@ -14,9 +14,7 @@ from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
 
-INTERVALS = "A point is the difference of two means, a line its 95% interval; the intervals of a panel hold together."
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
-SPREAD = "A bar is one standard deviation over seeds"
 
 
 def forests(findings: Findings) -> Iterator[Drawing]:
@@ -43,7 +41,7 @@ def loss_figures(store: Store, findings: Findings, budgets: pd.DataFrame) -> Ite
     yield Drawing(
         name="loss",
         title="Loss of pretraining",
-        description=f"{BANDS} {', '.join(named[:1] + named[-1:])}.",
+        description=f"{BANDS} {named[0]}, {named[-1]}." if named else BANDS,
         drawn=loss_curves(losses, arms_of(findings), reference),
     )
     if reference in set(budgets.dropna(subset="tokens_to_reference")["arm"]):
@@ -67,16 +65,16 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
 
 
 def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
-    """The score that decides against what an arm costs, by each measure of cost that two arms have."""
+    """The score that decides against what an arm costs, by each measure of cost in which arms differ."""
     costs, column = costs_frame(findings.table, budgets), findings.columns[0]
     for cost in COSTS:
-        known = costs.dropna(subset=[cost, column])
-        if len(known) > 1:
-            cheapest, best = known.loc[known[cost].idxmin(), "arm"], known.loc[known[column].idxmax(), "arm"]
+        known = costs.dropna(subset=[cost, column]).set_index("arm")
+        if known[cost].nunique() > 1:
+            cheapest, best = known[cost].idxmin(), known[column].idxmax()
             yield Drawing(
                 name=f"cost-{cost}",
                 title=f"{title_of(column)} against {cost}",
-                description=f"{SPREAD}. {cheapest} costs the least, {best} has the highest score.",
+                description=f"{cheapest} costs the least, {best} has the highest score.",
                 drawn=cost_against_score(costs, cost, column, arms_of(findings), reference_of(findings)),
             )
 
@@ -98,4 +96,4 @@ def _told(contrasts: pd.DataFrame) -> str:
         mine = contrasts[contrasts["verdict"] == verdict].to_dict("records")
         shown = [f"{row['arm']} ({row['difference']:+z.{decimals_of(row['column'])}f})" for row in mine]
         said += [f"{verdict.capitalize()}: {', '.join(shown)}."] if shown else []
-    return " ".join([INTERVALS, *(said or ["No arm is shown to differ."])])
+    return " ".join(said) or "No arm is shown to differ."

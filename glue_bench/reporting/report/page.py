@@ -22,8 +22,8 @@ def report(path: Paths, output: str | Path | None = None, figures: str | Path | 
     Raises:
         UserError: there is no experiment in a folder, several cannot stand together, or a file cannot be written.
     """
-    alone = isinstance(path, str | Path)
-    file = Path(output) if output is not None else Path(path) / FILE if alone else Path(FILE)
+    beside = Path(path) if isinstance(path, str | Path) else Path()
+    file = beside / FILE if output is None else Path(output)
     made = build_report(path)
     with results_written_to(file.parent, "choose another place with -o"):
         write_atomically(file, render_report(made).encode())
