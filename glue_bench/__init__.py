@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wrapt import when_imported
 
 if TYPE_CHECKING:
+    from glue_bench.analysis.analyse import analyse
     from glue_bench.analysis.checkpoints import intrinsic
     from glue_bench.api import run
     from glue_bench.benchmark.glue_metric import GlueMetric
@@ -25,6 +26,7 @@ __all__ = [
     "VARIANTS",
     "GlueMetric",
     "__version__",
+    "analyse",
     "intrinsic",
     "leaderboard",
     "load_plugins",
@@ -36,6 +38,7 @@ _HOMES = {
     "GlueMetric": "glue_bench.benchmark.glue_metric",
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
+    "analyse": "glue_bench.analysis.analyse",
     "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.results.board",
     "load_plugins": "glue_bench.testing.plugins",
