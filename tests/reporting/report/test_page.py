@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 from read_pages import parse_html, read_html, read_markdown
+from reported import fill
 
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
@@ -16,30 +17,6 @@ from glue_bench.reporting.report.build import build_report
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
 from glue_bench.reporting.statistics_page import render_statistics
-
-ARMS = {"add": 0.8, "none": 0.5, "concat": 0.805}
-
-
-def fill(bench, arms=None, tasks=("rte", "sst2"), **more):
-    for arm, accuracy in (arms or ARMS).items():
-        for task in tasks:
-            bench.finish_predicted(task, arm, accuracy)
-    return bench.plan(config={"name": "toy", "arms": [{"name": arm} for arm in arms or ARMS]}, **more)
-
-
-@pytest.fixture(scope="module")
-def told(lasting_bench):
-    return fill(lasting_bench)
-
-
-@pytest.fixture(scope="module")
-def made(told):
-    return build_report(told)
-
-
-@pytest.fixture(scope="module")
-def text(made):
-    return render_report(made)
 
 
 def test_the_parts_and_their_links(made, text):

@@ -1,0 +1,14 @@
+"""Experiments whose arms can be told apart, for reports."""
+
+from pathlib import Path
+
+LONG = "concat-with-a-projection-and-a-rather-long-name"
+ARMS = {"add": 0.8, "none": 0.5, LONG: 0.805}
+
+
+def fill(bench, arms=None, tasks=("rte", "sst2"), **more) -> Path:
+    """Three runs of each arm (name -> accuracy) on each task, with predictions; the experiment's folder."""
+    for arm, accuracy in (arms or ARMS).items():
+        for task in tasks:
+            bench.finish_predicted(task, arm, accuracy)
+    return bench.plan(config={"name": "toy", "arms": [{"name": arm} for arm in arms or ARMS]}, **more)
