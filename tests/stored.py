@@ -123,7 +123,7 @@ class Bench:
         path = self.path / "predictions" / f"{cell_id}.safetensors"
         save_file({split: np.ascontiguousarray(rows, dtype=np.float32) for split, rows in logits.items()}, path)
 
-    def finish_predicted(self, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005) -> None:
+    def finish_predicted(self, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005, source="tsv") -> None:
         """Runs whose predictions are right on such a share of the task's labels; of a correlation near enough."""
         generator = np.random.default_rng([len(self.cells), TRAINABLE.index(task)])
         labels = {split: labels_of(task) for split in TASKS[task].columns}
@@ -146,7 +146,7 @@ class Bench:
                 scores[split] = dict.fromkeys(TASKS[task].metrics, float((said == gold).mean()))
                 if task == "cola":
                     scores[split] = {"matthews_correlation": np.corrcoef(said, gold)[0, 1]}
-            self.finish(task, seed, scores, arm=arm, origin=origin)
+            self.finish(task, seed, scores, arm=arm, origin=origin, source=source)
             self.predict(self.cells[-1]["cell_id"], logits)
 
     def finish_published(self, table: str, label: str, **where) -> None:

@@ -12,7 +12,7 @@ __all__ = ["bench", "new_bench"]
 
 @pytest.fixture(scope="session")
 def told(tmp_path_factory):
-    return fill(Bench(tmp_path_factory.mktemp("told") / "toy"))
+    return fill(Bench(tmp_path_factory.mktemp("told") / "toy"), source="tsv")
 
 
 @pytest.fixture(scope="session")

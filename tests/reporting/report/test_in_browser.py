@@ -30,7 +30,8 @@ CUT_OFF = """
     const hides = ["hidden", "clip"].includes(style.overflowX) && !(element instanceof SVGElement);
     if (hides && element.scrollWidth > element.clientWidth) found.push(`hidden: ${said(element)}`);
     const svg = element.tagName === "text" && element.closest("svg").getBoundingClientRect();
-    if (svg && (box.right > svg.right + 2 || box.left < svg.left - 2)) found.push(`outside its figure: ${said(element)}`);
+    const leaves = svg && (box.right > svg.right + 2 || box.left < svg.left - 2);
+    if (leaves) found.push(`outside its figure: ${said(element)}`);
   }
   return found;
 })()
