@@ -10,7 +10,7 @@ ORDER = (
     *("run", "status", "explain"),
     *("leaderboard", "statistics", "power", "table", "submit", "diagnostics"),
     *("export", "verify"),
-    *("data", "tasks", "variants", "convert", "intrinsic"),
+    *("data", "tasks", "variants", "convert", "intrinsic", "analyse"),
 )
 
 

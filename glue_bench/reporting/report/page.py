@@ -1,6 +1,5 @@
 """A report as one HTML file that needs no network, with a small script that sorts its tables."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from glue_bench.files import results_written_to, write_atomically
