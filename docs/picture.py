@@ -15,7 +15,7 @@ DESCRIPTION = "The untied arms are lowest, add-relative and add follow, none sta
 
 
 def draw(folder: Path) -> None:
-    """Write `loss.svg` and `loss-dark.svg` into the folder. Each sets its own colours, as a page cannot reach into it."""
+    """Write `loss.svg` and `loss-dark.svg` into the folder. Each has its own colours: a page cannot set them."""
     losses = losses_frame(Store(DOCS.parent / "results" / "tiny"))
     opening, _, rest = svg_text(loss_curves(losses, reference="add"), TITLE, DESCRIPTION).partition(">")
     for name, colours in (("loss.svg", LIGHT), ("loss-dark.svg", DARK)):

@@ -10,7 +10,8 @@ PAGES = {
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 }
 README = PAGES["README.md"]
-_SHOWN = re.compile(r"<!-- (from|made by|after the demo): (.+?) -->\n(```\w*\n.*?\n```\n|(?:[|>].*\n)+)", re.DOTALL)
+KINDS = ("from", "made by", "after the demo")
+_SHOWN = re.compile(rf"<!-- ({'|'.join(KINDS)}): (.+?) -->\n(```\w*\n.*?\n```\n|(?:[|>][^\n]*\n)+)", re.DOTALL)
 _MASKED = [(re.compile(r"\b[0-9a-f]{12}\b|[-+]?\d[\d.,:]*"), "#"), (re.compile(r"[*▲▼‡]|-{3,}:?"), "")]
 
 
@@ -38,7 +39,8 @@ def page(name: str) -> str:
 
 def blocks(language: str, text: str | None = None) -> list[str]:
     """The code of all blocks of a language, of one page or of all of them."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text or "\n".join(PAGES.values()), re.DOTALL | re.MULTILINE)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text or "\n".join(PAGES.values()), re.DOTALL | re.MULTILINE)
+    return [code for named, code in fences if named == language]
 
 
 def block(language: str, text: str, holding: str = "") -> str:

@@ -1,13 +1,12 @@
 """Outputs in the README and in docs/ are what the files hold and what the commands print."""
 
 import os
-import re
 import runpy
 import subprocess
 import sys
 
 import pytest
-from pages import PAGES, ROOT, Shown, masked, shown, squeezed
+from pages import KINDS, PAGES, ROOT, Shown, blocks, masked, shown, squeezed
 from typer.testing import CliRunner
 
 from glue_bench.cli import app
@@ -72,11 +71,10 @@ def test_what_the_demo_prints(tmp_path):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_output_says_where_it_comes_from(name):
-    known = [output.block for kind in ("from", "made by", "after the demo") for output in shown(kind)]
-    plain = re.findall(r"^```\n.*?^```\n", PAGES[name], re.DOTALL | re.MULTILINE)
-    unknown = [block for block in plain if block not in known and not block[4:].startswith(DRAWINGS)]
-    assert unknown == []
-    assert PAGES[name].count("<!-- ") == sum(output.page == name for kind in ("from", "made by", "after the demo") for output in shown(kind))
+    known = [output.block for kind in KINDS for output in shown(kind) if output.page == name]
+    unknown = [text for text in blocks("", PAGES[name]) if f"```\n{text}```\n" not in known]
+    assert [text for text in unknown if not text.startswith(DRAWINGS)] == []
+    assert PAGES[name].count("<!-- ") == len(known), "a comment that is none of KINDS, or has no block below it"
 
 
 def test_the_picture_is_drawn_from_the_results(tmp_path):
