@@ -2,7 +2,7 @@
 
 DIR/<experiment>/plan.json                         the cells that the experiment asks for
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
-DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 or float16 (rows, labels)
 DIR/<experiment>/test_predictions/<cell_id>.safetensors  those of test splits, where they were asked for
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
@@ -143,7 +143,7 @@ class Store:
 
     def write_record(self, record: Record, predictions: Mapping[str, np.ndarray]) -> None:
         """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
-        stored = dump_arrays({name: logits.astype(np.float32) for name, logits in predictions.items()})
+        stored = dump_arrays(predictions)
         whole = record.document() | {"predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", record.cell_id, ".safetensors"), stored)
         path = self._path("records", record.cell_id)
