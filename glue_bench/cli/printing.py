@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from glue_bench.cli.app import FAILED
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, plain
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 def emit(text: str, output: Path | None) -> None:
     """Print, or write to a file."""
     if output is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(plain(text), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write '{output}': {error.strerror}") from error
 
@@ -44,9 +45,9 @@ def warn(line: str, findings: Sequence[object]) -> None:
     """Where there are findings, say the line and each of them to standard error, and exit with status FAILED."""
     if not findings:
         return
-    typer.secho(f"warning: {line}:", fg="yellow", err=True)
+    echo(f"warning: {line}:", fg="yellow", err=True)
     for finding in findings:
-        typer.echo(str(finding), err=True)
+        echo(str(finding), err=True)
     raise typer.Exit(FAILED)
 
 
@@ -61,10 +62,8 @@ def new_table(*columns: str, wrap: str = "") -> "Table":
 
 
 def print_table(table: "Table") -> None:
-    from rich.console import Console
-
     # A pipe has no width to fit into: cutting cells there would lose data.
-    console = Console() if sys.stdout.isatty() else Console(width=1000)
+    console = Screen() if sys.stdout.isatty() else Screen(width=1000)
     console.print(table)
 
 
@@ -74,4 +73,4 @@ def cell_text(value: Any) -> str:
 
 def say(message: str) -> None:
     if os.environ.get("RANK", "0") == "0":  # the main one of the processes that were launched together
-        typer.secho(message, dim=True, err=True)
+        echo(message, dim=True, err=True)

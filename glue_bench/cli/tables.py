@@ -8,6 +8,7 @@ import typer
 
 from glue_bench.cli.app import Folder, Folders, Format, Output, app
 from glue_bench.cli.printing import emit
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from glue_bench.reporting.document import Page
@@ -108,16 +109,14 @@ def print_leaderboard(
 
     Of a sweep, whose `summary` it is, what to do next is said there, too.
     """
-    from rich.console import Console
-
     from glue_bench.reporting.export import find, render
     from glue_bench.reporting.leaderboard_page import leaderboard_screen, legend
     from glue_bench.reporting.next_step import next_step
     from glue_bench.reporting.terminal import show
 
-    console = Console()
+    console = Screen()
     if not console.is_terminal:
-        typer.echo(render(folders, "markdown", protocol, runs=runs), nl=False)
+        echo(render(folders, "markdown", protocol, runs=runs), nl=False)
         if not summary:
             return
     findings = find(folders, protocol, runs=runs)
@@ -130,16 +129,14 @@ def print_leaderboard(
         page = leaderboard_screen(findings)
         show(page, console, [legend(findings, page), *ending])
     else:
-        typer.echo("\n" + "\n".join(ending).replace("`", ""))
+        echo("\n" + "\n".join(ending).replace("`", ""))
 
 
 def show_or_emit(page: Callable[[], "Page"], text: Callable[[], str], format: str | None, output: Path | None) -> None:
     """A page fit for the terminal, or its text where a format is asked for or the output goes elsewhere."""
-    from rich.console import Console
-
     from glue_bench.reporting.terminal import show
 
-    console = Console()
+    console = Screen()
     if output is None and format is None and console.is_terminal:
         show(page(), console)
     else:

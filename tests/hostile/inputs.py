@@ -3,7 +3,6 @@
 import copy
 import io
 import json
-import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,9 @@ RAW_YAML = [
     "- " * 5000,
     "a: &a [*a]",
     "&a {name: *a}",
-    "\n".join(["a0: &a0 [x,x,x,x,x,x,x,x,x]", *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]),
+    "\n".join(
+        ["a0: &a0 [x,x,x,x,x,x,x,x,x]", *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
+    ),
     "!!python/object/apply:os.system ['touch owned']",
     "!!python/name:os.system",
     "!!binary aGVsbG8=",
@@ -42,7 +43,18 @@ RAW_YAML = [
     "a: '" + "x" * 3_000_000 + "'",
 ]
 PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
-READERS = ("verify", "leaderboard", "status", "statistics", "export", "power", "table", "submit", "explain", "diagnostics")
+READERS = (
+    "verify",
+    "leaderboard",
+    "status",
+    "statistics",
+    "export",
+    "power",
+    "table",
+    "submit",
+    "explain",
+    "diagnostics",
+)
 
 
 def experiments(world: World, random: Random) -> Call:
@@ -57,7 +69,9 @@ def experiments(world: World, random: Random) -> Call:
         text = spoil.json_text(tree) if how < 3 else yaml.dump(tree, allow_unicode=how == 4)
     content = text.encode(errors="surrogatepass")
     path.write_bytes(spoil.content(content, random) if how == 5 else content)
-    more = random.choice([[], ["--data", world.place / "glue"], ["--only", random.choice(spoil.NAMES[:4])], ["--data", ""]])
+    more = random.choice(
+        [[], ["--data", world.place / "glue"], ["--only", random.choice(spoil.NAMES[:4])], ["--data", ""]]
+    )
     return ["run", path, "--dry-run", "--results", runs, *_sayable(more)], []
 
 
@@ -65,11 +79,13 @@ def data(world: World, random: Random) -> Call:
     """A folder in GLUE's layout, described or checked for an experiment."""
     folder = world.fresh("glue")
     for _ in range(random.randint(1, 3)):
-        path = random.choice(sorted(folder.glob("*/*.tsv")))
+        path = random.choice(sorted(filter(spoil.is_plain, folder.glob("*/*.tsv"))))
         if random.random() < 0.2:
             spoil.file(path, random)
         else:
-            path.write_bytes(_table(path.read_bytes(), random) if random.random() < 0.5 else spoil.content(path.read_bytes(), random))
+            path.write_bytes(
+                _table(path.read_bytes(), random) if random.random() < 0.5 else spoil.content(path.read_bytes(), random)
+            )
     if random.random() < 0.6:
         return ["data", folder], []
     tree = copy.deepcopy(EXPERIMENT) | {"data": str(folder), "tasks": random.sample(["rte", "cola", "mnli", "qqp"], 2)}
@@ -108,14 +124,14 @@ def results(world: World, random: Random) -> Call:
         path = random.choice(paths)
         if random.random() < 0.2:
             _misplace(folder, random)
-        elif path.is_file():
+        elif spoil.is_plain(path):
             path.write_bytes(_json(path.read_bytes(), random))
     return _reader(world, folder, random)
 
 
 def _misplace(folder: Path, random: Random) -> None:
     """A file that is none, or where none belongs."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = list(filter(spoil.is_plain, folder.rglob("*")))
     path = random.choice(files)
     if random.random() < 0.6:
         spoil.file(path, random)
@@ -133,7 +149,9 @@ def _names_a_file(name: str) -> bool:
 def _json(content: bytes, random: Random) -> bytes:
     """An object with something changed in it; a record's digest may be made to fit."""
     if random.random() < 0.25:
-        return random.choice([spoil.content(content, random), *(text.encode() for text in spoil.MARKED.values()), b"{}", b"null"])
+        return random.choice(
+            [spoil.content(content, random), *(text.encode() for text in spoil.MARKED.values()), b"{}", b"null"]
+        )
     tree = spoil.document(json.loads(content), random)
     if isinstance(tree, dict) and "digest" in tree and random.random() < 0.7:
         signed(tree)
@@ -202,7 +220,11 @@ def _change(entries: dict[str, bytes], random: Random) -> None:
     elif how == 1:
         entries[random.choice(spoil.NAMES).replace("\ud800", "") or "x"] = entries.pop(name)
     elif how == 2:
-        entries[f"small/{random.choice(['records', 'more', ''])}/{random.choice(spoil.NAMES)}.json"[:60_000].replace("\ud800", "")] = b"{}"
+        entries[
+            f"small/{random.choice(['records', 'more', ''])}/{random.choice(spoil.NAMES)}.json"[:60_000].replace(
+                "\ud800", ""
+            )
+        ] = b"{}"
     elif name.endswith(".json") and how < 5:
         entries[name] = _json(entries[name], random)
     else:
@@ -247,18 +269,21 @@ def submissions(world: World, random: Random) -> Call:
     """A zip for the GLUE site, whoever made it."""
     from glue_bench.benchmark.submission import FILES, fill_file
 
-    shutil.rmtree(world.place, ignore_errors=True)
-    world.place.mkdir()
+    world.clear()
     entries = {name: fill_file(file) for name, file in random.sample(sorted(FILES.items()), 3)}
     for _ in range(random.randint(1, 4)):
         name = random.choice(sorted(entries) or ["x"])
         how = random.randrange(5)
         if how == 0:
-            entries[random.choice(spoil.NAMES).replace("\ud800", "") + random.choice(["", ".tsv", f"/{name}"])] = entries.get(name, b"")
+            entries[random.choice(spoil.NAMES).replace("\ud800", "") + random.choice(["", ".tsv", f"/{name}"])] = (
+                entries.get(name, b"")
+            )
         elif how == 1:
             entries[name] = bytes(random.choice([10**6, 63 * 2**20, 70 * 2**20]))
         elif how == 2:
-            entries[name] = random.choice([b"a" * 3_000_000, b"\n" * 1_000_000, b"index\tprediction\n" + b"0\t\x1b[2J\n" * 1000])
+            entries[name] = random.choice(
+                [b"a" * 3_000_000, b"\n" * 1_000_000, b"index\tprediction\n" + b"0\t\x1b[2J\n" * 1000]
+            )
         else:
             entries[name] = spoil.content(entries.get(name, b""), random)
     path = world.place / "submission.zip"
@@ -276,7 +301,7 @@ def checkpoints(world: World, random: Random) -> Call:
     paths = [path for path in folder.rglob("*") if path.is_file()] or [folder]
     for _ in range(random.randint(1, 2)):
         path = random.choice([*(path for path in paths if path.name == "config.json"), random.choice(paths)])
-        if not path.is_file() or random.random() < 0.15:
+        if not spoil.is_plain(path) or random.random() < 0.15:
             spoil.file(path, random)
         elif path.suffix == ".json":
             path.write_bytes(_json(path.read_bytes(), random))
@@ -335,6 +360,5 @@ def _sayable(words: list[object]) -> list[object]:
 
 
 GENERATORS: dict[str, Callable[[World, Random], Call]] = {
-    each.__name__: each
-    for each in (experiments, data, results, bundles, submissions, checkpoints, names)
+    each.__name__: each for each in (experiments, data, results, bundles, submissions, checkpoints, names)
 }

@@ -1,4 +1,4 @@
-"""One verdict on any input: a verb ends as documented, in one line, soon, in little memory, and touches nothing else."""
+"""One verdict on any input: a verb ends as documented, in one line, soon, in little memory, and harms nothing."""
 
 import contextlib
 import io
@@ -129,7 +129,7 @@ def _captured() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def _bounded() -> Iterator[None]:
-    def stop(number: int, frame: Any) -> None:
+    def stop(number: int, _frame: Any) -> None:
         raise TooLongError(f"more than {BUSY if number == signal.SIGPROF else ELAPSED} s")
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -158,11 +158,15 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     flags = (arguments[2] or 0) if event == "open" else 0
     if flags & _WRITING and flags & os.O_TMPFILE != os.O_TMPFILE and isinstance(arguments[0], str | bytes):
-        _touched.append(os.path.abspath(os.fsdecode(arguments[0])))
+        _touched.append(_path(arguments[0]))
     elif event in _CHANGES:
-        _touched.extend(os.path.abspath(os.fsdecode(one)) for one in arguments[:2] if isinstance(one, str | bytes))
+        _touched.extend(_path(one) for one in arguments[:2] if isinstance(one, str | bytes))
     elif event in _FOREIGN or (event == "subprocess.Popen" and "git" not in str(arguments[0])):
         _touched.append(f"{event} {arguments}"[:200])
+
+
+def _path(given: str | bytes) -> str:
+    return os.path.abspath(os.fsdecode(given))  # noqa: PTH100 (a link is not to be followed)
 
 
 sys.addaudithook(_watch)

@@ -81,7 +81,9 @@ def _dumped(tree: Any) -> str:
 def content(given: bytes, random: Random) -> bytes:
     """Bytes with something changed in them."""
     at, to = sorted(random.randrange(len(given) + 1) for _ in range(2))
-    junk = random.choice([b"\0", b"\xff\xfe", b"\x1b[2J", b"\n", b"\r", b"\t", b'"', b"\xef\xbb\xbf", b"9" * 6000, b"{" * 50])
+    junk = random.choice(
+        [b"\0", b"\xff\xfe", b"\x1b[2J", b"\n", b"\r", b"\t", b'"', b"\xef\xbb\xbf", b"9" * 6000, b"{" * 50]
+    )
     how = random.randrange(6)
     if how == 0:
         return given[:at]
@@ -97,8 +99,15 @@ def content(given: bytes, random: Random) -> bytes:
     return random.choice([b"", junk, given + given, given + junk, junk * 100])
 
 
+def is_plain(path: Path) -> bool:
+    """Whether it is a file that has not been spoiled so that it cannot be read."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_size < 2**27
+
+
 def file(path: Path, random: Random) -> None:
     """In place of a file something that is none, or not one of a sensible size."""
+    if path.is_dir() and not path.is_symlink():
+        return
     path.unlink(missing_ok=True)
     how = random.randrange(8)
     if how == 0:

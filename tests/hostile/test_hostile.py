@@ -6,7 +6,7 @@
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import GENERATORS
 from oracle import judge

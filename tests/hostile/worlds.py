@@ -60,10 +60,15 @@ class World(NamedTuple):
     tupe: Path
     glue: Path
 
-    def fresh(self, kind: str) -> Path:
-        """A copy of one of the inputs, alone in a new place."""
+    def clear(self) -> None:
+        """Empty the place of the examples."""
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir()
+        os.chdir(self.place)
+
+    def fresh(self, kind: str) -> Path:
+        """A copy of one of the inputs, alone in an empty place."""
+        self.clear()
         source = getattr(self, kind)
         target = self.place / source.name
         return Path(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))
@@ -108,8 +113,7 @@ def _made(base: Path) -> World:
     world = World(
         base / "work", summary.folder, base / "bundle.zip", bert, _own(base, bert), _tupe(base), _glue(base / "glue")
     )
-    world.place.mkdir(exist_ok=True)
-    os.chdir(world.place)
+    world.clear()
     return world
 
 
