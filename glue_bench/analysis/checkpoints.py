@@ -19,7 +19,7 @@ from glue_bench.training.pretrained import IDENTITY
 from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.runtime import accelerator, computing
-from glue_bench.training.tokenizers import load_tokenizer
+from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 COLUMNS = ("checkpoint", "measure", "value", "standard_error", "n")
 LENGTH = 128
@@ -101,9 +101,9 @@ def _trained_positions(folder: str, model: EncoderForMaskedLM) -> int:
 
 def _fitting_tokenizer(model: EncoderForMaskedLM, name: str) -> PreTrainedTokenizerBase:
     tokenizer = load_tokenizer(name)
-    if len(tokenizer) > model.config.vocab_size:
+    if vocabulary_size(tokenizer) > model.config.vocab_size:
         raise UserError(
-            f"the tokenizer of '{name}' has {len(tokenizer)} tokens but the checkpoint embeds "
+            f"the tokenizer of '{name}' has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
             f"{model.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
         )
     return tokenizer

@@ -15,8 +15,8 @@ from typing import Any
 
 from glue_bench.benchmark.archive import plain_entry
 from glue_bench.errors import UserError
-from glue_bench.files import whole_file
-from glue_bench.records.disk import dump, record_digest
+from glue_bench.files import read_file, whole_file
+from glue_bench.records.disk import LARGEST_ARRAYS, dump, record_digest
 from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
@@ -131,7 +131,7 @@ def _contents(stores: Mapping[str, Store]) -> Iterator[tuple[str, bytes]]:
     for experiment, store in stores.items():
         for name, path in files_of(store).items():
             try:
-                yield f"{experiment}/{name}", path.read_bytes()
+                yield f"{experiment}/{name}", read_file(path, LARGEST_ARRAYS)
             except FileNotFoundError:  # a failure, whose cell has been finished by a sweep under way
                 continue
             except OSError as error:

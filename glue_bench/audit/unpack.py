@@ -1,6 +1,5 @@
 """A bundle that anyone may have made: what is in it against its manifest, and unpacked where it can do no harm."""
 
-import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,8 @@ from typing import Any
 
 from glue_bench.audit.bundle import FORMAT, MANIFEST, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import parse_json
 from glue_bench.records.disk import record_digest
 from glue_bench.records.value import SCHEMA_VERSION
 
@@ -55,7 +55,7 @@ def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
         UserError: it is none, damaged, or of another schema version.
     """
     try:
-        manifest = json.loads(content)
+        manifest = parse_json(content)
         whole = manifest["format"] == FORMAT and manifest["digest"] == record_digest(manifest)
         well_formed = all(isinstance(entry["sha256"], str) for entry in manifest["files"].values())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -63,7 +63,8 @@ def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
     if not (whole and well_formed):
         raise UserError(f"{path}: {MANIFEST} was changed after it was written; {DAMAGED}")
     if manifest["schema_version"] != SCHEMA_VERSION:
-        raise UserError(f"{path}: schema version {manifest['schema_version']}, this glue-bench reads {SCHEMA_VERSION}")
+        found = quoted(manifest["schema_version"])
+        raise UserError(f"{path}: schema version {found}, this glue-bench reads {SCHEMA_VERSION}")
     return manifest
 
 

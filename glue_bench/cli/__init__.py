@@ -25,6 +25,8 @@ def main() -> None:
         _refuse(UserError(f"{error.format_message()} ({verb} --help says more)"))
     except UserError as error:
         _refuse(error)
+    except OSError as error:  # of a name that is too long, a folder that cannot be read
+        _refuse(UserError(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
 
 
 def _refuse(error: UserError) -> None:

@@ -121,11 +121,13 @@ def _predict(
 
 
 def _check(path: Path) -> None:
+    from glue_bench.benchmark.archive import LARGEST_ZIP
     from glue_bench.benchmark.linter import lint
     from glue_bench.benchmark.submission import FILES
+    from glue_bench.files import read_file
 
     try:
-        findings = lint(path.read_bytes(), str(path))
+        findings = lint(read_file(path, LARGEST_ZIP), str(path))
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     for finding in findings:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
-from glue_bench.records.disk import DamagedError, dump, load_arrays, read_value
+from glue_bench.records.disk import dump, load_arrays, read_value
 from glue_bench.records.value import StoredValue
 
 
@@ -52,7 +53,7 @@ class IntrinsicFolder:
         path = self.folder / f"{pretraining_id}.json"
         try:
             return path.is_file() and bool(read_value(IntrinsicRecord, path))
-        except DamagedError:
+        except UserError:
             return False
 
     def write(self, record: IntrinsicRecord, sums: Mapping[str, np.ndarray]) -> None:

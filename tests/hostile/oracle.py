@@ -157,8 +157,9 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     if _touched is None:
         return
     flags = (arguments[2] or 0) if event == "open" else 0
-    if flags & _WRITING and flags & os.O_TMPFILE != os.O_TMPFILE and isinstance(arguments[0], str | bytes):
-        _touched.append(_path(arguments[0]))
+    if flags & _WRITING and isinstance(arguments[0], str | bytes):
+        if not os.path.isdir(arguments[0]):  # noqa: PTH112 (a file without a name, which leaves no trace)
+            _touched.append(_path(arguments[0]))
     elif event in _CHANGES:
         _touched.extend(_path(one) for one in arguments[:2] if isinstance(one, str | bytes))
     elif event in _FOREIGN or (event == "subprocess.Popen" and "git" not in str(arguments[0])):

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.segments import PLACES
 
@@ -100,7 +100,7 @@ def parsed(variant: type[Variant], name: str, given: Mapping[str, Any], where: s
         try:
             values[option] = options[option].parse(value)
         except (ValueError, TypeError) as error:
-            raise UserError(f"{place}option '{option}' of {mine}: {_said(error)}, not {value!r}") from error
+            raise UserError(f"{place}option '{option}' of {mine}: {_said(error)}, not {quoted(value)}") from error
     return values
 
 
