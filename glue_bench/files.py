@@ -83,6 +83,8 @@ def check_file(path: Path, most: int = LARGEST) -> None:
         OSError: it is none, it cannot be looked at, or it is larger than `most` bytes.
     """
     seen = path.stat()
+    if stat.S_ISDIR(seen.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(seen.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     if seen.st_size > most:

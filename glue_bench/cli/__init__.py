@@ -1,6 +1,7 @@
 """The command line. Verbs parse, call and print; heavy imports happen inside a verb."""
 
 import io
+import re
 import sys
 
 from typer.exceptions import TyperException
@@ -18,6 +19,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # what an encoding does not have is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
+        if any(word == "" or re.fullmatch("--[a-z-]+=", word) for word in sys.argv[1:]):  # a Path of it is this folder
+            raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except TyperException as error:  # what typer would say in a box of several lines
         context = getattr(error, "ctx", None)

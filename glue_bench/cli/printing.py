@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from glue_bench.cli.app import FAILED
-from glue_bench.errors import UserError, plain
+from glue_bench.errors import UserError, plain, shortened
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+SHOWN = 100
+"""Lines of a list that may be as long as whoever made a file likes."""
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -46,9 +49,16 @@ def warn(line: str, findings: Sequence[object]) -> None:
     if not findings:
         return
     echo(f"warning: {line}:", fg="yellow", err=True)
-    for finding in findings:
-        echo(str(finding), err=True)
+    echo_some(findings, err=True)
     raise typer.Exit(FAILED)
+
+
+def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:
+    """The first SHOWN lines, each with something `before` it and not too long, and how many more there are."""
+    for line in lines[:SHOWN]:
+        echo(shortened(f"{before}{line}"), err=err)
+    if len(lines) > SHOWN:
+        echo(f"{before}and {len(lines) - SHOWN} more", err=err)
 
 
 def new_table(*columns: str, wrap: str = "") -> "Table":
@@ -63,8 +73,8 @@ def new_table(*columns: str, wrap: str = "") -> "Table":
 
 def print_table(table: "Table") -> None:
     # A pipe has no width to fit into: cutting cells there would lose data.
-    console = Screen() if sys.stdout.isatty() else Screen(width=1000)
-    console.print(table)
+    width = None if sys.stdout.isatty() else 1000
+    Screen(width=width, markup=False, highlight=False).print(table)  # brackets in a name are no markup
 
 
 def cell_text(value: Any) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Plugins, app
-from glue_bench.cli.printing import check_output, new_table, print_table, say, warn
-from glue_bench.errors import UserError
+from glue_bench.cli.printing import check_output, echo_some, new_table, print_table, say, warn
+from glue_bench.errors import LONGEST, UserError, shortened
 from glue_bench.terminal import echo
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ def _print_explanation(found: "Explanation") -> None:
 
 
 def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:
-    from rich.markup import escape
-
     kind = {"no longer asked for": "asked for now", "done": "an earlier record"}.get(found.state, "nearest record")
     echo(f"{kind}: {candidate.cell_id}\n{candidate.made}")
     table = new_table("what differs", "before", "now")
     for difference in candidate.differences:
-        table.add_row(*map(escape, (difference.what, difference.before, difference.after)))
+        table.add_row(
+            *(shortened(text, LONGEST // 4) for text in (difference.what, difference.before, difference.after))
+        )
     if candidate.differences:
         print_table(table)
     if candidate.unknown:
@@ -138,12 +138,11 @@ def verify(
         echo(f"{verified.name}\n")
         table = new_table("check", "result", "what was found")
         for check in verified.checks:
-            table.add_row(check.name, "FAULT" if check.faults else "good", check.found)
+            table.add_row(check.name, "FAULT" if check.faults else "good", shortened(check.found, LONGEST // 2))
         print_table(table)
         echo()
     faults = [fault for verified in found for fault in verified.faults]
-    for fault in faults:
-        echo(f"fault: {fault}")
+    echo_some(faults, "fault: ")
     count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
     echo(f"{path}: {count if faults else 'good'}")
     if faults:

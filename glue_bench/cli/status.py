@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, INTERRUPTED, Folder, app
-from glue_bench.cli.printing import new_table, print_table
+from glue_bench.cli.printing import echo_some, new_table, print_table
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
@@ -96,10 +96,9 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
         begun = [_ended(pretrained[arm])] if arm in pretrained else []
         table.add_row(arm, *begun, *map(str, (counts.done, counts.running, counts.failed, counts.queued)))
     print_table(table)
-    for line in snapshot.running:
-        echo(f"running: {line}")
-    for failure in looking.store.read_failures():
-        echo(f"failed: {failure.cell_id}: {failure.error}")
+    echo_some(snapshot.running, "running: ")
+    failures = looking.store.read_failures()
+    echo_some([f"{failure.cell_id}: {failure.error}" for failure in failures], "failed: ")
     pace = describe_pace(snapshot)
     if pace:
         echo(f"at the last hour's pace: {pace}")

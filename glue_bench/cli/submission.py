@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Folder, Format, Output, Plugins, app
-from glue_bench.cli.printing import check_output, emit, new_table, print_table, say, warn
+from glue_bench.cli.printing import check_output, echo_some, emit, new_table, print_table, say, warn
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
@@ -130,8 +130,7 @@ def _check(path: Path) -> None:
         findings = lint(read_file(path, LARGEST_ZIP), str(path))
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
-    for finding in findings:
-        echo(finding)
+    echo_some(findings)
     if findings:
         raise typer.Exit(FAILED)
     echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")

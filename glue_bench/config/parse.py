@@ -44,7 +44,7 @@ def with_sources(raw: Mapping[str, Any], data: str | None, corpus: Sequence[str]
     Raises:
         UserError: a corpus is given to an experiment without pretraining.
     """
-    changed = dict(raw)
+    changed = _as_mapping(raw, "experiment")
     if data is not None:
         changed["data"] = data
     if corpus:
@@ -63,15 +63,20 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
     Raises:
         UserError: as `load_experiment`.
     """
-    if not isinstance(raw, Mapping):
-        raise UserError(f"{where}: {quoted(raw)} is no experiment; give a YAML file, or its content as a mapping")
+    given = _as_mapping(raw, where)
     try:
-        check_values(raw)
-        return Experiment.model_validate(_with_defaults(raw))
+        check_values(given)
+        return Experiment.model_validate(_with_defaults(given))
     except ValidationError as error:
         raise UserError(_explain(error, where)) from error
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
+
+
+def _as_mapping(raw: Any, where: str) -> dict[str, Any]:
+    if not isinstance(raw, Mapping):
+        raise UserError(f"{where}: {quoted(raw)} is no experiment; give a YAML file, or its content as a mapping")
+    return dict(raw)
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Stamp = tuple[int, int, int]
 Value = TypeVar("Value", bound=StoredValue)
 
 
-_NO_FILE = {errno.EINVAL, errno.EFBIG, errno.ELOOP}
+_NO_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
 """Of what is no plain file, is far too large, or a loop of links."""
 LARGEST_ARRAYS = 2**31
 
