@@ -19,7 +19,7 @@ from glue_bench.files import read_file, whole_file
 from glue_bench.records.disk import LARGEST_ARRAYS, dump, record_digest
 from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
-from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.records.value import SCHEMA_VERSION, StoredValue, Whole
 
 FORMAT = "glue-bench bundle"
 MANIFEST = "manifest.json"
@@ -105,10 +105,29 @@ def summed(content: bytes) -> dict[str, Any]:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
+class Summed(StoredValue):
+    """Size and SHA-256 of a file."""
+
+    bytes: Whole
+    sha256: str
+
+
+class Manifest(StoredValue):
+    """What a bundle says of itself."""
+
+    format: str
+    schema_version: Whole
+    glue_bench: str
+    experiments: dict[str, dict[str, Any]]
+    files: dict[str, Summed]
+    digest: str
+
+
 def is_place(name: str) -> bool:
     """Whether a bundle may have a file of this name: EXPERIMENT/FILE or EXPERIMENT/KIND/FILE, and nowhere else."""
     parts = name.split("/")
-    plain = all(part and not part.startswith(".") and not set(part) & set('\\:\0<>|"?*') for part in parts)
+    plain = all(0 < len(part.encode(errors="replace")) <= 240 for part in parts)
+    plain &= not any(part.startswith(".") or set(part) & set('\\:\0<>|"?*') for part in parts)
     if not plain or len(parts) not in (2, 3):
         return False
     if len(parts) == 2:

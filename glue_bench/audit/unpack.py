@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from glue_bench.audit.bundle import FORMAT, MANIFEST, is_place, summed
+from glue_bench.audit.bundle import FORMAT, MANIFEST, Manifest, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import parse_json
@@ -56,11 +56,11 @@ def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
     """
     try:
         manifest = parse_json(content)
+        Manifest.model_validate(manifest)
         whole = manifest["format"] == FORMAT and manifest["digest"] == record_digest(manifest)
-        well_formed = all(isinstance(entry["sha256"], str) for entry in manifest["files"].values())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: {MANIFEST} is no manifest, or damaged; {DAMAGED}") from error
-    if not (whole and well_formed):
+    if not whole:
         raise UserError(f"{path}: {MANIFEST} was changed after it was written; {DAMAGED}")
     if manifest["schema_version"] != SCHEMA_VERSION:
         found = quoted(manifest["schema_version"])

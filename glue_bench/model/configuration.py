@@ -78,6 +78,11 @@ def _check_ranges(config: EncoderConfig) -> None:
         value = getattr(config, key)
         if not _is_number(value) or not 0 <= value <= 1:
             raise ValueError(f"{key} is {quoted(value)}; it must be from 0 to 1")
+    for key in ("hidden_act", "variant"):
+        if not isinstance(getattr(config, key), str):
+            raise ValueError(f"{key} is {quoted(getattr(config, key))}; it must be a text")
+    if not isinstance(config.variant_options, dict | None):
+        raise ValueError(f"variant_options is {quoted(config.variant_options)}; it must be a mapping")
     padding = config.pad_token_id
     if padding is not None and (type(padding) is not int or not 0 <= padding < config.vocab_size):
         raise ValueError(f"pad_token_id {quoted(padding)} is not one of its {config.vocab_size} tokens")

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
 from glue_bench.records.value import StoredValue
 
@@ -60,6 +60,14 @@ class PretrainingIdentity(Identity):
     corpus: str
     packing: int
     settings: dict[str, Any]
+
+    @field_validator("settings")
+    @classmethod
+    def _has_numbers(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for key in ("learning_rate", "steps"):
+            if type(settings.get(key)) not in (int, float):
+                raise ValueError(f"{key} is no number")
+        return settings
 
     @property
     def learning_rate(self) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
 from glue_bench.records.disk import dump, load_arrays, read_value
-from glue_bench.records.value import StoredValue
+from glue_bench.records.value import StoredValue, Whole, Word
 
 
 class Measure(StoredValue):
@@ -20,7 +20,7 @@ class Measure(StoredValue):
     name: str
     value: float
     standard_error: float | None
-    n: int
+    n: Whole
 
 
 class IntrinsicRecord(StoredValue):
@@ -29,12 +29,12 @@ class IntrinsicRecord(StoredValue):
     They are no part of any id. Beside them lie the sums of each sequence, by which arms can be compared in pairs.
     """
 
-    schema_version: int
-    pretraining_id: str
-    arm: str
-    pretraining_seed: int
-    step: int
-    tokens: int
+    schema_version: Whole
+    pretraining_id: Word
+    arm: Word
+    pretraining_seed: Whole
+    step: Whole
+    tokens: Whole
     measures: tuple[Measure, ...]
 
 

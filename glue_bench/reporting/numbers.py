@@ -64,4 +64,4 @@ def json_text(document: Any) -> str:
 def _plain(value: Any, decimals: int) -> Any:
     if not isinstance(value, float):
         return None if value is pd.NA else value
-    return None if math.isnan(value) else float(number(value, decimals))
+    return float(number(value, decimals)) if math.isfinite(value) else None
