@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from glue_bench.errors import plain
 
@@ -27,3 +28,7 @@ class Screen(Console):
         """The segments of what is printed."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text of a cell or a title: before it is measured, so that nothing of it is cut off."""
+        return super().render_str(plain(text), **options)

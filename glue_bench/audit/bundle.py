@@ -5,13 +5,14 @@ and tables. Checkpoints, claims and half-written files stay behind. The same con
 """
 
 import hashlib
+import io
 import json
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from glue_bench.benchmark.archive import plain_entry
 from glue_bench.errors import UserError
@@ -100,9 +101,13 @@ def files_of(store: Store) -> dict[str, Path]:
     return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
 
 
-def summed(content: bytes) -> dict[str, Any]:
-    """Size and SHA-256 of a file."""
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def summed(content: bytes | IO[bytes]) -> dict[str, Any]:
+    """Size and SHA-256 of a file, of which only a part is in memory at a time."""
+    total, size, file = hashlib.sha256(), 0, io.BytesIO(content) if isinstance(content, bytes) else content
+    while block := file.read(2**20):
+        total.update(block)
+        size += len(block)
+    return {"bytes": size, "sha256": total.hexdigest()}
 
 
 class Summed(StoredValue):

@@ -1,5 +1,6 @@
 """A bundle that anyone may have made: what is in it against its manifest, and unpacked where it can do no harm."""
 
+import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 from glue_bench.audit.bundle import FORMAT, MANIFEST, Manifest, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
@@ -68,10 +69,10 @@ def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[str], bytes]) -> Iterator[str]:
+def compare(manifest: Mapping[str, Any], names: Sequence[str], opened: Callable[[str], IO[bytes]]) -> Iterator[str]:
     """A line about each of the files `names` that is not as the manifest has it, and each that is missing.
 
-    `read` gives a file's content, or raises a UserError or what damaged zips raise. It is not asked for files that no
+    `opened` gives a file to read, or raises a UserError or what damaged zips raise. It is not asked for files that no
     bundle has.
     """
     counts = Counter(names)
@@ -87,7 +88,9 @@ def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[s
         try:
             if not is_place(name):
                 raise UserError("a bundle has no file of such a name")
-            if summed(read(name)) != expected:
+            with opened(name) as file:
+                found = summed(file)
+            if found != expected:
                 yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
         except (*UNREADABLE, UserError) as error:
             yield f"{name}: cannot be read ({error}); {DAMAGED}"
@@ -111,17 +114,17 @@ def _unpack(archive: zipfile.ZipFile, manifest: Mapping[str, Any], folder: Path,
     if sum(entry.file_size for entry in entries) > size:
         raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
 
-    def read(name: str) -> bytes:
+    def opened(name: str) -> IO[bytes]:
         _check_entry(archive.getinfo(name), size)
-        return archive.read(name)
+        return archive.open(name)
 
     names = [entry.filename for entry in entries]
     for name in filter(is_place, manifest["files"].keys() & set(names)):
         with suppress(*(kind for kind in (*UNREADABLE, UserError) if kind is not OSError)):  # which a full disk raises
-            content = read(name)
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-    return list(compare(manifest, names, read))
+            with opened(name) as entry, (folder / name).open("wb") as file:
+                shutil.copyfileobj(entry, file)
+    return list(compare(manifest, names, opened))
 
 
 def _check_entry(entry: zipfile.ZipInfo, size: int) -> None:

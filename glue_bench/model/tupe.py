@@ -104,7 +104,8 @@ def _load(path: Path) -> tuple[argparse.Namespace, dict[str, Tensor]]:
     try:
         return args, checked_weights(model)
     except ValueError as error:
-        raise UserError(f"'{path}' is no official TUPE checkpoint: {error}") from error
+        said = f"its model is no dictionary of tensors ({error})"
+        raise UserError(f"'{path}' is no official TUPE checkpoint: {said}") from error
 
 
 def _why_unreadable(path: Path, error: Exception) -> str:

@@ -34,7 +34,7 @@ class Hashed(StoredValue):
 
 def pretraining_label(arm: str, seed: int, searched: Mapping[str, Any]) -> str:
     """A pretraining in words, without seed 1, which most experiments have alone; of a search, by what is `searched`."""
-    if searched:
+    if {"learning_rate", "steps"} <= searched.keys():
         return f"{arm}, rate {searched['learning_rate']:g} for {searched['steps']:,} steps"
     return arm if seed == 1 else f"{arm}, seed {seed}"
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 SCHEMA_VERSION = 1
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)]
 """A name that may be part of a file's name: it leads to no other folder, and is fit for a terminal."""
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 """A number that an array holds."""
 
 

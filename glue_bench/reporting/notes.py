@@ -167,8 +167,8 @@ def protocol_notes(results: Results) -> list[str]:
 def _runs(results: Results) -> str:
     """Which epoch and rate of the runs is reported."""
     rates = results.cells["learning_rate"].unique()
-    one = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
-    one = one if len(rates) == 1 else "with one learning rate for each task"
+    one = f"with the learning rate {rates[0]:g}" if len(rates) == 1 else "with one learning rate for each task"
+    one = one.replace("e-0", "e-")
     return f"{_epoch(results.protocol)}, {_rate(results.protocol) if searches_rates(results) else one}"
 
 

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,7 @@ RAW_YAML = [
 ]
 PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
 READERS = (
+    "report",
     "verify",
     "leaderboard",
     "status",
@@ -65,7 +67,8 @@ def experiments(world: World, random: Random) -> Call:
     if how == 0:
         text = random.choice(RAW_YAML)
     else:
-        tree = spoil.document(EXPERIMENT, random) if how < 5 else copy.deepcopy(EXPERIMENT)
+        spoiled = spoil.document if how in (1, 2) else spoil.number
+        tree = spoiled(EXPERIMENT, random) if how < 5 else copy.deepcopy(EXPERIMENT)
         text = spoil.json_text(tree) if how < 3 else yaml.dump(tree, allow_unicode=how == 4)
     content = text.encode(errors="surrogatepass")
     path.write_bytes(spoil.content(content, random) if how == 5 else content)
@@ -118,10 +121,12 @@ def _table(content: bytes, random: Random) -> bytes:
 def results(world: World, random: Random) -> Call:
     """The JSON of an experiment's folder, as it may come with someone's results."""
     folder = world.fresh("runs")
+    for kind in random.sample(["plan.json", *PLACES], random.choice([0, 0, 0, 1, 2])):
+        shutil.rmtree(folder / kind) if (folder / kind).is_dir() else (folder / kind).unlink(missing_ok=True)
     for _ in range(random.randint(1, 2)):
         paths = [folder / "plan.json", *(path for kind in PLACES for path in (folder / kind).glob("*.json"))]
         path = random.choice(paths)
-        if random.random() < 0.2:
+        if random.random() < 0.3:
             _misplace(folder, random)
         elif spoil.is_plain(path):
             path.write_bytes(_json(path.read_bytes(), random))
@@ -248,7 +253,7 @@ def _unpacked(world: World, entries: dict[str, bytes], random: Random) -> Call:
 def archived(entries: dict[str, bytes], random: Random, compression: int = zipfile.ZIP_STORED) -> bytes:
     """A zip of these entries, some of them perhaps twice, as links, or with other sizes in their heads."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
+    with zipfile.ZipFile(buffer, "w", compression, compresslevel=1) as archive:
         for name, content in entries.items():
             entry = zipfile.ZipInfo(name)
             entry.compress_type = compression
@@ -281,7 +286,7 @@ def submissions(world: World, random: Random) -> Call:
                 entries.get(name, b"")
             )
         elif how == 1:
-            entries[name] = bytes(random.choice([10**6, 63 * 2**20, 70 * 2**20]))
+            entries[name] = bytes(random.choice([10**6, 2**23, 2**24]))
         elif how == 2:
             entries[name] = random.choice(
                 [b"a" * 3_000_000, b"\n" * 1_000_000, b"index\tprediction\n" + b"0\t\x1b[2J\n" * 1000]

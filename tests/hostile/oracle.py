@@ -23,7 +23,10 @@ BUSY, ELAPSED = 20.0, 300.0  # seconds of the processor, and on the wall, which 
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 PROGRESS = re.compile(r"(?m)^(checking|reading|asking) [^\n]* \.\.\.\n")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
+_CHANGES = {"os.remove": 1, "os.rmdir": 1, "os.truncate": 9} | dict.fromkeys(
+    ("os.mkdir", "os.chmod", "os.rename", "os.link", "os.symlink"), 2
+)
+"""Audit events, and which of their arguments is the folder that the path is relative to."""
 _FOREIGN = {"os.exec", "os.fork", "os.posix_spawn", "os.system", "socket.connect", "socket.getaddrinfo"}
 _touched: list[str] | None = None
 
@@ -161,13 +164,15 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         if not os.path.isdir(arguments[0]):  # noqa: PTH112 (a file without a name, which leaves no trace)
             _touched.append(_path(arguments[0]))
     elif event in _CHANGES:
-        _touched.extend(_path(one) for one in arguments[:2] if isinstance(one, str | bytes))
+        folder = next(iter(arguments[_CHANGES[event] :]), -1)
+        base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else ""  # noqa: PTH115
+        _touched.extend(_path(one, base) for one in arguments[:2] if isinstance(one, str | bytes))
     elif event in _FOREIGN or (event == "subprocess.Popen" and "git" not in str(arguments[0])):
         _touched.append(f"{event} {arguments}"[:200])
 
 
-def _path(given: str | bytes) -> str:
-    return os.path.abspath(os.fsdecode(given))  # noqa: PTH100 (a link is not to be followed)
+def _path(given: str | bytes, base: str = "") -> str:
+    return os.path.abspath(Path(base, os.fsdecode(given)))  # noqa: PTH100 (a link is not to be followed)
 
 
 sys.addaudithook(_watch)

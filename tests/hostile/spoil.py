@@ -14,7 +14,8 @@ NAMES = [
     *("-rf", "--help", "a" * 300, "ä" * 200, "[red]markup[/red]", "[/]", "%s%n", "{0}", "`x`", "**b**", "<b>", "\\"),
     *("con", "nan", "null", "1e999", "http://[", "hub:x", "scratch", "lone \ud800", "'quoted'", '"', "|", "a" * 20_000),
 ]
-NUMBERS = [0, -1, 1, 2, 3, 7, 255, 2**31, 2**63, 2**64, 10**11, 10**24, 10**5000, 0.5, 5.0, -0.0, 1e308, 1e-320, 1e-9]
+NUMBERS = [0, -1, 1, 2, 3, 7, 255, 2**31, 2**63, 2**64, 10**11, 10**24, 0.5, 5.0, -0.0, 1e308, 1e-320, 1e-9]
+PLAUSIBLE = [1, 2, 3, 4, 5, 7, 8, 16, 20, 64, 100, 128, 1000, 1024, 10_000, 2**16, 2**17, 10**6]
 DEEP, NAN, INFINITE, HUGE = "%DEEP%", "%NAN%", "%INFINITE%", "%HUGE%"
 MARKED = {DEEP: "[" * 100_000 + "]" * 100_000, NAN: "NaN", INFINITE: "-Infinity", HUGE: "1" * 5000}
 """Strings that stand for what `json.dumps` does not write."""
@@ -39,7 +40,7 @@ def document(tree: Any, random: Random) -> Any:
         if not places:
             return value(random)
         holder, key = random.choice(places)
-        how = random.randrange(7)
+        how = random.randrange(11)
         if how == 0:
             del holder[key]
         elif how == 1 and isinstance(holder, dict):
@@ -50,8 +51,25 @@ def document(tree: Any, random: Random) -> Any:
             holder[key] = [holder[key]]
         elif how == 4 and isinstance(holder, list):
             holder += [copy.deepcopy(holder[key])] * random.choice([1, 3, 1000])
-        else:
+        elif how < 8:
             holder[key] = value(random)
+        elif isinstance(holder[key], int | float):
+            holder[key] += random.choice([-1, 1, holder[key]])
+        else:  # what stands elsewhere
+            other, place = random.choice(places)
+            holder[key] = copy.deepcopy(other[place])
+    return tree
+
+
+def number(tree: Any, random: Random) -> Any:
+    """A tree with one or two numbers in it that are others, but no less plausible."""
+    tree = copy.deepcopy(tree)
+    for _ in range(random.randint(1, 2)):
+        holder, key = random.choice(
+            [(holder, key) for holder, key in _places(tree) if type(holder[key]) in (int, float)]
+        )
+        others = PLAUSIBLE if type(holder[key]) is int else [1e-8, 1e-3, 0.1, 0.5, 0.999, 1.0, 50.0]
+        holder[key] = random.choice(others)
     return tree
 
 
@@ -64,18 +82,7 @@ def _places(tree: Any) -> Any:
 
 def json_text(tree: Any) -> str:
     """JSON, and what only resembles it."""
-    return _MARK.sub(lambda found: MARKED[found[1]], _dumped(tree))
-
-
-def _dumped(tree: Any) -> str:
-    def big(one: Any) -> Any:  # Python writes no integer of 5,000 digits
-        if isinstance(one, dict):
-            return {key: big(each) for key, each in one.items()}
-        if isinstance(one, list):
-            return [big(each) for each in one]
-        return HUGE if isinstance(one, int) and abs(one) > 10**4000 else one
-
-    return json.dumps(big(tree), indent=1)
+    return _MARK.sub(lambda found: MARKED[found[1]], json.dumps(tree, indent=1))
 
 
 def content(given: bytes, random: Random) -> bytes:
