@@ -49,7 +49,8 @@ def _checked(name: str, check: Callable[[Store], Check], store: Store) -> Check:
     try:
         return check(store)
     except (UserError, OSError) as error:
-        return Check(name, "cannot be read", (str(error).replace(f"{store.folder}/", ""),))
+        said = str(error) if isinstance(error, UserError) else f"{error.filename}: {error.strerror}"
+        return Check(name, "cannot be read", (said.replace(f"{store.folder}/", ""),))
 
 
 def check_plan(store: Store) -> Check:
@@ -132,8 +133,10 @@ def check_predictions(store: Store) -> Check:
     for record in store.scan_records()[0]:
         try:
             found.append(_recompute(store, record))
-        except (UserError, OSError) as error:
+        except UserError as error:
             faults.append(str(error))
+        except OSError as error:
+            faults.append(f"predictions/{record.cell_id}.safetensors: {error.strerror}; {AGAIN}")
     paths = sorted((store.folder / "predictions").glob("*.safetensors"))
     orphans = [path.name for path in paths if not store.has_record(path.stem)]
     faults += [f"predictions/{name}: its record was deleted, or never written; run again" for name in orphans]

@@ -111,7 +111,10 @@ def _lint_content(file: File, content: bytes) -> Iterator[Kinded]:
 
 
 def _lint_lines(file: File, text: str) -> Iterator[Kinded]:
-    filled = 0
+    count, filled = text.count("\n") + 1, 0
+    if count > 2 * (file.rows + MOST_ENTRIES):
+        yield "rows", Finding(file.name, None, f"{count} lines", f"{file.rows + 1}")
+        return
     for number, line in _lines(text):
         filled += bool(line.strip())
         if not line.strip():
