@@ -5,9 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from glue_bench.config.experiment import Experiment
 from glue_bench.config.pretraining import SHORT, Pretraining, RateSearch

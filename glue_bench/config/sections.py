@@ -1,15 +1,17 @@
 """The sections of an experiment file, frozen and validated."""
 
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -35,6 +37,21 @@ def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
 
 LearningRates = Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), AfterValidator(distinct)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
+
+
+class Brief(BaseModel):
+    """A value whose dump leaves out the fields `left_out` where they have their defaults."""
+
+    left_out: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in dump(self).items()
+            if name not in self.left_out or value != fields[name].default
+        }
 
 
 class Section(BaseModel):
@@ -126,7 +143,8 @@ class Finetuning(Section):
 
     `held_out_share` of each training set is kept out of training and scored after every epoch. Tasks of `from_mnli`
     start from the encoder of the arm's own MNLI run with the same seed, at `mnli_rate` where MNLI has several rates.
-    `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone.
+    `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone. With
+    `predictions: float16` logits are rounded before they are scored and stored, which halves what a cell leaves.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -141,6 +159,7 @@ class Finetuning(Section):
     from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(["validation"])
+    predictions: Literal["float16"] | None = None
     tasks: dict[str, TaskSettings] = {}
 
     @field_validator("predict")

@@ -46,6 +46,7 @@ RAW_YAML = [
 PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
 READERS = (
     "report",
+    "report",
     "verify",
     "leaderboard",
     "status",
@@ -177,6 +178,8 @@ def signed(tree: dict[str, Any]) -> None:
 
 def _reader(world: World, folder: Path, random: Random) -> Call:
     verb, out = random.choice(READERS), world.place / "out.zip"
+    if verb == "report":
+        return [verb, folder, "-o", world.place / "report.html"], [world.place]
     if verb == "export":
         return [verb, folder, "-o", out], [world.place]
     if verb == "power":
