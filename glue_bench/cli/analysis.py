@@ -8,6 +8,7 @@ import typer
 from glue_bench.cli.app import Plugins, app
 from glue_bench.cli.printing import say
 from glue_bench.errors import UserError
+from glue_bench.terminal import echo
 
 
 @app.command()
@@ -63,7 +64,7 @@ def analyse(
     for line in found.gone:
         say(f"left out: {line}")
     write_analysis(found.document, found.frames, output)
-    typer.echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
+    echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")
 
 
