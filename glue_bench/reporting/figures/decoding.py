@@ -15,11 +15,11 @@ OF_TABLES = ("sum", "norm")
 def decoding_by_layer(decoding: pd.DataFrame, arms: Sequence[str] = (), reference: str | None = None) -> Figure:
     """How often a token's position, and its word, are decoded rightly: a panel for each, a line per checkpoint.
 
-    `decoding` is the frame of that name: checkpoint, layer (sum of the rows of a word and a position, and its norm; then
-    of real text 0, what enters block 1, and the output of each block), what (position, word), accuracy and chance (0 to
-    1), and random: the accuracy where positions are random rows of equal norms (NaN but for the sum), an open square of
-    the checkpoint's colour. The dashed line is the chance of a reader who knows nothing, as a mean over the checkpoints.
-    `arms` are all arms of the page, which decide the colours.
+    `decoding` is the frame of that name: checkpoint, layer (sum of the rows of a word and a position, and its norm;
+    then of real text 0, what enters block 1, and the output of each block), what (position, word), accuracy and chance
+    (0 to 1), and random: the accuracy where positions are random rows of equal norms (NaN but for the sum), an open
+    square of the checkpoint's colour. The dashed line is the chance of a reader who knows nothing, as a mean over the
+    checkpoints. `arms` are all arms of the page, which decide the colours.
     """
     checkpoints = list(decoding["checkpoint"].unique())
     layers = sorted(decoding["layer"].astype(str).unique(), key=_depth)
