@@ -11,6 +11,7 @@ from glue_bench.reporting.figures.style import COLUMN, WIDE
 from glue_bench.reporting.figures.tables import dimension_deviations, position_cosines, share_curves, spectra
 from glue_bench.reporting.figures.terms import term_panels, term_panels_by_head, term_shares
 
+MINUS = "\N{MINUS SIGN}"
 ONE = analysis()
 OF_TABLES = {
     share_curves: ("subspace_curve", ["leading word directions", "share of positions' variance"]),
@@ -71,6 +72,12 @@ def test_heads_stand_one_below_the_other(heads):
     ]
     assert np.array_equal(stacked[-4:], last.to_numpy())
     assert np.isnan(stacked).all(axis=1).sum() == heads - 1
+
+
+def test_ticks_of_a_bent_scale_keep_apart():
+    cells = analysis()["terms_heads"].assign(mean=lambda frame: frame["mean"] * 18 / frame["mean"].abs().max())
+    bar = term_panels_by_head(cells, "mean").axes[-1]
+    assert [label.get_text().replace(MINUS, "-") for label in bar.get_xticklabels()] == ["0", "-3", "3", "-10", "10"]
 
 
 def test_a_bent_scale_shows_small_values_beside_large_ones():
