@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from glue_bench.benchmark.tasks import TASKS
+from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
@@ -31,10 +32,18 @@ def scores_of(task: str, value: Any) -> Scores:
     return {split: named.get(split, named) for split in splits}
 
 
+def read_records(store: Store) -> list[Record]:
+    """All records of a store, sorted by cell id; the first of its problems is raised."""
+    records, problems = store.scan_records()
+    if problems:
+        raise UserError(problems[0])
+    return records
+
+
 def documents(store: Store, kind: str = "records") -> list[dict[str, Any]]:
     """The JSON objects of a store's records (or `pretraining`, or `failures`), all of which can be read, by id."""
-    reads = {"records": store.read_records, "pretraining": store.read_pretrainings, "failures": store.read_failures}
-    reads[kind]()
+    reads = {"pretraining": store.read_pretrainings, "failures": store.read_failures}
+    reads.get(kind, lambda: read_records(store))()
     return [json.loads(path.read_bytes()) for path in sorted((store.folder / kind).glob("*.json"))]
 
 

@@ -117,7 +117,11 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
         rows["masked-LM loss"] = f"{losses['before']:.3f} before, {losses['after']:.3f} after"
     if kept:
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
-    return rows | {"measured on": _describe_sample(record["sample"], masked=losses is not None)}
+    sample = record["sample"]
+    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if losses is not None else "")
+    if sample["kind"] == "text":
+        return rows | {"measured on": f"{sample['sequences']} pairs of English sentences, {size}"}
+    return rows | {"measured on": f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"}
 
 
 _EXACT = {
@@ -130,10 +134,3 @@ _ORIGINS = {
     "grafted": "weights of another variant, only converted",
     "scratch": "not pretrained",
 }
-
-
-def _describe_sample(sample: dict[str, Any], *, masked: bool) -> str:
-    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if masked else "")
-    if sample["kind"] == "text":
-        return f"{sample['sequences']} pairs of English sentences, {size}"
-    return f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from glue_bench.config.experiment import Experiment
 from glue_bench.config.pretraining import Pretraining, RateSearch

@@ -33,9 +33,8 @@ class Running:
         self.failed: dict[str, str] = {}
         self._jobs = jobs
         self._stamps = {job.id: shared.store.failure_stamp(job.id) for job in jobs}
-        self._without: dict[
-            str, Failure | None
-        ] = {}  # why cells cannot start from a pretraining, as far as it is known
+        # Why cells cannot start from a pretraining, as far as it is known.
+        self._without: dict[str, Failure | None] = {}
 
     def run(self, executor: Executor, jobs: Sequence[Job]) -> None:
         """Run the jobs to the end, or until Ctrl-C."""

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start
-from glue_bench.model.fresh import fresh
+from glue_bench.model.checkpoints import Start, encoder
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import permutation
 
@@ -31,9 +30,7 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
     said = f"arm '{arm}' (variant '{start.config.variant}' from '{checkpoint}')"
     ids, order = _tokens(start)
     try:
-        model = fresh(EncoderModel, start.config)
-        model.load_state_dict(start.weights, strict=False)
-        model.double().eval()
+        model = encoder(start).double().eval()
         with torch.no_grad():
             change = float(_difference(model, ids, order).abs().max())
     except UserError as error:
