@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -12,16 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from glue_bench.reporting.figures.style import (
-    COLUMN,
     CYCLE,
     INK,
     PAPER,
     QUIET,
     SMALL,
-    WIDE,
     fitted,
     legend_below,
-    new_figure,
+    panel_grid,
     paper_style,
 )
 from glue_bench.reporting.findings import title_of
@@ -63,20 +60,15 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Fig
     (reference,) = contrasts["reference"].unique()
     columns = list(contrasts["column"].unique()) if columns is None else columns
     arms = arms_in_order(contrasts)
-    abreast = min(len(columns), ABREAST)
-    height = ceil(len(columns) / abreast) * (ROW * len(arms) + AROUND)
-    figure = new_figure(COLUMN if abreast < 3 else WIDE, height)
-    grid = figure.subplots(ceil(len(columns) / abreast), abreast, sharey=True, squeeze=False).ravel()
-    for axes in grid[len(columns) :]:
-        axes.remove()
+    figure, grid = panel_grid(len(columns), ROW * len(arms) + AROUND, ABREAST, sharey=True)
     kinds: set[str] = set()
-    for axes, column in zip(grid, columns, strict=False):
+    for axes, column in zip(grid, columns, strict=True):
         kinds |= _panel(axes, contrasts[contrasts["column"] == column].set_index("arm").reindex(arms))
         unit = "nats, lower is better" if "loss" in column else "points"
         axes.set(title=title_of(column), xlabel=f"difference from {fitted(reference, 16)} ({unit})")
-        if abreast > 1:
+        if len(grid) > 1:
             axes.set_xlabel(unit)
-    if abreast > 1:
+    if len(grid) > 1:
         figure.suptitle(f"Difference from {fitted(reference)}", x=0.01, ha="left", fontweight="bold")
     shown = [kind for name, kind in KINDS.items() if name in kinds]
     handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]

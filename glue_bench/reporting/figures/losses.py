@@ -66,7 +66,8 @@ def tokens_to_loss(budgets: pd.DataFrame, reference: str) -> Figure:
     of which a seed never came so far has no mean, and how many did not stands at the right.
     """
     rows = budgets.dropna(subset="tokens").assign(reached=lambda frame: frame["tokens_to_reference"].astype(float))
-    means = rows.groupby("arm", sort=False)["reached"].agg(lambda reached: reached.mean(skipna=False)).sort_values()
+    means = rows.groupby("arm", sort=False)["reached"].agg(["mean", "count", "size"])
+    means = means.assign(missing=means["size"] - means["count"]).sort_values(["missing", "mean"])
     figure = new_figure(height=0.62 + 0.15 * max(len(means), 2))
     axes = figure.add_subplot(
         title=f"Tokens to match {fitted(reference)}", xlabel="tokens until its last validation loss"
@@ -76,13 +77,14 @@ def tokens_to_loss(budgets: pd.DataFrame, reference: str) -> Figure:
         return figure
     end = float(rows["tokens"].max())
     axes.axvline(float(rows.loc[rows["arm"] == reference, "tokens"].mean()), color=INK, linewidth=0.8)
-    for place, (arm, mean) in enumerate(means.items()):
+    for place, (arm, mean, missing) in enumerate(zip(means.index, means["mean"], means["missing"], strict=True)):
         reached = rows.loc[rows["arm"] == arm, "reached"]
         axes.plot(reached, np.full(len(reached), place), "o", color=QUIET, markersize=2, alpha=0.7)
-        axes.plot(mean, place, "o", color=INK)
-        if missing := int(reached.isna().sum()):
+        if missing:
             text = "not reached" if missing == len(reached) else f"not by {missing} of {len(reached)}"
             axes.annotate(text, (1.01, place), xycoords=AT_RIGHT, va="center", color=QUIET, size=SMALL)
+        else:
+            axes.plot(mean, place, "o", color=INK)
     axes.set_yticks(range(len(means)), [fitted(str(arm)) for arm in means.index])
     axes.set(xlim=(0, 1.06 * end), ylim=(len(means) - 0.4, -0.6))
     axes.xaxis.set_major_locator(MaxNLocator(6))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from glue_bench.reporting.figures.style import (
     BAND,
@@ -36,8 +36,9 @@ def score_by_steps(
 ) -> Figure:
     """The score of each arm in one column against the steps of pretraining after which it was fine-tuned.
 
-    `steps` is `results.board.steps_frame`: arm, steps, `<column>` (0 to 100) and `<column>_std`. A line is the mean over
-    seeds, its band (of FEW arms at most) one sample standard deviation. The legend begins with the highest last score.
+    `steps` is `results.board.steps_frame`: arm, steps, `<column>` (0 to 100) and `<column>_std`. A line is the mean
+    over seeds, its band one sample standard deviation; there are bands for FEW arms at most. The legend begins with the
+    highest last score.
     """
     figure = new_figure(height=2.0)
     axes = figure.add_subplot(title=title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
@@ -107,6 +108,8 @@ def cost_against_score(
     }
     if known[cost].max() > WIDE_RANGE * known[cost].min() > 0:
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(count_text)

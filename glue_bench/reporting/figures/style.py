@@ -68,6 +68,24 @@ def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def panel_grid(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of `height` inches, at most `abreast` side by side; `options` are of `subplots`.
+
+    Up to two side by side fit a paper's column, more take its whole width.
+    """
+    columns = min(count, abreast)
+    figure = new_figure(COLUMN if columns < 3 else WIDE, ceil(count / columns) * height)
+    grid = figure.subplots(ceil(count / columns), columns, squeeze=False, **options).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    return figure, list(grid[:count])
+
+
+def panel_name(name: object, panels: int) -> str:
+    """A panel's title, cut to the width that it has where there are so many of `panel_grid`."""
+    return fitted(str(name), 14 if panels == 2 else 24)
+
+
 def heat_colours() -> Colormap:
     """Of pictures of numbers: dark blue, grey, yellow. Its lightness rises evenly, so that grey print keeps the order.
 
