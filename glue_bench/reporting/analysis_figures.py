@@ -16,16 +16,9 @@ def write_figures(frames: Mapping[str, pd.DataFrame], folder: Path, formats: Seq
     Raises:
         UserError: a format that there is not.
     """
-    from matplotlib import pyplot
-
     from glue_bench.reporting.figures.save import save
 
-    written = []
-    for name, draw in _figures(frames):
-        figure = draw()
-        written += save(figure, folder / name, formats)
-        pyplot.close(figure)
-    return written
+    return [path for name, draw in _figures(frames) for path in save(draw(), folder / name, formats)]
 
 
 def _figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Callable[[], "Figure"]]]:
