@@ -123,7 +123,8 @@ def test_a_position_in_one_dimension_is_found():
     assert absolute_error(centred(one) + noise) < 1
     assert order_accuracy(centred(one) + noise) > 0.9
     numbers = measure_dimensions(summed(drawn(WORDS), centred(one))).numbers["dimensions"]
-    assert numbers["share_95"] == 1 / WIDTH < numbers["share_95_random"][0]
+    assert numbers["share_95"] == pytest.approx(0.95 / WIDTH)
+    assert numbers["share_95_random"][0] > 0.8
     assert cosines(centred(one))["cosine"].abs().round(6).isin([0, 1]).all()
 
 
@@ -203,8 +204,8 @@ def test_the_seeds_printed_sinusoids_hold_where_they_do():
 
 
 def test_deviations_by_dimension():
-    assert share_of_variance(np.array([3.0, 0.1, 0.1, 0.1])) == 0.25
-    assert share_of_variance(np.ones(100)) == 0.95
+    assert share_of_variance(np.array([3.0, 0.0, 0.0, 1.0])) == pytest.approx((1 + 0.5) / 4)  # 90%, and half of 10%
+    assert share_of_variance(np.ones(100)) == pytest.approx(0.95)
     rising = np.arange(30.0)
     rho, (low, high), p = correlation(rising, -rising)
     assert (rho, p) == (pytest.approx(-1), pytest.approx(1 / 10_001))
