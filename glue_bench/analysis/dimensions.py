@@ -51,7 +51,7 @@ def measure_dimensions(table: InputSum) -> Measured:
 
 
 def share_of_variance(deviations: Deviations) -> float:
-    """share_95 of a table with these standard deviations; of the last dimension that it takes only as much as needed."""
+    """share_95 of a table with these standard deviations; of the last dimension only the part that is needed."""
     falling = np.sort(np.square(deviations))[::-1].cumsum()
     return float(np.interp(VARIANCE, [0, *falling / falling[-1]], np.arange(1 + len(deviations)) / len(deviations)))
 

@@ -123,7 +123,9 @@ def permuted(table: InputSum, length: int) -> InputSum:
 
 
 def redrawn(table: InputSum, draw: int) -> InputSum:
-    """Positions drawn from a normal distribution with the covariance of the table's own."""
+    """Positions drawn from a normal distribution with the covariance of the table's own, and as large as those."""
     n = len(table.positions)
-    mixed = np.random.default_rng([SEED, draw]).standard_normal((n, n)) / np.sqrt(n)
-    return replace(table, positions=torch.from_numpy(mixed).to(table.positions) @ table.positions)
+    mixed = torch.from_numpy(np.random.default_rng([SEED, draw]).standard_normal((n, n))).to(table.positions)
+    rows = mixed @ table.positions
+    rows = rows - rows.mean(0)
+    return replace(table, positions=rows * (table.positions.norm() / rows.norm()))

@@ -173,6 +173,7 @@ def test_baselines_keep_what_they_should():
     moved = permuted(table, POSITIONS)
     assert not torch.equal(moved.positions, table.positions)
     assert sorted(moved.positions.sum(1).tolist()) == sorted(table.positions.sum(1).tolist())
+    assert redrawn(table, 0).positions.norm() == pytest.approx(float(table.positions.norm()))
     covariance = table.positions.T @ table.positions / POSITIONS
     drawn = torch.stack([redrawn(table, draw).positions for draw in range(400)])
     found = torch.einsum("tni,tnj->ij", drawn, drawn) / (400 * POSITIONS)
