@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
+from scipy.stats import ortho_group
 from torch import Tensor
 
 from glue_bench.analysis.input_sum import InputSum
@@ -120,6 +121,13 @@ def permuted(table: InputSum, length: int) -> InputSum:
     """The same rows of positions in another order."""
     order = np.random.default_rng([SEED, length]).permutation(length).tolist()
     return replace(table, positions=table.positions[:length][order])
+
+
+def turned(table: InputSum, draw: int) -> InputSum:
+    """The same positions, turned by a random rotation: what they have in common with words and weights is lost."""
+    width = table.positions.shape[1]
+    rotation = ortho_group.rvs(width, random_state=np.random.default_rng([SEED, draw, width]))
+    return replace(table, positions=table.positions @ torch.from_numpy(rotation).to(table.positions))
 
 
 def redrawn(table: InputSum, draw: int) -> InputSum:

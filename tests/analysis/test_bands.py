@@ -11,13 +11,13 @@ from glue_bench.analysis.decoding import measure_decoding
 from glue_bench.analysis.dimensions import measure_dimensions
 from glue_bench.analysis.input_sum import input_sum
 from glue_bench.analysis.layers import parts_of
-from glue_bench.analysis.measure_terms import DRAWS, _mean_shares
+from glue_bench.analysis.measure_terms import DRAWS, mean_shares
 from glue_bench.analysis.measured import expected, numpy
 from glue_bench.analysis.position_rows import heads
 from glue_bench.analysis.position_scores import measure_position_scores
 from glue_bench.analysis.positions import measure_positions
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
-from glue_bench.analysis.terms import redrawn
+from glue_bench.analysis.terms import turned
 from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import encoder_config
@@ -73,8 +73,8 @@ def of_text(seed: int) -> Iterator[tuple[str, bool]]:
     model = start(seed)
     table, generator = input_sum(model, POSITIONS), torch.Generator().manual_seed(seed)
     ids = torch.randint(WORDS, (16, POSITIONS), generator=generator)
-    draws = np.array([_mean_shares(model, redrawn(table, draw), ids) for draw in range(DRAWS)])
-    for term, value in enumerate(_mean_shares(model, table, ids)):
+    draws = np.array([mean_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+    for term, value in enumerate(mean_shares(model, table, ids)):
         low, high = expected(draws[:, term])
         yield f"share_{term}", low <= value <= high
     noise = np.random.default_rng(seed).standard_normal((16, 20, 24))

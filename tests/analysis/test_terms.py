@@ -15,7 +15,7 @@ from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.score_terms import shares as score_shares
 from glue_bench.analysis.score_terms import terms_of
 from glue_bench.analysis.term_effect import divergences
-from glue_bench.analysis.terms import EXACT, check_sum, heads, parts, permuted, position_bias, redrawn, shares
+from glue_bench.analysis.terms import EXACT, check_sum, heads, parts, permuted, position_bias, redrawn, shares, turned
 from glue_bench.analysis.watching import changed, watching
 from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
@@ -173,6 +173,10 @@ def test_baselines_keep_what_they_should():
     moved = permuted(table, POSITIONS)
     assert not torch.equal(moved.positions, table.positions)
     assert sorted(moved.positions.sum(1).tolist()) == sorted(table.positions.sum(1).tolist())
+    products = table.positions @ table.positions.T
+    other = turned(table, 0).positions
+    assert other @ other.T == pytest.approx(products, abs=1e-5)
+    assert (other - table.positions).abs().max() > 0.1
     assert redrawn(table, 0).positions.norm() == pytest.approx(float(table.positions.norm()))
     covariance = table.positions.T @ table.positions / POSITIONS
     drawn = torch.stack([redrawn(table, draw).positions for draw in range(400)])
