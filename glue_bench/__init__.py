@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from glue_bench.benchmark.glue_metric import GlueMetric
     from glue_bench.benchmark.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
+    from glue_bench.reporting.report.page import report
     from glue_bench.results.board import leaderboard
     from glue_bench.testing.plugins import load_plugins
 
@@ -29,6 +30,7 @@ __all__ = [
     "intrinsic",
     "leaderboard",
     "load_plugins",
+    "report",
     "run",
 ]
 
@@ -40,6 +42,7 @@ _HOMES = {
     "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.results.board",
     "load_plugins": "glue_bench.testing.plugins",
+    "report": "glue_bench.reporting.report.page",
     "run": "glue_bench.api",
 }
 

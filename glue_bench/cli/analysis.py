@@ -46,8 +46,15 @@ def analyse(
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
+<<<<<<< HEAD
     blocks = [_block(text) for text in layers.split(",")] if layers else None
     formats = [] if figures == "none" else figures.split(",")
+=======
+    given = layers.split(",") if layers else []
+    for text in given:
+        if not text.strip().isdecimal():
+            raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
+>>>>>>> main
     say("reading the checkpoints and the text ...")
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.reporting.analysis_export import write_analysis
@@ -59,7 +66,7 @@ def analyse(
         sources,
         corpus=corpus,
         positions=positions,
-        layers=blocks,
+        layers=[int(text) for text in given] or None,
         sequences=sequences,
         only=only.split(",") if only else (),
         tokenizer=tokenizer,
@@ -73,9 +80,3 @@ def analyse(
         write_figures(found.frames, output, formats)
     typer.echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")
-
-
-def _block(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
-    return int(text)

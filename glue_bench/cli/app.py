@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 ORDER = (
     *("run", "status", "explain"),
-    *("leaderboard", "statistics", "power", "table", "submit", "diagnostics"),
+    *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics"),
     *("export", "verify"),
     *("data", "tasks", "variants", "convert", "intrinsic", "analyse"),
 )

@@ -1,6 +1,7 @@
 """The figures of an analysis, each drawn from a tidy frame alone, so that a report can redraw them later."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,15 @@ def _figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Callable
     }
     for name, draw in of_all.items():
         if name in frames:
-            yield name, lambda draw=draw, name=name: draw(frames[name])
+            yield name, partial(draw, frames[name])
     if "terms_share" in frames:
-        yield "terms_share", lambda: terms.term_shares(frames["terms_share"], frames.get("terms_baseline"))
+        yield "terms_share", partial(terms.term_shares, frames["terms_share"], frames.get("terms_baseline"))
     for name, panels in (("terms", terms.term_panels), ("terms_heads", terms.term_panels_by_head)):
         several = name in frames and frames[name]["checkpoint"].nunique() > 1
         for label, mine in frames[name].groupby("checkpoint", sort=False) if name in frames else ():
             for value in ("rms", "mean"):
                 stem = f"{name}_{value}" + (f"_{file_name(str(label))}" if several else "")
-                yield stem, lambda panels=panels, mine=mine, value=value: panels(mine, value)
+                yield stem, partial(panels, mine, value)
 
 
 def file_name(label: str) -> str:
