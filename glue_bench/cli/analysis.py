@@ -46,19 +46,19 @@ def analyse(
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
-<<<<<<< HEAD
-    blocks = [_block(text) for text in layers.split(",")] if layers else None
-    formats = [] if figures == "none" else figures.split(",")
-=======
     given = layers.split(",") if layers else []
     for text in given:
         if not text.strip().isdecimal():
             raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
->>>>>>> main
     say("reading the checkpoints and the text ...")
+    from glue_bench.files import prove_writable, results_written_to
+    from glue_bench.reporting.analysis_figures import figure_formats, write_figures
+
+    formats = figure_formats(figures)
+    with results_written_to(output, "give another folder with -o"):
+        prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.reporting.analysis_export import write_analysis
-    from glue_bench.reporting.analysis_figures import write_figures
     from glue_bench.testing.plugins import load_plugins
 
     load_plugins(plugin or ())

@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from glue_bench.errors import unknown
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def write_figures(frames: Mapping[str, pd.DataFrame], folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write every figure that the frames have numbers for, in each of the formats; the paths written.
+def figure_formats(given: str) -> list[str]:
+    """The formats of figures that a text such as `svg,png` names; none of `none`.
 
     Raises:
         UserError: a format that there is not.
     """
+    from glue_bench.reporting.figures.save import FORMATS
+
+    formats = [] if given == "none" else given.split(",")
+    for format in formats:
+        if format not in FORMATS:
+            raise unknown("format of figures", format, [*FORMATS, "none"])
+    return formats
+
+
+def write_figures(frames: Mapping[str, pd.DataFrame], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write every figure that the frames have numbers for, in each of the formats; the paths written."""
     from glue_bench.reporting.figures.save import save
 
     return [path for name, draw in _figures(frames) for path in save(draw(), folder / name, formats)]
