@@ -1,4 +1,4 @@
-"""Validation examples with shuffled words: what moves, what stays, and what an encoder without positions makes of it."""
+"""Validation examples with shuffled words: what moves, what stays, and what is scored."""
 
 import numpy as np
 import pytest
