@@ -18,7 +18,7 @@ BANDS = "A line is the mean over the seeds of pretraining, a band goes from the 
 
 
 def forests(findings: Findings) -> Iterator[Drawing]:
-    """A panel for each block and column: every arm less the reference."""
+    """A panel for each block and column: every arm less the reference, in one order for all columns."""
     blocks = blocks_of(findings.contrasts)
     names = block_names(key for key, _ in blocks)
     for key, block in blocks:
@@ -29,7 +29,7 @@ def forests(findings: Findings) -> Iterator[Drawing]:
                 name="-".join(["difference", *(names[key].split(", ") if len(blocks) > 1 else ()), column]),
                 title=f"{where}{title_of(column)}, differences from {mine['reference'].iloc[0]}",
                 description=_told(mine),
-                drawn=forest(mine),
+                drawn=forest(block, [column]),
             )
 
 
