@@ -59,7 +59,10 @@ def analyse(
         UserError: before anything is measured, a name that stands for nothing, a checkpoint or text that cannot be
             read, or no such measure or layer.
     """
-    chosen = [_known(name) for name in only] or list(MEASURES)
+    for name in only:
+        if name not in MEASURES:
+            raise unknown("measure", name, MEASURES)
+    chosen = list(only) or list(MEASURES)
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
     found, gone = find_sources([str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)])
     with process_kept(), computing(device, "float32"), threadpool_limits(limits=1, user_api="blas"):
@@ -76,17 +79,13 @@ def analyse(
     return Analysis(document, _together(results), tuple(gone))
 
 
-def _known(name: str) -> str:
-    if name not in MEASURES:
-        raise unknown("measure", name, MEASURES)
-    return name
-
-
 def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
     """Everything that applies to one checkpoint; what does not has its reason in the numbers."""
     subject = Subject(source.label, source.name, trained_positions(source.name), asked)
     config = subject.model.config
-    _check_layers(asked.layers, config.num_hidden_layers)
+    wrong = [layer for layer in asked.layers or () if not 1 <= layer <= config.num_hidden_layers]
+    if wrong:
+        raise UserError(f"--layers {wrong[0]}: this encoder has blocks 1 to {config.num_hidden_layers}")
     numbers: dict[str, Any] = {
         "variant": config.variant,
         "origin": config.origin,
@@ -107,12 +106,6 @@ def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
         for name, frame in measured.frames.items():
             frames[name] = pd.concat([frames[name], frame]) if name in frames else frame
     return Measured(numbers, frames)
-
-
-def _check_layers(layers: Sequence[int] | None, blocks: int) -> None:
-    wrong = [layer for layer in layers or () if not 1 <= layer <= blocks]
-    if wrong:
-        raise UserError(f"--layers {wrong[0]}: this encoder has blocks 1 to {blocks}")
 
 
 def _nested(place: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -142,14 +135,8 @@ def _rounded(value: Any) -> Any:
 
 def _together(results: dict[str, Measured]) -> dict[str, pd.DataFrame]:
     names = dict.fromkeys(name for result in results.values() for name in result.frames)
-    return {
-        name: pd.concat(
-            [_labelled(result.frames[name], label) for label, result in results.items() if name in result.frames],
-            ignore_index=True,
-        )
-        for name in names
-    }
-
-
-def _labelled(frame: pd.DataFrame, label: str) -> pd.DataFrame:
-    return pd.concat([pd.Series(label, frame.index, name="checkpoint"), frame], axis=1)
+    together = {}
+    for name in names:
+        mine = {label: result.frames[name] for label, result in results.items() if name in result.frames}
+        together[name] = pd.concat(mine, names=["checkpoint"]).reset_index(level=0).reset_index(drop=True)
+    return together

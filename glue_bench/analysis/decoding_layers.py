@@ -34,7 +34,8 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     ids = subject.reading.ids[: len(deep.states[0]), 1:-1].ravel()
     table = subject.model.variant.words.weight.detach().cpu().numpy()
     table = table - table.mean(0)
-    trained = _trained(ids)
+    types = np.random.default_rng(SEED).permutation(np.unique(ids))
+    trained = np.isin(ids, types[: int(TRAINED * len(types))])  # tokens of the types to train on
     numbers: dict[str, Any] = {"sequences": len(deep.states[0])}
     numbers["chance"] = {"position_accuracy": 1 / places, "position_mae": places / 4, "word_accuracy": 1 / len(table)}
     rows = []
@@ -63,9 +64,3 @@ def word_told(
     ridge = Ridge(alpha=1.0).fit(states[trained] / scale, table[ids[trained]])
     told = nearest(torch.from_numpy(unit(ridge.predict(states[tests] / scale))), torch.from_numpy(unit(table)))
     return float((told.numpy() == ids[tests]).mean())
-
-
-def _trained(ids: Int[np.ndarray, " t"]) -> np.ndarray:
-    """bool (t,): whether a token is of the types to train on."""
-    types = np.random.default_rng(SEED).permutation(np.unique(ids))
-    return np.isin(ids, types[: int(TRAINED * len(types))])

@@ -39,7 +39,8 @@ def measure_score_terms(subject: Subject) -> Measured:
         if block + 1 not in found:
             return
         terms = {name: centred(term) for name, term in terms_of(scores).items()}
-        errors.append(_error(terms, scores.logits))
+        whole = sum(terms.values(), torch.zeros(()))
+        errors.append(float((whole - centred(scores.logits)).abs().max() / scores.logits.abs().max()))
         found[block + 1].append(shares(terms))
         for (query, key), term in terms.items() if block == 0 else ():
             panels.add(query, key, term)
@@ -82,11 +83,6 @@ def shares(terms: Mapping[Term, Float[Tensor, "#b #h l l"]]) -> dict[Term, Float
     total = sum(terms.values(), torch.zeros(()))
     variance = total.square().sum((-1, -2))
     return {name: (term * total).sum((-1, -2)) / variance for name, term in terms.items()}
-
-
-def _error(terms: Mapping[Term, Tensor], logits: Tensor) -> float:
-    whole = sum(terms.values(), torch.zeros(()))
-    return float((whole - centred(logits)).abs().max() / logits.abs().max())
 
 
 def _told(

@@ -42,7 +42,9 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
             gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
     if not found:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
-    return _told_apart(found), gone
+    # Equal labels get their checkpoint's whole name.
+    labels = [source.label for source in found]
+    return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in found], gone
 
 
 def last_checkpoint(name: str) -> str:
@@ -70,9 +72,3 @@ def _short(name: str) -> str:
     """The last part of a path or hub id; for step-1000 of a pretraining, the pretraining's folder too."""
     parts = Path(name).parts
     return "/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1]
-
-
-def _told_apart(sources: list[Source]) -> list[Source]:
-    """Equal labels get their checkpoint's whole name."""
-    labels = [source.label for source in sources]
-    return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in sources]

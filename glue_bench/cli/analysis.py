@@ -43,7 +43,10 @@ def analyse(
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
-    blocks = [_block(text) for text in layers.split(",")] if layers else None
+    given = layers.split(",") if layers else []
+    for text in given:
+        if not text.strip().isdecimal():
+            raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
     say("reading the checkpoints and the text ...")
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.reporting.analysis_export import write_analysis
@@ -54,7 +57,7 @@ def analyse(
         sources,
         corpus=corpus,
         positions=positions,
-        layers=blocks,
+        layers=[int(text) for text in given] or None,
         sequences=sequences,
         only=only.split(",") if only else (),
         tokenizer=tokenizer,
@@ -65,9 +68,3 @@ def analyse(
     write_analysis(found.document, found.frames, output)
     typer.echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")
-
-
-def _block(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
-    return int(text)

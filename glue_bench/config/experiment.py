@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -42,6 +42,7 @@ class Hyperparameters(Section):
     adam_epsilon: float
     clip_norm: float
     held_out_share: float | None = None
+    predictions: Literal["float16"] | None = None
 
 
 class ArmPretraining(Section):
@@ -210,7 +211,7 @@ class Experiment(Section):
 
     def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
-        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "held_out_share")
+        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "held_out_share", "predictions")
         values = {key: getattr(self.finetuning, key) for key in shared}
         return Hyperparameters(learning_rate=learning_rate, **per_task, **values)
 

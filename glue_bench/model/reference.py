@@ -55,7 +55,7 @@ def check_against_transformers(
         for padded in (False, True):
             tokens = _tokens(config, padded)
             with _failing_in_one_line(name):
-                given = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
+                given: dict[str, Any] = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
                 given |= {"input_ids": tokens.ids, "attention_mask": tokens.mask}
                 output = theirs(**given, output_hidden_states=True, return_dict=True)
                 expected = _named(output.hidden_states, output.get("logits"))

@@ -28,7 +28,10 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
         UserError: with the arm, the checkpoint, and what to do; also where the encoder cannot be built or run.
     """
     said = f"arm '{arm}' (variant '{start.config.variant}' from '{checkpoint}')"
-    ids, order = _tokens(start)
+    config, generator = start.config, torch.Generator().manual_seed(0)
+    # As different as the vocabulary permits.
+    ids = torch.randperm(config.vocab_size, generator=generator)[None, : min(LENGTH, config.max_position_embeddings)]
+    order = permutation(ids.shape[1])
     try:
         model = encoder(start).double().eval()
         with torch.no_grad():
@@ -55,14 +58,6 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
             f"{said}: position is dead, permuting tokens does not change the output and no gradient can make it; "
             "give another checkpoint, or let the variant's graft leave positions that are not all zero"
         )
-
-
-def _tokens(start: Start) -> tuple[Tensor, Tensor]:
-    """Random tokens (1, l), as different as the vocabulary permits, and another order of them (l)."""
-    config = start.config
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randperm(config.vocab_size, generator=generator)[: min(LENGTH, config.max_position_embeddings)]
-    return ids[None], permutation(len(ids))
 
 
 def _difference(model: EncoderModel, ids: Tensor, order: Tensor) -> Tensor:

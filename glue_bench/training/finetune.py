@@ -87,10 +87,12 @@ def training_of(
 def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
     """History, the last epoch's logits of all scored splits, and seconds spent training."""
     scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
+    kept = cell.hyperparameters.predictions or "float32"
     history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
     for epoch, loss in enumerate(training.epochs(), start=1):
         seconds += time.perf_counter() - began
-        predictions = {name: training.predict(name) for name in scored}
+        # Scores are of what is stored, so that whoever has the predictions gets the same ones.
+        predictions = {name: training.predict(name).astype(kept).astype(np.float32) for name in scored}
         scores = {name: score_logits(cell.task, predictions[name], tokens.splits[name].labels) for name in scored}
         history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
         began = time.perf_counter()

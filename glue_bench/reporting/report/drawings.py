@@ -70,11 +70,11 @@ def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")
         if known[cost].nunique() > 1:
-            cheapest, best = known[cost].idxmin(), known[column].idxmax()
+            cheapest, best = known.index[known[cost] == known[cost].min()], known[column].idxmax()
             yield Drawing(
                 name=f"cost-{cost}",
                 title=f"{title_of(column)} against {cost}",
-                description=f"{cheapest} costs the least, {best} has the highest score.",
+                description=f"The least is that of {', '.join(cheapest)}; {best} has the highest score.",
                 drawn=cost_against_score(costs, cost, column, arms_of(findings), reference_of(findings)),
             )
 
