@@ -123,14 +123,14 @@ def _merge(into: dict[str, Any], added: Mapping[str, Any]) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Six significant digits, which the same input gives again on the same machine; None for what is not finite."""
+    """Eight significant digits, which the same input gives again on the same machine; None for what is not finite."""
     if isinstance(value, dict):
         return {str(name): _rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(each) for each in value]
     if not isinstance(value, float):
         return value
-    return float(f"{value:.6g}") if abs(value) < float("inf") else None
+    return float(f"{value:.8g}") if abs(value) < float("inf") else None
 
 
 def _together(results: dict[str, Measured]) -> dict[str, pd.DataFrame]:

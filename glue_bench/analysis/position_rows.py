@@ -79,4 +79,4 @@ def _untied(variant: Untied, length: int) -> Tensor:
 
 
 def _diet(variant: DietAbs, length: int) -> list[Tensor]:
-    return [rows_from(part[0].get_parameter("weight"), length) for part in (variant.queries, variant.keys)]
+    return [rows_from(part[0].get_parameter("weight").detach(), length) for part in (variant.queries, variant.keys)]

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
+from scipy.stats import ortho_group
 from torch import Tensor
 
 from glue_bench.analysis.input_sum import InputSum
@@ -122,8 +123,17 @@ def permuted(table: InputSum, length: int) -> InputSum:
     return replace(table, positions=table.positions[:length][order])
 
 
+def turned(table: InputSum, draw: int) -> InputSum:
+    """The same positions, turned by a random rotation: what they have in common with words and weights is lost."""
+    width = table.positions.shape[1]
+    rotation = ortho_group.rvs(width, random_state=np.random.default_rng([SEED, draw, width]))
+    return replace(table, positions=table.positions @ torch.from_numpy(rotation).to(table.positions))
+
+
 def redrawn(table: InputSum, draw: int) -> InputSum:
-    """Positions drawn from a normal distribution with the covariance of the table's own."""
+    """Positions drawn from a normal distribution with the covariance of the table's own, and as large as those."""
     n = len(table.positions)
-    mixed = np.random.default_rng([SEED, draw]).standard_normal((n, n)) / np.sqrt(n)
-    return replace(table, positions=torch.from_numpy(mixed).to(table.positions) @ table.positions)
+    mixed = torch.from_numpy(np.random.default_rng([SEED, draw]).standard_normal((n, n))).to(table.positions)
+    rows = mixed @ table.positions
+    rows = rows - rows.mean(0)
+    return replace(table, positions=rows * (table.positions.norm() / rows.norm()))

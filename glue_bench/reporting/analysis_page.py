@@ -53,7 +53,8 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
 def _shown(value: float | list[float], question: Question) -> str:
     if isinstance(value, list):
         return " to ".join(_shown(each, question) for each in value)
-    return f"{100 * value:.1f}%" if question.percent else f"{value:.3g}"
+    decimals = 2 if 0.99 < value < 1 else 1  # 99.97% is not all
+    return f"{100 * value:.{decimals}f}%" if question.percent else f"{value:.3g}"
 
 
 def _left_out(checkpoints: Mapping[str, Any]) -> list[str]:
