@@ -1,10 +1,11 @@
 """The figures of a report, from the frames of its tables; each says in a sentence what it shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from glue_bench.records.store import Store
+from glue_bench.reporting.analysis_figures import figures_of
 from glue_bench.reporting.figures.forest import forest
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
@@ -14,6 +15,17 @@ from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
 
+ANALYSES = {
+    "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
+    "terms_rms": "How large each term is for each pair of places: the root mean square over sequences.",
+    "terms_mean": "The same terms as means over sequences: what depends on places alone.",
+    "subspace_curve": "Share of the positions' variance inside the leading directions of the words.",
+    "spectrum": "Share of its table's variance that each principal direction holds.",
+    "dimensions": "Standard deviation of each dimension, over words and over positions.",
+    "positions_cosine": "How alike the rows of the position table are.",
+    "decoding": "How often a token's position, and its word, can be read off each layer.",
+}
+"""What the figures of an analysis show, by how their names begin; others are left to its own folder."""
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
@@ -79,6 +91,14 @@ def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]
             )
 
 
+def analysis_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Drawing]:
+    """The figures of an analysis, of those that ANALYSES describes."""
+    for name, draw in figures_of(frames):
+        kind = next((kind for kind in ANALYSES if name.startswith(kind)), "")
+        if kind:
+            yield Drawing(name=f"analysis-{name}", title=f"{name}, analysis", description=ANALYSES[kind], drawn=draw())
+
+
 def arms_of(findings: Findings) -> list[str]:
     """All arms in the experiment's order, by which they have their colours."""
     return list(dict.fromkeys(findings.results.cells["arm"]))
@@ -91,6 +111,8 @@ def reference_of(findings: Findings) -> str:
 
 def _told(contrasts: pd.DataFrame) -> str:
     """One column's panel in words."""
+    if (contrasts["why"] != "").all():
+        return f"No interval: {contrasts['why'].iloc[0]}."
     said = []
     for verdict in ("better", "worse"):
         mine = contrasts[contrasts["verdict"] == verdict].to_dict("records")
