@@ -32,10 +32,10 @@ def write_figures(frames: Mapping[str, pd.DataFrame], folder: Path, formats: Seq
     """Write every figure that the frames have numbers for, in each of the formats; the paths written."""
     from glue_bench.reporting.figures.save import save
 
-    return [path for name, draw in _figures(frames) for path in save(draw(), folder / name, formats)]
+    return [path for name, draw in figures_of(frames) for path in save(draw(), folder / name, formats)]
 
 
-def _figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Callable[[], "Figure"]]]:
+def figures_of(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Callable[[], "Figure"]]]:
     """Each figure's name and how it is drawn; panels of terms apart for each checkpoint."""
     from glue_bench.reporting.figures import decoding, tables, terms
 
