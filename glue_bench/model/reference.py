@@ -53,7 +53,7 @@ def check_against_transformers(
         theirs, ours = _theirs(folder, bool(head), name), _ours(config, weights, head)
         for padded in (False, True):
             tokens = _tokens(config, padded)
-            with _failing_in_one_line(name):
+            with failing_in_one_line(name):
                 expected = _computed_there(theirs, tokens, config)
             states = ours.base.hidden_states(tokens.ids, tokens.mask, tokens.segments)
             found = _named(states, ours.predict(states[-1]) if head else None)
@@ -94,7 +94,7 @@ def _undisturbed() -> Iterator[None]:
 def _theirs(folder: Path, has_head: bool, name: str) -> Any:
     """transformers' own model of the folder, with its masked-LM head if it has one."""
     kind = AutoModelForMaskedLM if has_head else AutoModel
-    with _failing_in_one_line(name):
+    with failing_in_one_line(name):
         model, found = kind.from_pretrained(
             str(folder),
             local_files_only=True,
@@ -111,7 +111,7 @@ def _theirs(folder: Path, has_head: bool, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _failing_in_one_line(name: str) -> Iterator[None]:
+def failing_in_one_line(name: str) -> Iterator[None]:
     """Whatever transformers, safetensors or torch raise, which have no common base, is a UserError."""
     try:
         yield

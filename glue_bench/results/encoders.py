@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.config import SCRATCH
+from glue_bench.config import AS_PUBLISHED, SCRATCH
 from glue_bench.records.identity import pretraining_of
 from glue_bench.records.plan import ArmFacts, Plan
 from glue_bench.records.record import Checkpoint, Record, Shape
@@ -24,6 +24,8 @@ from glue_bench.values import BLOCK, BlockKey
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 UNRECORDED = "unrecorded shape"
+ANY_SHAPE = "each its own"
+"""What stands for the shapes of native arms, which are shown together whatever they are."""
 UNKNOWN_START = "an unrecorded start"
 FRESH = "fresh weights of this shape"
 
@@ -36,9 +38,10 @@ def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) ->
     """
     facts = plan.arms.get(arm, ArmFacts())
     name, digest = _checkpoint(plan, arm, record)
+    origins = {facts.origin, record.origin if record else ""}
     shape = facts.shape or (record.shape if record else None) or _scratch_shape(plan, facts, name)
     return {
-        "shape": shape_text(shape) if shape else _unrecorded(facts),
+        "shape": ANY_SHAPE if AS_PUBLISHED in origins else shape_text(shape) if shape else _unrecorded(facts),
         "start": _start_text(name, steps),
         "parameters": facts.parameters or _parameters(record, shape),
         "start_digest": digest,

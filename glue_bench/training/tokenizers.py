@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.files import (
     cache_folder,
     cache_written_to,
@@ -52,9 +52,9 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     if folder.is_file():
         raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"no tokenizer in '{name}' ({error}); name one with `tokenizer`") from error
+        raise UserError(f"no tokenizer in '{name}' ({first_line(error)}); name one with `tokenizer`") from error
     # Where the files are absent transformers invents a tokenizer of the special tokens alone.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise UserError(f"no tokenizer in '{name}' (no vocabulary file); name one with `tokenizer`")
