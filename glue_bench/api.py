@@ -25,7 +25,7 @@ def run(
     console: "Console | None" = None,
     **options: Any,
 ) -> "Summary":
-    """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
+    """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
     place of the experiment's own, as `corpus` does of its text to pretrain on. With `limit`, that many rows of train
@@ -54,6 +54,7 @@ def run_with(
     """`run` with its options as one value."""
     from glue_bench.files import results_written_to
     from glue_bench.reporting.export import write_tables
+    from glue_bench.reporting.report.page import write_report
     from glue_bench.sweep.run import sweep
     from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
@@ -66,6 +67,7 @@ def run_with(
         if summary.is_main and not options.dry_run:
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
+                write_report(summary.folder)
     return summary
 
 

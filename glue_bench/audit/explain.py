@@ -8,7 +8,7 @@ from glue_bench import recipe as recipes
 from glue_bench.audit.differences import Difference, compare
 from glue_bench.audit.identity import Known, known
 from glue_bench.errors import UserError
-from glue_bench.records.identity import CellIdentity, digest_of
+from glue_bench.records.identity import digest_of
 from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.record import Environment, Record
 from glue_bench.records.store import Store
@@ -107,7 +107,10 @@ def _done(cell_id: str, cells: Known, store: Store, now: Environment) -> Explana
     if record.recipe != recipes.RECIPE:
         older = f"run by recipe {record.recipe} (now {recipes.RECIPE})"
         remarks.append(f"{older}, which counts as done; --again recipe runs it anew")
-    remarks += [*_encoder(cell_id, cells, store), *_other_environment(record, now)]
+    remarks += _encoder(cell_id, cells, store)
+    was, is_now = _versions(record.environment), _versions(now)
+    if changed := [f"{name} {was[name]} -> {is_now[name]}" for name in was if is_now.get(name, was[name]) != was[name]]:
+        remarks.append(f"the same identity in another environment, which does not count: {', '.join(changed)}")
     earlier = [name for name in cells.records if name not in cells.planned and not _distance(name, cell_id, cells)]
     return Explanation(cell_id, "done", tuple(remarks), _nearest(cell_id, cells, earlier))
 
@@ -131,17 +134,15 @@ def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = 
         return ()
     distances = {name: _distance(name, cell_id, cells) for name in others}
     least = min(distances.values())
-    candidates = [_candidate(name, mine, cells, forwards) for name in others if distances[name] == least]
+    candidates = []
+    for name in (name for name in others if distances[name] == least):
+        other = cells.identity(name)
+        assert other is not None, "a record or a planned cell has an identity"
+        differences, unknown = compare(other, mine, cells) if forwards else compare(mine, other, cells)
+        made = made_by(cells.records[name]) if name in cells.records else "not run yet"
+        candidates.append(Candidate(name, made, tuple(differences), tuple(unknown)))
     candidates.sort(key=lambda one: (len(one.differences), one.cell_id in cells.planned, one.cell_id))
     return tuple(candidates[: SHOWN if least == 0 else 1])
-
-
-def _candidate(cell_id: str, mine: CellIdentity, cells: Known, forwards: bool) -> Candidate:
-    other = cells.identity(cell_id)
-    assert other is not None, "a record or a planned cell has an identity"
-    differences, unknown = compare(other, mine, cells) if forwards else compare(mine, other, cells)
-    made = made_by(cells.records[cell_id]) if cell_id in cells.records else "not run yet"
-    return Candidate(cell_id, made, tuple(differences), tuple(unknown))
 
 
 def _distance(first: str, second: str, cells: Known) -> int:
@@ -156,13 +157,6 @@ def made_by(record: Record) -> str:
     commit = f" at commit {_commit(made)}" if made.git_commit else ""
     device = made.device or "an unknown device"
     return f"made by glue-bench {made.glue_bench or '?'}{commit}, on {made.processor or '?'} ({device})"
-
-
-def _other_environment(record: Record, now: Environment) -> list[str]:
-    """What is not part of an identity, and not as it was: no reason to run again."""
-    was, is_now = _versions(record.environment), _versions(now)
-    changed = [f"{name} {was[name]} -> {is_now[name]}" for name in was if name in is_now and was[name] != is_now[name]]
-    return [f"the same identity in another environment, which does not count: {', '.join(changed)}"] if changed else []
 
 
 def _versions(environment: Environment) -> dict[str, str | None]:

@@ -74,7 +74,9 @@ class CloneSource:
         for split, paths in files.items():
             _check_shards(split, paths)
             for path in paths:
-                _refuse_lfs_pointer(path)
+                with path.open("rb") as file:
+                    if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                        raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
         where = str(self.folder / row.name)
         return to_task_data(row, _read_parquet(files, where), where, self._readme_names(row.name))
 
@@ -117,12 +119,6 @@ def _check_shards(split: str, paths: list[Path]) -> None:
     if found and found != [(number, len(paths)) for number in range(len(paths))]:
         names = ", ".join(path.name for path in paths)
         raise UserError(f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again")
-
-
-def _refuse_lfs_pointer(path: Path) -> None:
-    with path.open("rb") as file:
-        if file.read(len(LFS_POINTER)) == LFS_POINTER:
-            raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
 
 
 def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None) -> TaskData:

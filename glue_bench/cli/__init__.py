@@ -5,7 +5,7 @@ import sys
 import typer
 
 # Importing them registers their verbs.
-from glue_bench.cli import benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
+from glue_bench.cli import analysis, benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
 from glue_bench.cli.app import BAD_INPUT, app
 from glue_bench.errors import UserError
 

@@ -10,9 +10,9 @@ from glue_bench import __version__
 
 ORDER = (
     *("demo", "init", "run", "status", "explain"),
-    *("leaderboard", "statistics", "power", "table", "submit", "diagnostics"),
+    *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics"),
     *("export", "verify"),
-    *("data", "fetch-data", "tasks", "variants", "convert", "intrinsic"),
+    *("data", "fetch-data", "tasks", "variants", "convert", "intrinsic", "analyse"),
 )
 
 

@@ -105,7 +105,7 @@ def _print_conversion(record: dict[str, Any], out: Path) -> None:
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     """What a conversion did and what it lost, as rows of a table."""
     distance, losses, kept = record["distance"], record["masked_lm_loss"], record["variance_kept"]
-    errors = [_figure(error) for error in distance["relative_error"]]
+    errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in distance["relative_error"]]
     rows = {
         "conversion": _EXACT[record["exact"]],
         "origin": f"{record['origin']}: {_ORIGINS[record['origin']]}",
@@ -117,7 +117,11 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
         rows["masked-LM loss"] = f"{losses['before']:.3f} before, {losses['after']:.3f} after"
     if kept:
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
-    return rows | {"measured on": _describe_sample(record["sample"], masked=losses is not None)}
+    sample = record["sample"]
+    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if losses is not None else "")
+    if sample["kind"] == "text":
+        return rows | {"measured on": f"{sample['sequences']} pairs of English sentences, {size}"}
+    return rows | {"measured on": f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"}
 
 
 _EXACT = {
@@ -130,14 +134,3 @@ _ORIGINS = {
     "grafted": "weights of another variant, only converted",
     "scratch": "not pretrained",
 }
-
-
-def _figure(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.01 else f"{value:.1g}"
-
-
-def _describe_sample(sample: dict[str, Any], *, masked: bool) -> str:
-    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if masked else "")
-    if sample["kind"] == "text":
-        return f"{sample['sequences']} pairs of English sentences, {size}"
-    return f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"

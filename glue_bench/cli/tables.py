@@ -37,6 +37,32 @@ def leaderboard(
 
 
 @app.command()
+def report(
+    folders: Folders,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The page; report.html in the experiment's folder if left out."
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each figure there: PDF, SVG and PNG for a paper.")
+    ] = None,
+) -> None:
+    """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
+    from glue_bench.cli.printing import check_output, say
+
+    if output is not None:
+        check_output(output, ".html", "a report")
+    say("reading the records ...")
+    from glue_bench.reporting.report.page import report as write_report
+
+    typer.echo(f"page: {write_report(folders[0] if len(folders) == 1 else folders, output, figures)}")
+    if figures is not None:
+        typer.echo(f"figures: {figures}")
+
+
+@app.command()
 def table(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A published table; without one, they are listed.")
@@ -125,10 +151,11 @@ def print_leaderboard(
         ending = [f"page: `glue-bench leaderboard {' '.join(map(str, folders))} -o page.md`"]
     else:
         step = next_step(findings, str(folders), tuple(summary.failed) if summary else ())
-        ending = [f"page: {folders / 'leaderboard.md'}", f"next: {step}"]
+        page = folders / ("report.html" if summary else "leaderboard.md")
+        ending = [f"page: {page}", f"next: {step}"]
     if console.is_terminal:
-        page = leaderboard_screen(findings)
-        show(page, console, [legend(findings, page), *ending])
+        screen = leaderboard_screen(findings)
+        show(screen, console, [legend(findings, screen), *ending])
     else:
         typer.echo("\n" + "\n".join(ending).replace("`", ""))
 

@@ -1,18 +1,16 @@
 """How arms are pretrained."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
-from glue_bench.config.sections import SCRATCH, LearningRates, Section, Seed, distinct
+from glue_bench.config.sections import SCRATCH, Brief, LearningRates, Section, Seed, distinct
 
 _SHORT = {"seed": "seeds", "learning_rate": "learning_rates"}
 
@@ -24,12 +22,7 @@ class RateSearch(Section):
     seed: Seed = 0
 
 
-NEWER = ("documents", "segments", "schedule", "decay_share", "dropout")
-"""Keys that earlier versions did not know. A dump leaves them out where they have their defaults, so that the ids that
-are hashes of a dump stay those of earlier versions."""
-
-
-class Pretraining(Section):
+class Pretraining(Brief, Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
     With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
@@ -37,6 +30,9 @@ class Pretraining(Section):
     `learning_rates`, each arm is given the one of its lowest validation loss in `rate_search`. `seed: 1` and
     `learning_rate: 1e-4` are short for lists of one. Each key is explained in docs/pretraining.md.
     """
+
+    # Keys that earlier versions did not know: ids, which are hashes of a dump, stay those of earlier versions.
+    left_out: ClassVar = frozenset({"documents", "segments", "schedule", "decay_share", "dropout"})
 
     corpus: Annotated[list[str], Field(min_length=1), AfterValidator(distinct)]
     documents: Literal["files", "blank_lines"] = "files"
@@ -151,11 +147,6 @@ class Pretraining(Section):
                 f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_newer_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        default = {name: type(self).model_fields[name].default for name in NEWER}
-        return {key: value for key, value in dump(self).items() if key not in NEWER or value != default[key]}
 
     @property
     def rows(self) -> int:

@@ -1,14 +1,16 @@
 """The sections of an experiment file, frozen and validated."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -32,6 +34,21 @@ def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
 
 LearningRates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
+
+
+class Brief(BaseModel):
+    """A value whose dump leaves out the fields `left_out` where they have their defaults."""
+
+    left_out: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in dump(self).items()
+            if name not in self.left_out or value != fields[name].default
+        }
 
 
 class Section(BaseModel):

@@ -145,8 +145,8 @@ def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any]
     return EncoderConfig.from_dict(config.to_dict() | changes)
 
 
-def encoder(checkpoint: Checkpoint) -> EncoderModel:
-    """The checkpoint's encoder; its pooler is fresh where the checkpoint has none."""
+def encoder(checkpoint: Checkpoint | Start) -> EncoderModel:
+    """The encoder of a checkpoint or a start; what it has no weights for, such as a pooler, is fresh."""
     model = fresh(EncoderModel, checkpoint.config)
     model.load_state_dict(checkpoint.weights, strict=False)
     return model

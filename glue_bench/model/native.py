@@ -26,6 +26,7 @@ from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.reference import failing_in_one_line
 
+SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
 

@@ -45,7 +45,8 @@ def check_against_transformers(
     Raises:
         UserError: they differ by more than TOLERANCE, are not finite, or transformers cannot compute the checkpoint.
     """
-    note = cache_folder() / "agrees-with-transformers" / _digest(folder)
+    digest = hashlib.sha256(" ".join((fingerprint(folder), _code(), TRANSFORMERS, torch.__version__)).encode())
+    note = cache_folder() / "agrees-with-transformers" / digest.hexdigest()[:32]
     with contextlib.suppress(OSError):
         if note.exists():
             return
@@ -54,7 +55,10 @@ def check_against_transformers(
         for padded in (False, True):
             tokens = _tokens(config, padded)
             with failing_in_one_line(name):
-                expected = _computed_there(theirs, tokens, config)
+                given: dict[str, Any] = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
+                given |= {"input_ids": tokens.ids, "attention_mask": tokens.mask}
+                output = theirs(**given, output_hidden_states=True, return_dict=True)
+                expected = _named(output.hidden_states, output.get("logits"))
             states = ours.base.hidden_states(tokens.ids, tokens.mask, tokens.segments)
             found = _named(states, ours.predict(states[-1]) if head else None)
             _compare(found, expected, tokens.mask, name)
@@ -62,11 +66,6 @@ def check_against_transformers(
         with contextlib.suppress(OSError):
             note.parent.mkdir(parents=True, exist_ok=True)
             note.touch()
-
-
-def _digest(folder: Path) -> str:
-    parts = (fingerprint(folder), _code(), TRANSFORMERS, torch.__version__)
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
 
 
 @cache
@@ -143,14 +142,6 @@ def _tokens(config: EncoderConfig, padded: bool) -> _Tokens:
     mask = torch.ones_like(ids)
     mask[-1, (length + 1) // 2 :] = 0
     return _Tokens(ids.masked_fill(mask == 0, config.pad_token_id or 0), segments, mask)
-
-
-def _computed_there(model: Any, tokens: _Tokens, config: EncoderConfig) -> dict[str, Tensor]:
-    segments = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
-    output = model(
-        input_ids=tokens.ids, attention_mask=tokens.mask, output_hidden_states=True, return_dict=True, **segments
-    )
-    return _named(output.hidden_states, output.get("logits"))
 
 
 def _named(states: Any, logits: Tensor | None) -> dict[str, Tensor]:

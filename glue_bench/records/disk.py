@@ -87,6 +87,13 @@ def record_digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
+def dump_arrays(arrays: Mapping[str, np.ndarray], **said: str) -> bytes:
+    """Arrays as their file has them, with what is `said` of them."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, said or None)
+
+
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file of predictions or labels.
 

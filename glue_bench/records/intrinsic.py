@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from glue_bench.files import write_atomically
-from glue_bench.records.disk import DamagedError, dump, load_arrays, read_value
+from glue_bench.records.disk import DamagedError, dump, dump_arrays, load_arrays, read_value
 from glue_bench.records.value import StoredValue
 
 
@@ -57,10 +57,8 @@ class IntrinsicFolder:
 
     def write(self, record: IntrinsicRecord, sums: Mapping[str, np.ndarray]) -> None:
         """Store the measures of a pretraining, and by their names (2, n) the sums and counts of the n sequences."""
-        from safetensors.numpy import save
-
-        arrays = save({name: np.ascontiguousarray(both, dtype=np.float64) for name, both in sums.items()})
-        write_atomically(self.folder / f"{record.pretraining_id}.safetensors", arrays)
+        arrays = {name: both.astype(np.float64) for name, both in sums.items()}
+        write_atomically(self.folder / f"{record.pretraining_id}.safetensors", dump_arrays(arrays))
         write_atomically(self.folder / f"{record.pretraining_id}.json", dump(record.document()))
 
     def read(self) -> list[IntrinsicRecord]:

@@ -1,7 +1,7 @@
 """What an experiment asks for, as plan.json says it."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import AliasPath, Field
 
@@ -9,6 +9,8 @@ from glue_bench.config import Protocol
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, digest_of, pretrained_start
 from glue_bench.records.record import CellKey, Named, Shape
 from glue_bench.records.value import SCHEMA_VERSION, StoredValue
+
+Key = TypeVar("Key", bound=CellKey)
 
 
 class AskedCell(CellKey, Named):
@@ -63,16 +65,17 @@ class PretrainingFacts(StoredValue):
 
 
 class ArmFacts(StoredValue):
-    """What decides the outcome of all cells of an arm, and what the arm costs.
+    """What decides the outcome of all cells of an arm, what the arm costs, and its variant in words (`summary`).
 
     `older` has what ids of older recipes hash. In plans of earlier versions `pretraining` is the arm's only one, or the
     one that the newest of its cells start from. Sizes and operations are those of `model.cost.budget`. Fields that have
     a default are not in the plans of all versions.
     """
 
-    left_out: ClassVar = frozenset({"pretraining", "pretraining_identity"})
+    left_out: ClassVar = frozenset({"pretraining", "pretraining_identity", "summary"})
 
     variant: str = ""
+    summary: str = ""
     origin: str = ""
     start: str = ""
     options: dict[str, Any] = Field({})
@@ -156,6 +159,12 @@ class Plan(StoredValue):
     def configured(self, arm: str) -> ConfiguredArm:
         """The arm of this name as the experiment file has it, or one of which nothing is known."""
         return next((one for one in self.configured_arms if one.name == arm), ConfiguredArm(name=arm))
+
+    def seeded(self, key: Key) -> Key:
+        """With the seed of its pretraining: earlier versions had one for all, and wrote it in the plan alone."""
+        if key.steps is None or key.pretraining_seed is not None:
+            return key
+        return key.model_copy(update={"pretraining_seed": self.pretraining_seed})
 
     def all_pretrainings(self) -> list[PretrainingFacts]:
         """Those that cells start from, and the runs of rate searches; earlier versions planned one for each arm."""

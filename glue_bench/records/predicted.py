@@ -9,6 +9,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
+from glue_bench.records.disk import dump_arrays
 
 
 def is_test(split: str) -> bool:
@@ -32,12 +33,9 @@ class PredictedTests:
 
     def write(self, cell_id: str, predicted: Predicted) -> None:
         """Store what a cell has predicted."""
-        from safetensors.numpy import save
-
-        arrays = {name: np.ascontiguousarray(logits, np.float32) for name, logits in predicted.logits.items()}
+        arrays = {name: logits.astype(np.float32) for name, logits in predicted.logits.items()}
         known = {"diagnostic": predicted.diagnostic} if predicted.diagnostic else {}
-        content = save(arrays, {**known, "sha256": _digest(arrays)})
-        write_atomically(self._path(cell_id), content)
+        write_atomically(self._path(cell_id), dump_arrays(arrays, **known, sha256=_digest(arrays)))
 
     def read(self, cell_id: str) -> Predicted:
         """What a cell has predicted; nothing where it was not asked to.

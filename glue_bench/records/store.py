@@ -26,6 +26,7 @@ from glue_bench.records.disk import (
     Stamp,
     Value,
     dump,
+    dump_arrays,
     load,
     load_arrays,
     read_value,
@@ -124,7 +125,10 @@ class Store:
         Raises:
             UserError: the folder has no plan, or it cannot be read.
         """
-        return [(cell, self._state(cell.cell_id)) for cell in self.needed_plan().cells]
+        return [
+            (cell, "done" if self.has_record(name) else "failed" if self.has_failure(name) else "missing")
+            for name, cell in ((cell.cell_id, cell) for cell in self.needed_plan().cells)
+        ]
 
     def needed_plan(self) -> Plan:
         """As `read_plan`, where there has to be one.
@@ -137,17 +141,9 @@ class Store:
             raise UserError(f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)")
         return plan
 
-    def _state(self, cell_id: str) -> str:
-        if self.has_record(cell_id):
-            return "done"
-        return "failed" if self.has_failure(cell_id) else "missing"
-
     def write_record(self, record: Record, predictions: Mapping[str, np.ndarray]) -> None:
         """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
-        from safetensors.numpy import save
-
-        arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
-        stored = save(arrays)
+        stored = dump_arrays({name: logits.astype(np.float32) for name, logits in predictions.items()})
         whole = record.document() | {"predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", record.cell_id, ".safetensors"), stored)
         path = self._path("records", record.cell_id)
@@ -158,17 +154,6 @@ class Store:
     def write_failure(self, failure: FailureRecord) -> None:
         """Store why a cell failed; a later success removes it."""
         write_atomically(self._path("failures", failure.cell_id), dump(failure.document()))
-
-    def read_records(self) -> list[Record]:
-        """All records, sorted by cell id.
-
-        Raises:
-            UserError: the first of `scan_records`' problems.
-        """
-        records, problems = self.scan_records()
-        if problems:
-            raise UserError(problems[0])
-        return records
 
     def scan_records(self) -> tuple[list[Record], list[str]]:
         """The records that can be believed, sorted by cell id, and a line about each of the others.
@@ -235,9 +220,7 @@ class Store:
         """
         document = record.document()
         if validation:
-            from safetensors.numpy import save
-
-            stored = save({name: np.ascontiguousarray(values) for name, values in validation.items()})
+            stored = dump_arrays(validation)
             write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
             document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
         write_atomically(self._path("pretraining", record.pretraining_id), dump(document))
@@ -299,12 +282,10 @@ class Store:
         `digest` is that of the task's data, as records have it: other data are other labels. Classes are stored as
         int8, STS-B's scores as float64.
         """
-        from safetensors.numpy import save
-
         path = self._labels_path(task, digest)
         arrays = {name: np.asarray(values) for name, values in labels.items()}
         kinds = {name: np.int8 if values.dtype.kind in "iu" else np.float64 for name, values in arrays.items()}
-        content = save({name: values.astype(kinds[name]) for name, values in arrays.items()})
+        content = dump_arrays({name: values.astype(kinds[name]) for name, values in arrays.items()})
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
 

@@ -1,13 +1,15 @@
 """What the values on disk have in common."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict
+
+from glue_bench.config.sections import Brief
 
 SCHEMA_VERSION = 1
 
 
-class StoredValue(BaseModel):
+class StoredValue(Brief):
     """A frozen value that is a JSON object on disk, its fields in the order of the keys there.
 
     What a file lacks stays unset, so that a value that was read is written as it was. Keys that only a later version
@@ -16,18 +18,6 @@ class StoredValue(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    left_out: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are not written where they have their default."""
-
     def document(self) -> dict[str, Any]:
         """The JSON object, as `json.dumps` takes it."""
         return self.model_dump(exclude_unset=True)
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in fields_of(self).items()
-            if name not in self.left_out or value != fields[name].default
-        }

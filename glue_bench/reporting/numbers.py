@@ -20,8 +20,8 @@ def number(value: float, decimals: int = 2) -> str:
 
 
 def short(count: float) -> str:
-    """A large number to three digits: 4.39M, 131B."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+    """A large number to three digits: 4.39M, 131B, 16.5T."""
+    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:g}"

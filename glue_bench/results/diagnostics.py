@@ -23,10 +23,13 @@ FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples"
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of an experiment and what has to be said about them. `frame` is as `diagnostics_frame` returns it.
+    """The scores of an experiment and what has to be said about them.
 
-    `without` are finished runs that predicted no AX; `verified` is whether labels and predictions are known to be of
-    the same sentences in the same order.
+    `frame` is R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon. `category` and
+    `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, `examples` pairs, `labels` the
+    different labels among them: with one of them R3 is 0, whatever is predicted. `without` are finished runs that
+    predicted no AX; `verified` is whether labels and predictions are known to be of the same sentences in the same
+    order.
     """
 
     board: Board
@@ -35,21 +38,13 @@ class Scored:
     verified: bool
 
 
-def diagnostics_frame(store: Store, diagnostic: Diagnostic) -> pd.DataFrame:
-    """R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon.
-
-    `category` and `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, `examples`
-    pairs, `labels` the different labels among them: with one of them R3 is 0, whatever is predicted.
+def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
+    """Score every run that has predicted AX.
 
     Raises:
         UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the
             predicted sentences.
     """
-    return score_diagnostic(store, diagnostic).frame
-
-
-def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
-    """As `diagnostics_frame`, with what its page needs to say."""
     board = make_board(store)
     cells = at_rates(board.results.cells, board.rates)
     cells = cells[(cells["task"] == "mnli") & cells["finished"]]
@@ -67,7 +62,10 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     runs = cells[cells["cell_id"].isin(predicted)]
     values = pd.DataFrame(_values(runs, predicted, diagnostic))
     without = tuple(cell_id for cell_id, values in logits.items() if values is None)
-    return Scored(board, _aggregated(values), without, verified)
+    by = ["arm", "category", "phenomenon"]
+    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
+    frame = aggregate(values, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
+    return Scored(board, frame, without, verified)
 
 
 def without_diagnostic(store: Store) -> list[str]:
@@ -110,9 +108,3 @@ def _values(
             size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
             place = {"arm": arm, "category": category, "phenomenon": phenomenon}
             yield {**place, "seed": seed, "value": 100 * value, **size}
-
-
-def _aggregated(values: pd.DataFrame) -> pd.DataFrame:
-    by = ["arm", "category", "phenomenon"]
-    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
-    return aggregate(values, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]

@@ -1,7 +1,7 @@
 """Several experiments in one leaderboard: what is alike stands side by side, what is not is said or left out."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from glue_bench.benchmark.tasks import TASKS, titles
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError
 from glue_bench.results.encoders import UNRECORDED
-from glue_bench.results.frame import Results
+from glue_bench.results.frame import Results, in_order
 
 Value = TypeVar("Value")
 NOTHING = "nothing"
@@ -31,8 +31,11 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
     if len(set(names)) < len(names):
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
     others = _tasks_that_differ({name: results.digests for name, results in zip(names, several, strict=True)})
-    several = [_unranked(_without(results, list(others))) for results in _distinct_arms(several)]
+    every = [arm for results in several for arm in results.cells["arm"].unique()]
+    twice = {arm for arm in every if every.count(arm) > 1}
+    several = [_told_apart(_without(results, list(others)), twice) for results in several]
     first = several[0]
+    undeclared = ", ".join(name for name, protocol in declared.items() if protocol != first.protocol)
     return replace(
         first,
         experiment=", ".join(names),
@@ -40,8 +43,8 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         cells=pd.concat([results.cells for results in several], ignore_index=True),
         scores=pd.concat([results.scores for results in several], ignore_index=True),
         choosing=pd.concat([results.choosing for results in several], ignore_index=True),
-        partial_tasks=_union(several, "partial_tasks"),
-        from_mnli=_union(several, "from_mnli"),
+        partial_tasks=in_order(task for results in several for task in results.partial_tasks),
+        from_mnli=in_order(task for results in several for task in results.from_mnli),
         digests={task: digest for results in several[::-1] for task, digest in results.digests.items()},
         rows={task: rows for results in several[::-1] for task, rows in results.rows.items()},
         problems=tuple(line for results in several for line in results.problems),
@@ -51,18 +54,13 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
             *_settings_that_differ(several),
             *_said_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
             *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in several}),
-            *_protocols_that_differ(first.protocol, declared),
+            *([f"{undeclared} declares another protocol; all are shown by the one above."] if undeclared else []),
         ),
         left_out=sum(results.left_out for results in several),
         steps=_if_alike([results.steps for results in several]),
         all_steps=(),
         one_segment=tuple(name for results in several for name in results.one_segment),
     )
-
-
-def _union(several: Sequence[Results], name: str) -> tuple[str, ...]:
-    found = {task for results in several for task in getattr(results, name)}
-    return tuple(task for task in TASKS if task in found)
 
 
 def _tasks_that_differ(digests: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
@@ -81,20 +79,12 @@ def _without(results: Results, tasks: Sequence[str]) -> Results:
     return _changed(results, lambda frame: frame[~frame["task"].isin(tasks)])
 
 
-def _unranked(results: Results) -> Results:
-    """An encoder of which nothing is known is not ranked with those of another experiment."""
-    mine = f"{UNRECORDED} ({results.experiment})"
-    return replace(results, cells=results.cells.replace({"shape": {UNRECORDED: mine}}))
-
-
-def _distinct_arms(several: Sequence[Results]) -> list[Results]:
-    every = [arm for results in several for arm in results.cells["arm"].unique()]
-    twice = {arm for arm in every if every.count(arm) > 1}
-    return [_renamed(results, {arm: f"{results.experiment}/{arm}" for arm in twice}) for results in several]
-
-
-def _renamed(results: Results, names: Mapping[str, str]) -> Results:
-    return _changed(results, lambda frame: frame.replace({"arm": dict(names)}))
+def _told_apart(results: Results, arms: Collection[str]) -> Results:
+    """Arms with the experiment's name before theirs, and an encoder of which nothing is known in a block of its own."""
+    names = {arm: f"{results.experiment}/{arm}" for arm in arms}
+    shapes = {UNRECORDED: f"{UNRECORDED} ({results.experiment})"}
+    results = _changed(results, lambda frame: frame.replace({"arm": names}))
+    return replace(results, cells=results.cells.replace({"shape": shapes}))
 
 
 def _changed(results: Results, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Results:
@@ -125,8 +115,3 @@ def _said_of_each(what: str, values: Mapping[str, float | str | None]) -> list[s
     if len(set(values.values())) == 1:
         return []
     return [f"{what}: {'; '.join(f'{name}: {value or NOTHING}' for name, value in values.items())}."]
-
-
-def _protocols_that_differ(used: Protocol, declared: Mapping[str, Protocol]) -> list[str]:
-    others = [name for name, protocol in declared.items() if protocol != used]
-    return [f"{', '.join(others)} declares another protocol; all are shown by the one above."] if others else []

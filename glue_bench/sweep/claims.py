@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from glue_bench.errors import UserError
@@ -49,9 +48,7 @@ class Claims:
         self._heart.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end.set()
         self._heart.join()
         with contextlib.suppress(OSError, UserError):  # the user has heard by now that the folder cannot be written

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from glue_bench.config import Hyperparameters
 from glue_bench.sweep.jobs import Job, PlannedCell
 from glue_bench.training.inputs import Inputs
 
@@ -45,14 +44,11 @@ class Costs:
 def expected_tokens(cells: Iterable[PlannedCell], inputs: Inputs) -> dict[str, int]:
     """About how many tokens a cell of each task trains on, over all epochs; from characters, nothing is tokenised."""
     settings = {planned.cell.task: planned.cell.hyperparameters for planned in cells}
-    return {task: _tokens(task, each, inputs) for task, each in settings.items()}
-
-
-def _tokens(task: str, settings: Hyperparameters, inputs: Inputs) -> int:
-    frame = inputs.data(task).splits["train"]
-    texts = frame[[column for column in ("text_a", "text_b") if column in frame]]
-    characters = texts.map(len).sum(axis="columns")
-    estimated = characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS
-    in_epoch = -(-len(frame) // settings.batch_size)
-    epochs = settings.steps(in_epoch) / in_epoch
-    return round(float(estimated.clip(upper=settings.max_length).sum()) * epochs)
+    expected = {}
+    for task, each in settings.items():
+        frame = inputs.data(task).splits["train"]
+        characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
+        estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=each.max_length)
+        in_epoch = -(-len(frame) // each.batch_size)
+        expected[task] = round(float(estimated.sum()) * each.steps(in_epoch) / in_epoch)
+    return expected

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from glue_bench.config import AS_PUBLISHED, NATIVE, Arm, Experiment
+from glue_bench.model import native
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.variants import VARIANTS
 from glue_bench.recipe import older_recipes
 from glue_bench.records.plan import ArmFacts, Hashed, Plan, PretrainingFacts, TaskFacts
 from glue_bench.records.predicted import Predicted, is_test
@@ -75,6 +77,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         costs = budget(start.config, pretraining.length if pretraining else experiment.finetuning.max_length)
     return ArmFacts(
         variant=arm.variant,
+        summary=native.SUMMARY if arm.variant == NATIVE else VARIANTS[arm.variant].summary,
         origin=inputs.origin(arm),
         start=start_digest(arm, inputs),
         **dict(_hashed(arm, inputs)),

@@ -80,7 +80,13 @@ def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     parts = [part for name in names for part in _parts(name)]
     total = hashlib.sha256()
     for part in parts:
-        total.update(_checked(part) if isinstance(part, Path) else _digest(part))
+        if isinstance(part, Path):
+            total.update(_checked(part))
+        else:
+            rows = hashlib.sha256()
+            for text in part:
+                rows.update(text.encode() + b"\0")
+            total.update(rows.digest())
     corpus = Corpus(", ".join(names), tuple(parts), total.hexdigest(), documents == "blank_lines")
     if next(iter(corpus), None) is None:
         raise UserError(f"corpus '{corpus.name}' has no text in it")
@@ -139,13 +145,6 @@ def _hub_texts(name: str) -> Sequence[str]:
     if bad is not None:
         raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {texts[bad]!r}; expected text")
     return texts
-
-
-def _digest(texts: Sequence[str]) -> bytes:
-    total = hashlib.sha256()
-    for text in texts:
-        total.update(text.encode() + b"\0")
-    return total.digest()
 
 
 def _checked(path: Path) -> bytes:

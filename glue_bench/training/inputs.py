@@ -121,12 +121,8 @@ class Inputs:
         Where the cell asks for it, a slice of train is held out as a split of its own. Test splits are left out unless
         they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
         """
-        told, embedded = self.segments(cell.arm)
-        length, share, in_one = (
-            cell.hyperparameters.max_length,
-            cell.hyperparameters.held_out_share,
-            embedded == 1 < told,
-        )
+        (told, embedded), settings = self.segments(cell.arm), cell.hyperparameters
+        length, share, in_one = settings.max_length, settings.held_out_share, embedded == 1 < told
         key = ("tokens", self.tokenizer_digest(cell.arm), length, in_one)
 
         def of(task: str) -> TokenisedTask:

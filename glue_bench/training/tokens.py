@@ -108,17 +108,11 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
 
 def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    encoded = {name: _encode(frame, tokenizer, max_length) for name, frame in data.splits.items()}
-    keep_arrays(
-        folder, {f"{name}.{array}": values for name, arrays in encoded.items() for array, values in arrays.items()}
-    )
-
-
-def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write a folder of .npy files as a whole; another process may have been first with the same."""
     with whole_folder(folder) as aside:
-        for name, values in arrays.items():
-            np.save(aside / f"{name}.npy", values)
+        for name, frame in data.splits.items():
+            for array, values in _encode(frame, tokenizer, max_length).items():
+                np.save(aside / f"{name}.{array}.npy", values)
         write_checksums(aside)
 
 
