@@ -12,6 +12,7 @@ from glue_bench.cli.printing import new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
 from glue_bench.sweep.options import RunOptions
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
@@ -141,7 +142,7 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     values = {"name": name, "data": described.pop("data") or "hub", "checkpoint": checkpoint, "arms": arms}
     values |= {key: value for key, value in described.items() if value}
     text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, allow_unicode=True)
-    typer.echo(f"# these options stand for this experiment:\n{text}", err=True)
+    echo(f"# these options stand for this experiment:\n{text}", err=True)
     return values
 
 
@@ -155,11 +156,9 @@ def run_and_print(
 ) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
-    from rich.console import Console
-
     from glue_bench.api import run_with
 
-    summary = run_with(options, experiment, data, corpus, plugins, Console(stderr=True), limit)
+    summary = run_with(options, experiment, data, corpus, plugins, Screen(stderr=True), limit)
     if not summary.is_main:
         return
     if options.dry_run:
@@ -173,13 +172,13 @@ def run_and_print(
 
 def _print_dry_run(summary: "Summary") -> None:
     for what in summary.pretraining:
-        typer.echo(f"pretraining {what}")
+        echo(f"pretraining {what}")
     for cell_id in summary.waiting:
-        typer.echo(cell_id)
+        echo(cell_id)
     count = len(summary.pretraining)
     first = f"{count} pretraining{'s' * (count > 1)}, then " if count else ""
     cells = f"{len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done"
-    typer.echo(f"would run {first}{cells}, in {summary.folder}")
+    echo(f"would run {first}{cells}, in {summary.folder}")
 
 
 BUDGET = {
@@ -208,18 +207,18 @@ def _print_budget(folder: Path) -> None:
     for row in budgets.to_dict("records"):
         table.add_row(row["arm"], *(shown(row[name], name) for name in columns))
     print_table(table)
-    typer.echo()
+    echo()
 
 
 def _print_summary(summary: "Summary") -> None:
     left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
     elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
-    typer.echo(
+    echo(
         f"{summary.finished} cells run, {elsewhere}{summary.skipped} were done before, "
         f"{len(summary.failed)} failed, {left} left"
     )
     for cell_id, error in summary.failed.items():
-        typer.secho(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
+        echo(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.interrupted:
-        typer.echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
-    typer.echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")
+        echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
+    echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")

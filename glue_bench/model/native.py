@@ -93,7 +93,7 @@ def read_native(
             padding token that is not the tokenizer's, or files that are no longer of `digest`, their `fingerprint`.
     """
     folder = locate(name, revision)
-    if folder.is_file():
+    if not folder.is_dir():
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
     with transformers_quiet(), drawing(), failing_in_one_line(name):
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)

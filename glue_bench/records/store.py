@@ -2,7 +2,7 @@
 
 DIR/<experiment>/plan.json                         the cells that the experiment asks for
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
-DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 or float16 (rows, labels)
 DIR/<experiment>/test_predictions/<cell_id>.safetensors  those of test splits, where they were asked for
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
@@ -83,7 +83,7 @@ class Store:
             if self._whole.get(path) != now:
                 load(path)
                 self._whole[path] = now
-        except (FileNotFoundError, NotADirectoryError, DamagedError):
+        except (OSError, DamagedError):
             return False
         return True
 
@@ -143,7 +143,7 @@ class Store:
 
     def write_record(self, record: Record, predictions: Mapping[str, np.ndarray]) -> None:
         """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
-        stored = dump_arrays({name: logits.astype(np.float32) for name, logits in predictions.items()})
+        stored = dump_arrays(predictions)
         whole = record.document() | {"predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", record.cell_id, ".safetensors"), stored)
         path = self._path("records", record.cell_id)
@@ -269,12 +269,13 @@ class Store:
         return self._path("predictions", cell_id, ".safetensors").exists()
 
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of each predicted split: float32 (rows, labels).
+        """Logits of each predicted split: float32 (rows, labels), also of those that are stored as float16.
 
         Raises:
             UserError: the file is missing or damaged.
         """
-        return load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        arrays = load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        return {split: logits.astype(np.float32, copy=False) for split, logits in arrays.items()}
 
     def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
         """Store the gold labels of a task's scored splits, split -> (rows,), unless these very ones are there already.
