@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from glue_bench.audit.explain import Explanation
+    from glue_bench.sweep.again import Agree
     from glue_bench.sweep.run import Summary
 
 
@@ -23,6 +24,7 @@ def run(
     plugins: Iterable[str | Path] = (),
     limit: int | None = None,
     console: "Console | None" = None,
+    agree: "Agree | None" = None,
     **options: Any,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
@@ -32,14 +34,15 @@ def run(
     and of each validation split are used, which every record and table marks as no benchmark. `plugins` are Python
     files with variants, beside those that the experiment names. `options` are those of
     `glue_bench.sweep.options.RunOptions`: results, only, dry_run, workers, address, device, precision, json_log, track,
-    again.
+    again. Where `finetuning.keep` asks for models of runs that were finished without, `agree` is called with their ids
+    and about how many seconds it takes to train them once more; they are if it returns True.
 
     Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
 
     Raises:
         UserError: bad input, before any cell is run.
     """
-    return run_with(RunOptions(**options), experiment, data, corpus, plugins, console, limit)
+    return run_with(RunOptions(**options), experiment, data, corpus, plugins, console, limit, agree)
 
 
 def run_with(
@@ -50,10 +53,14 @@ def run_with(
     plugins: Iterable[str | Path] = (),
     console: "Console | None" = None,
     limit: int | None = None,
+    agree: "Agree | None" = None,
 ) -> "Summary":
     """`run` with its options as one value."""
     from glue_bench.files import results_written_to
+    from glue_bench.records.store import Store
     from glue_bench.reporting.export import write_tables
+    from glue_bench.results.submission import chosen_runs
+    from glue_bench.sweep.again import train_again
     from glue_bench.sweep.run import sweep
     from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
@@ -62,11 +69,14 @@ def run_with(
     parsed = _experiment(experiment, data, corpus, plugins, limit)
     with process_kept(), computing(options.device, options.precision):
         check_observers(options)
-        summary = sweep(parsed, options, console, partial(make_observers, options=options))
+        summary = sweep(parsed, options, console, partial(make_observers, options=options), chosen_runs)
         if summary.is_main and not options.dry_run:
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
                 write_page(summary.folder)
+    if agree and summary.unkept and not summary.interrupted:
+        with process_kept():
+            train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True)
     return summary
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,20 @@ def print_table(table: "Table") -> None:
 
 def cell_text(value: Any) -> str:
     return "-" if value is None or value == "" else str(value)
+
+
+def agreement(yes: bool, lacking: str) -> Callable[[Sequence[str], float], bool]:
+    """Whether runs are to be trained once more for what they are `lacking`: with `yes`, or if a person agrees."""
+    from glue_bench.watch.view import duration
+
+    def agree(runs: Sequence[str], seconds: float) -> bool:
+        for run in runs:
+            echo(run, err=True)
+        line = f"{len(runs)} runs without {lacking}; to train them once more takes about {duration(seconds)}"
+        echo(line, err=True)
+        return yes or typer.confirm("Train them?", err=True)
+
+    return agree
 
 
 def say(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Folder, Format, Output, Plugins, app
-from glue_bench.cli.printing import check_output, echo_some, emit, new_table, print_table, say, warn
+from glue_bench.cli.printing import agreement, check_output, echo_some, emit, new_table, print_table, say, warn
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
@@ -106,18 +106,10 @@ def _predict(
     from glue_bench.sweep.predict import predict_tests
     from glue_bench.testing.plugins import load_plugins
     from glue_bench.training.process import process_kept
-    from glue_bench.watch.view import duration
-
-    def agree(runs: Sequence[str], seconds: float) -> bool:
-        for run in runs:
-            echo(run, err=True)
-        line = f"{len(runs)} runs have no test predictions; to train them once more takes about {duration(seconds)}"
-        echo(line, err=True)
-        return yes or typer.confirm("Train them?", err=True)
 
     with process_kept():
         load_plugins(plugins)
-        predict_tests(store, cells, agree, data, corpus)
+        predict_tests(store, cells, agreement(yes, "test predictions"), data, corpus)
 
 
 def _check(path: Path) -> None:

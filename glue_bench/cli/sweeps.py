@@ -1,6 +1,7 @@
 """The verb that runs an experiment."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glue_bench.cli.app import FAILED, INTERRUPTED, Plugins, app
-from glue_bench.cli.printing import new_table, print_table, say
+from glue_bench.cli.printing import agreement, new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
 from glue_bench.sweep.options import RunOptions
@@ -77,6 +78,10 @@ Again = Annotated[
     str | None,
     typer.Option(metavar="recipe", help="Run anew what an older recipe has run, which counts as done otherwise."),
 ]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Train finished runs once more, without asking, if finetuning.keep lacks their models."),
+]
 
 
 @app.command()
@@ -99,6 +104,7 @@ def run(
     json_log: JsonLog = None,
     track: Track = None,
     again: Again = None,
+    yes: Yes = False,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -115,7 +121,7 @@ def run(
         track=track or (),
         again=again,
     )
-    run_and_print(options, experiment, data, corpus or (), plugin or (), limit)
+    run_and_print(options, experiment, data, corpus or (), plugin or (), limit, yes)
 
 
 def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -> Path | dict[str, Any]:
@@ -153,12 +159,14 @@ def run_and_print(
     corpus: Sequence[str] = (),
     plugins: Sequence[Path] = (),
     limit: int | None = None,
+    yes: bool = False,
 ) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.api import run_with
 
-    summary = run_with(options, experiment, data, corpus, plugins, Screen(stderr=True), limit)
+    agree = agreement(yes, "a kept model") if yes or sys.stdin.isatty() else None
+    summary = run_with(options, experiment, data, corpus, plugins, Screen(stderr=True), limit, agree)
     if not summary.is_main:
         return
     if options.dry_run:
@@ -211,6 +219,9 @@ def _print_budget(folder: Path) -> None:
 
 
 def _print_summary(summary: "Summary") -> None:
+    from glue_bench.records.store import Store
+    from glue_bench.watch.view import duration
+
     left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
     elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
     echo(
@@ -219,6 +230,13 @@ def _print_summary(summary: "Summary") -> None:
     )
     for cell_id, error in summary.failed.items():
         echo(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
+    if unkept := [name for name in summary.unkept if not Store(summary.folder).model_folder(name).is_dir()]:
+        seconds = sum(Store(summary.folder).read_record(name).seconds.total for name in unkept)
+        echo(
+            f"finetuning.keep: {len(unkept)} finished runs have left no model; `--yes` trains them once more, "
+            f"which takes about {duration(seconds)}",
+            err=True,
+        )
     if summary.interrupted:
         echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
     echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")

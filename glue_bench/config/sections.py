@@ -157,7 +157,8 @@ class Finetuning(Section):
     run with the same seed, at `mnli_rate` where MNLI has several rates. `predict` says which splits are predicted in
     the end; test splits, which a submission reads, cost time alone. With `predictions: float16` logits are rounded
     before they are scored and stored, which halves what a cell leaves. With `order` what a cell has learnt is also
-    scored on validation sets whose words are shuffled.
+    scored on validation sets whose words are shuffled. With `keep` fine-tuned models stay on the disk: of all runs, or
+    of each arm and task that of the run which a submission takes.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -175,6 +176,7 @@ class Finetuning(Section):
     order: bool = False
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(["validation"])
     predictions: Literal["float16"] | None = None
+    keep: Literal["best", "all"] | None = None
     tasks: dict[str, TaskSettings] = {}
 
     @field_validator("predict")

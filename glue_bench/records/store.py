@@ -4,6 +4,7 @@ DIR/<experiment>/plan.json                         the cells that the experiment
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
 DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 or float16 (rows, labels)
 DIR/<experiment>/test_predictions/<cell_id>.safetensors  those of test splits, where they were asked for
+DIR/<experiment>/models/<cell_id>/                 its fine-tuned model and tokenizer, where they are kept
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
 DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
@@ -267,6 +268,10 @@ class Store:
     def has_predictions(self, cell_id: str) -> bool:
         """Whether the cell's logits are stored."""
         return self._path("predictions", cell_id, ".safetensors").exists()
+
+    def model_folder(self, cell_id: str) -> Path:
+        """Where the cell's fine-tuned model lies, if it is kept: there and whole, or not there at all."""
+        return self.folder / "models" / cell_id
 
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
         """Logits of each predicted split: float32 (rows, labels), also of those that are stored as float16.

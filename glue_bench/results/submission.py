@@ -150,6 +150,13 @@ def median_runs(board: Board, arm: str) -> dict[str, Run]:
     return {str(task): _median(group) for task, group in runs.groupby("task", sort=False)}
 
 
+def chosen_runs(store: Store) -> set[str]:
+    """The ids of `median_runs` of all arms."""
+    board = make_board(store)
+    arms = board.results.cells["arm"].unique()
+    return {run.cell_id for arm in arms for run in median_runs(board, str(arm)).values()}
+
+
 def _median(runs: pd.DataFrame) -> Run:
     rounded = runs["value"].fillna(-np.inf).round(9)  # the order of summation must not decide between equals
     middle = rounded.sort_values().iloc[(len(runs) - 1) // 2]

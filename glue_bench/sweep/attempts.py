@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from glue_bench.errors import DiskError, UserError
@@ -13,6 +14,7 @@ from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.intrinsic import measure_quietly
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Said
+from glue_bench.sweep.kept import keep_model
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.identities import pretraining_identity
 from glue_bench.training.inputs import Inputs
@@ -46,9 +48,11 @@ def attempt_cell(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
     while True:
         try:
             keep_in = encoder_folder(cell, inputs) if planned.is_source else None
-            at_once = {"rows_at_once": rows} if rows else {}
+            further: dict[str, Any] = {"rows_at_once": rows} if rows else {}
+            if planned.keeps:
+                further["keep"] = partial(keep_model, planned, inputs)
             with in_float32() if full_precision else nullcontext():
-                outcome = finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, **at_once)
+                outcome = finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, **further)
             notes = {"environment": environment()} | ({"precision": "float32"} if full_precision else {})
             return replace(outcome, record=outcome.record.model_copy(update=notes))
         except Exception as error:

@@ -20,7 +20,7 @@ class PlannedCell:
     """A cell and its id: a readable slug and a hash of everything that can change the outcome.
 
     `pretraining` is the id of the pretraining that it starts from, `mnli` that of the MNLI cell; `is_source` says that
-    others start from it.
+    others start from it, `keeps` that its fine-tuned model is to stay.
     """
 
     kind: ClassVar = "cell"
@@ -31,6 +31,7 @@ class PlannedCell:
     mnli: str | None = None
     pretraining: str | None = None
     is_source: bool = False
+    keeps: bool = False
 
     @property
     def after(self) -> list[str]:

@@ -10,6 +10,7 @@ from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.record import PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedCell
+from glue_bench.sweep.kept import room
 from glue_bench.sweep.options import RunOptions
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import AUTO, accelerator, describe
@@ -28,6 +29,7 @@ def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options:
     if without:
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
     yield from _unused_plugins(inputs.experiment)
+    yield from room(cells, inputs, store)
     asked = {name: value for name in _BY if (value := getattr(options, name)) != AUTO}
     if asked:
         yield from _computed_otherwise(cells, store, asked)

@@ -18,6 +18,7 @@ from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
 from glue_bench.sweep.executors import Executor, InlineExecutor, help_main
 from glue_bench.sweep.intrinsic import measure_missing
+from glue_bench.sweep.kept import Choose, Kept, every_run
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.preflight import check_disks, check_starts
 from glue_bench.sweep.remarks import remarks
@@ -34,6 +35,7 @@ from glue_bench.training.runtime import accelerator, decided_by_main
 class Summary:
     """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
 
+    `unkept` are those finished cells whose fine-tuned models are asked for (`finetuning.keep`) and not there.
     `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
     began. Cells that a sweep beside it
     finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
@@ -48,6 +50,7 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     pretraining: tuple[str, ...] = ()
+    unkept: tuple[str, ...] = ()
     interrupted: bool = False
     is_main: bool = True
 
@@ -57,12 +60,14 @@ def sweep(
     options: RunOptions,
     console: Console | None = None,
     observe: Callable[[Console], Observer] | None = None,
+    choose: Choose = every_run,
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
     Under `accelerate launch` all processes pretrain; the main one alone decides what, writes and runs cells, so that
     results need not lie on a disk that all of them see. What happens is told to the observer that `observe` makes for
-    the console. The device and the precision of the options are in force already (see `computing`).
+    the console. `choose` tells whose models stay under `finetuning.keep: best`. The device and the precision of
+    the options are in force already (see `computing`).
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
@@ -91,7 +96,8 @@ def sweep(
         Claims(store.folder / "claims") as claims,
         executor if work.waiting else nullcontext(),
     ):
-        return _run(executor, work, Shared(inputs, store, claims, console, observer), summary)
+        kept = Kept(experiment.finetuning.keep, work.cells, store, choose)
+        return _run(executor, work, Shared(inputs, store, claims, console, observer, kept), summary)
 
 
 def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
@@ -165,8 +171,10 @@ def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Su
         drop_encoders(work.cells, shared.inputs, shared.store)
     if not running.interrupted:
         measure_missing(work.chosen, shared)
+    shared.kept.settle()
     return replace(
         summary,
+        unkept=tuple(shared.kept.lacking(work.chosen)),
         finished=running.finished,
         elsewhere=running.elsewhere,
         failed=running.failed,

@@ -29,7 +29,7 @@ class Running:
 
     def __init__(self, shared: Shared, jobs: Sequence[Job]) -> None:
         self.inputs, self.store, self.claims = shared.inputs, shared.store, shared.claims
-        self.console, self.observer = shared.console, shared.observer
+        self.console, self.observer, self.kept = shared.console, shared.observer, shared.kept
         self.finished, self.elsewhere, self.interrupted = 0, 0, False
         self.failed: dict[str, str] = {}
         self._jobs = jobs
@@ -75,6 +75,9 @@ class Running:
         if failure:
             self._ended(job, failure)
             return None
+        if isinstance(job, PlannedCell):  # one that runs again for its encoder has a record, perhaps of other weights
+            keeps = self.inputs.experiment.finetuning.keep is not None and not self.store.has_record(job.id)
+            return replace(job, keeps=keeps)
         return job
 
     def _ended(self, job: Job, result: Result) -> None:
@@ -89,6 +92,8 @@ class Running:
                 if not self.store.has_record(job.id):  # an MNLI cell that ran again for its encoder has one
                     store_outcome(self.store, job, result, self.inputs)
                 self.finished += 1
+            if isinstance(job, PlannedCell):
+                self.kept.settle(job)
         self.observer.hear(JobEnded(job, result))
 
     def _keep_pretraining(self, job: PlannedPretraining, result: FinishedPretraining) -> None:

@@ -1,12 +1,14 @@
 """One cell, from its start to its scores and predictions."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate.utils import set_seed
+from transformers import PreTrainedModel
 
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
@@ -40,13 +42,19 @@ class Outcome:
 
 
 def finetune(
-    cell: Cell, start: Start, tokens: TokenisedTask, keep_in: Path | None = None, rows_at_once: int | None = None
+    cell: Cell,
+    start: Start,
+    tokens: TokenisedTask,
+    keep_in: Path | None = None,
+    rows_at_once: int | None = None,
+    keep: Callable[[PreTrainedModel], None] | None = None,
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
-    them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it. Where memory is short,
-    batches go through in parts of `rows_at_once` rows; updates stay those of whole batches.
+    them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it; `keep` is
+    called with the whole model, as transformers knows it. Where memory is short, batches go through in parts of
+    `rows_at_once` rows; updates stay those of whole batches.
 
     Raises:
         NonFiniteLossError: training diverged.
@@ -64,6 +72,8 @@ def finetune(
         with whole_folder(keep_in) as aside:
             training.model.base.save_pretrained(aside)
             write_checksums(aside)
+    if keep:
+        keep(training.model.model if isinstance(training.model, NativeClassifier) else training.model)
     for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
         if name in tokens.splits:
             predictions[name] = training.predict(name)

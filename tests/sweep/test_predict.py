@@ -170,7 +170,7 @@ def test_of_a_submission_one_run_a_task_is_trained_by_the_command(glue_bench, re
     error = refused("submit", finished.folder, "-o", tmp_path / "x.zip")
     assert "no test predictions at all; --yes trains the runs that it needs once more" in error
     said = glue_bench("submit", finished.folder, "-o", tmp_path / "x.zip", "--fill", "--yes")
-    assert "2 runs have no test predictions; to train them once more takes about" in said.err
+    assert "2 runs without test predictions; to train them once more takes about" in said.err
     assert "filled with the majority class, not predicted: CoLA.tsv" in said.out
     assert "RTE.tsv" not in said.out.partition("filled")[2]
 

@@ -1,0 +1,123 @@
+"""Finished cells that are trained once more, for what they have not left; each has to come out as it did."""
+
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from glue_bench import recipe as recipes
+from glue_bench.config import Experiment
+from glue_bench.errors import UserError
+from glue_bench.files import results_written_to
+from glue_bench.records.predicted import is_test
+from glue_bench.records.record import Record
+from glue_bench.records.store import Store
+from glue_bench.sweep.encoders import drop_encoders
+from glue_bench.sweep.jobs import PlannedCell
+from glue_bench.sweep.kept import keep_model
+from glue_bench.sweep.older import as_stored
+from glue_bench.sweep.plan import in_order, plan_cells
+from glue_bench.sweep.records import store_tests
+from glue_bench.training.finetune import Outcome, finetune
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.runtime import all_threads, computing, in_float32, is_float32
+from glue_bench.training.starts import cell_start, encoder_folder
+
+Agree = Callable[[Sequence[str], float], bool]
+"""Asked before anything is trained, with the cells and about how many seconds they take."""
+
+
+def train_again(
+    experiment: Experiment,
+    store: Store,
+    cell_ids: Collection[str],
+    agree: Agree,
+    *,
+    wanted: Callable[[PlannedCell, Inputs], bool] = lambda *_: True,
+    keep: bool = False,
+) -> None:
+    """Train finished cells of an experiment once more, those that are `wanted`.
+
+    What they predict of test splits is stored, if the experiment asks for it, and with `keep` their models are. Each
+    is trained as its record says: on the same kind of device, in the same precision, with as many threads.
+
+    Raises:
+        UserError: the experiment does not give these cells, what they start from is gone, or a cell does not give its
+            stored validation predictions again. What did come out as stored is kept.
+    """
+    quiet_libraries()
+    inputs = Inputs(experiment, store.folder / "checkpoints")
+    cells = as_stored(plan_cells(experiment, inputs), inputs, store)
+    chosen = [planned for planned in _chosen(cells, cell_ids) if wanted(planned, inputs)]
+    todo = in_order(chosen, cells, inputs)
+    records = {planned.id: store.read_record(planned.id) for planned in todo}
+    if not todo or not agree(list(records), sum(record.seconds.total for record in records.values())):
+        return
+    try:
+        for planned in todo:
+            job = replace(planned, keeps=keep and planned.id in cell_ids)
+            outcome = _again(job, inputs, records[planned.id])
+            _check_same(job, outcome, store, inputs)
+            with results_written_to(store.folder):
+                store_tests(store, planned, outcome, inputs)
+    finally:
+        drop_encoders(cells, inputs, store)
+
+
+def _chosen(cells: Sequence[PlannedCell], cell_ids: Collection[str]) -> list[PlannedCell]:
+    """The cells of these ids.
+
+    Raises:
+        UserError: one is not among them, or is of an older recipe.
+    """
+    by_id = {planned.id: planned for planned in cells}
+    for name in cell_ids:
+        if name not in by_id:
+            raise UserError(
+                f"'{name}' is not what the stored plan gives now: its data, text, checkpoint or plugin is another one"
+            )
+        if by_id[name].recipe != recipes.RECIPE:
+            raise UserError(f"'{name}' was trained by an older recipe, which this version cannot repeat; run it anew")
+    return [by_id[name] for name in cell_ids]
+
+
+def _again(planned: PlannedCell, inputs: Inputs, record: Record) -> Outcome:
+    """Train a cell as its record says that it was trained."""
+    cell, made = planned.cell, record.environment
+    device = "cpu" if made.device == "cpu" else "auto"
+    with computing(device, made.precision or "auto"):
+        torch.set_num_threads(made.threads or torch.get_num_threads())
+        all_threads.cache_clear()
+        alone = in_float32() if record.precision == "float32" and not is_float32() else nullcontext()
+        keep_in = encoder_folder(cell, inputs) if planned.is_source else None
+        keep = partial(keep_model, planned, inputs) if planned.keeps else None
+        with alone:
+            return finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, record.micro_batch_size, keep)
+
+
+def _check_same(planned: PlannedCell, outcome: Outcome, store: Store, inputs: Inputs) -> None:
+    """Refuse a run that is not the stored one; its weights are not those of the record either."""
+    stored = {split: logits for split, logits in store.read_predictions(planned.id).items() if not is_test(split)}
+    away = [
+        float(np.abs(logits - outcome.predictions[split]).max())
+        for split, logits in stored.items()
+        if not np.array_equal(logits, outcome.predictions[split])
+    ]
+    if stored and not away:
+        return
+    shutil.rmtree(encoder_folder(planned.cell, inputs), ignore_errors=True)
+    if planned.keeps:
+        shutil.rmtree(store.model_folder(planned.id), ignore_errors=True)
+    why = f"its logits differ by up to {max(away):.2g}" if away else "none are stored to hold it to"
+    made = store.read_record(planned.id).environment
+    where = ", ".join(str(part) for part in (made.processor, made.device, made.precision) if part)
+    raise UserError(
+        f"'{planned.id}' does not give its stored validation predictions again ({why}), so that its weights "
+        f"and test predictions would be another run's; nothing of it is stored. Use the kind of machine that ran it "
+        f"({where}), with the same versions"
+    )
