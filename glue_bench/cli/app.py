@@ -10,7 +10,7 @@ from glue_bench import __version__
 
 ORDER = (
     *("demo", "init", "run", "status", "explain"),
-    *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics"),
+    *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics", "card"),
     *("export", "verify"),
     *("data", "fetch-data", "tasks", "variants", "convert", "intrinsic", "analyse"),
 )

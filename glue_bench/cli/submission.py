@@ -57,12 +57,12 @@ def submit(
 
     check_output(output, ".zip", "a submission")
     from glue_bench.records.store import open_store
-    from glue_bench.results.submission import lacking
+    from glue_bench.results.submission import complete, gather, lacking
 
     store = open_store(folder)
     if yes or not fill:
         _predict(store, lacking(store, arm), yes, data, corpus or (), plugin or ())
-    _write(_gather(store, arm, fill), output)
+    _write(complete(gather(store, arm), filling=fill), output)
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 
@@ -89,6 +89,33 @@ def diagnostics(
     chosen, store, diagnostic = chosen_format(format, output), open_store(folder), read_diagnostic(labels)
     _predict(store, without_diagnostic(store), yes, data, corpus or (), plugin or ())
     emit(render_diagnostics(score_diagnostic(store, diagnostic), chosen), output)
+
+
+@app.command()
+def card(
+    folder: Folder,
+    arm: Annotated[str | None, typer.Option(metavar="NAME", help="The arm to publish.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card, results and models there.")
+    ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
+    ] = None,
+) -> None:
+    """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
+    from glue_bench.reporting.card import card as make_card
+    from glue_bench.reporting.card import push_card, write_card
+
+    made = make_card(folder, arm)
+    if made.without:
+        echo(f"no model is kept of {', '.join(made.without)} (finetuning.keep: best keeps them)", fg="yellow", err=True)
+    if output is not None:
+        write_card(made, output)
+        echo(f"written to {output}: {len(made.files)} files, {len(made.models)} models")
+    if push is not None:
+        echo(f"pushed: {push_card(made, push)}")
+    if output is None and push is None:
+        echo(made.text, nl=False)
 
 
 def _predict(
@@ -128,32 +155,10 @@ def _check(path: Path) -> None:
     echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
 
 
-def _gather(store: "Store", arm: str | None, with_fill: bool) -> "Submission":
-    from glue_bench.results.submission import HOW, fill, gather
-
-    submission = gather(store, arm)
-    if not submission.missing or with_fill:
-        return fill(submission)
-    missing = ", ".join(f"{name} ({why})" for name, why in submission.missing.items())
-    raise UserError(
-        f"arm '{submission.arm}' has no predictions for {len(submission.missing)} of the eleven files: {missing}; "
-        f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
-    )
-
-
 def _write(submission: "Submission", output: Path) -> None:
-    import json
+    from glue_bench.results.submission import write_submission
 
-    from glue_bench.files import write_atomically
-    from glue_bench.results.submission import manifest
-
-    told = manifest(submission, output.name)
-    text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        write_atomically(output, submission.zip())
-        write_atomically(output.with_suffix(".json"), text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+    told = write_submission(submission, output)
     table = new_table("file", "rows", "run", "validation")
     for name, origin in told["files"].items():
         run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")

@@ -63,6 +63,9 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     checkpoint, or fresh weights) and `parameters`, without any head. Missing values are NaN. Rows are in blocks of one
     origin and one shape, and in the order of `average` within one; arms without an average come last.
 
+    Example:
+        >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std"]]  # doctest: +SKIP
+
     Raises:
         UserError: as `open_board`.
     """

@@ -1,7 +1,9 @@
 """From the records of an experiment to one arm's submission: which run each file comes from, and what is missing."""
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pandas as pd
 from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.errors import UserError, unknown
+from glue_bench.files import write_atomically
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
@@ -69,7 +72,7 @@ def gather(store: Store, arm: str | None = None) -> Submission:
         UserError: no such arm, an arm without any test prediction, or records or predictions that cannot be read.
     """
     board = make_board(store)
-    arm = _known_arm(board, arm)
+    arm = known_arm(board, arm)
     runs = median_runs(board, arm)
     found = {name: _file(store, file, runs.get(file.model)) for name, file in FILES.items()}
     files = {name: content for name, content in found.items() if isinstance(content, bytes)}
@@ -98,7 +101,7 @@ def lacking(store: Store, arm: str | None = None) -> list[str]:
         UserError: as `gather`, but for an arm without any test prediction.
     """
     board = make_board(store)
-    runs = median_runs(board, _known_arm(board, arm))
+    runs = median_runs(board, known_arm(board, arm))
     files = [(runs[file.model].cell_id, file.split) for file in FILES.values() if file.model in runs]
     return list(dict.fromkeys(cell for cell, split in files if split not in predictions(store, cell)))
 
@@ -107,6 +110,37 @@ def fill(submission: Submission) -> Submission:
     """The submission with the majority class (STS-B: the mean) of training in place of each missing file."""
     fillers = {name: fill_file(FILES[name]) for name in submission.missing}
     return replace(submission, files=submission.files | fillers, missing={}, filled=tuple(fillers))
+
+
+def complete(submission: Submission, *, filling: bool) -> Submission:
+    """The submission if it has all files; `filling` puts the majority class in place of those that are missing.
+
+    Raises:
+        UserError: files are missing and are not to be filled.
+    """
+    if not submission.missing or filling:
+        return fill(submission)
+    missing = ", ".join(f"{name} ({why})" for name, why in submission.missing.items())
+    raise UserError(
+        f"arm '{submission.arm}' has no predictions for {len(submission.missing)} of the eleven files: {missing}; "
+        f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
+    )
+
+
+def write_submission(submission: Submission, output: Path) -> dict[str, Any]:
+    """Write the zip, and beside it as JSON its `manifest`, which is returned.
+
+    Raises:
+        UserError: they cannot be written.
+    """
+    told = manifest(submission, output.name)
+    text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        write_atomically(output, submission.zip())
+        write_atomically(output.with_suffix(".json"), text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+    return told
 
 
 def manifest(submission: Submission, name: str) -> dict[str, Any]:
@@ -169,12 +203,17 @@ def _median(runs: pd.DataFrame) -> Run:
     )
 
 
-def _known_arm(board: Board, arm: str | None) -> str:
+def known_arm(board: Board, arm: str | None) -> str:
+    """The arm of this name, or the only one.
+
+    Raises:
+        UserError: there is no such arm, or several and none is named.
+    """
     arms = list(dict.fromkeys(board.results.cells["arm"]))
     if arm is None and len(arms) == 1:
         return str(arms[0])
     if arm is None:
-        raise UserError(f"--arm says which arm to hand in: {', '.join(arms)}")
+        raise UserError(f"--arm says which arm: {', '.join(arms)}")
     if arm not in arms:
         raise unknown("arm", arm, arms, board.results.experiment)
     return arm

@@ -1,0 +1,274 @@
+"""An arm's results as a model card for the hub, and the repository that it heads: card, results and weights."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from glue_bench.benchmark.hub import PINNED, REPOSITORY
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import NATIVE, SCRATCH
+from glue_bench.errors import UserError, first_line
+from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
+from glue_bench.records.record import Record
+from glue_bench.records.store import open_store
+from glue_bench.results.board import Board, make_board
+from glue_bench.results.protocol import at_rates
+from glue_bench.results.submission import Run, known_arm, median_runs
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_METRICS = {
+    "accuracy": "Accuracy",
+    "f1": "F1",
+    "matthews_correlation": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearmanr": "Spearman correlation",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
+
+    A place is a folder of the repository, "" where there is only one model. `scores` has a row for each task, split
+    and metric: task, split, metric, `value` of the run whose model it is, `mean` over `n` runs and its standard error
+    `error` (NaN for one run); all 0 to 1. `without` are the tasks whose run has left no model.
+    """
+
+    arm: str
+    text: str
+    results: str
+    models: Mapping[str, Path]
+    without: tuple[str, ...]
+    scores: pd.DataFrame
+
+    @property
+    def files(self) -> dict[str, bytes | Path]:
+        """The repository: content, or the file that has it, by path."""
+        found: dict[str, bytes | Path] = {"README.md": self.text.encode()}
+        if self.results:
+            found[".eval_results/glue.yaml"] = self.results.encode()
+        for place, folder in self.models.items():
+            inside = [path for path in sorted(folder.iterdir()) if path.name != CHECKSUMS]
+            found |= {f"{place}/{path.name}".lstrip("/"): path for path in inside}
+        return found
+
+
+def card(path: str | Path, arm: str | None = None) -> Card:
+    """The model card of an arm of the experiment in the folder `path`; the only arm needs no name.
+
+    Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`, `.eval_results`) is
+    that run's score, then the mean over seeds with its standard error, on `nyu-mll/glue`; of made-up or partial data
+    nothing is stated. Standard errors are those of pretraining seeds where there are several, because runs that start
+    from the same weights are not independent.
+
+    Example:
+        >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP
+
+    Raises:
+        UserError: no such experiment or arm, an arm without a finished run, or a damaged model.
+    """
+    store = open_store(path)
+    board = make_board(store)
+    arm = known_arm(board, arm)
+    runs = median_runs(board, arm)
+    if not runs:
+        raise UserError(f"arm '{arm}' of '{store.folder}' has no finished run to tell of")
+    kept = {task: store.model_folder(run.cell_id) for task, run in runs.items()}
+    models = {task: folder for task, folder in kept.items() if folder.is_dir()}
+    for folder in models.values():
+        try:
+            check_checksums(folder)
+        except ValueError as error:
+            raise UserError(f"{error}; delete its folder, and `run --yes` makes it again") from error
+    scores = _scores(board, arm, runs)
+    partial = set(board.results.partial_tasks)
+    stated = scores.iloc[:0] if "demo" in board.results.data_source else scores[~scores["task"].isin(partial)]
+    records = {task: store.read_record(run.cell_id) for task, run in runs.items()}
+    places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
+    first = next(iter(records.values()))
+    header = yaml.safe_dump(_header(arm, first, stated), sort_keys=False, allow_unicode=True)
+    return Card(
+        arm=arm,
+        text=f"---\n{header}---\n\n{_body(arm, board, runs, records, scores, stated, places)}",
+        results="" if stated.empty else yaml.safe_dump(_eval_results(stated, records), sort_keys=False),
+        models=places,
+        without=tuple(task for task in runs if task not in models),
+        scores=scores,
+    )
+
+
+def write_card(made: Card, folder: Path) -> None:
+    """Write a card, its results and its models to a folder, as they would be pushed.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        for name, content in made.files.items():
+            write_atomically(folder / name, content if isinstance(content, bytes) else content.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot write '{folder}': {error.strerror}") from error
+
+
+def push_card(made: Card, repository: str) -> str:
+    """Send a card, its results and its models to a repository of the hub, in one commit; the commit's address.
+
+    The repository is made, as a private one, if it is not there.
+
+    Raises:
+        UserError: there is no model to send, or the hub refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    if not made.models:
+        raise UserError(
+            f"arm '{made.arm}' has kept no model to push; `finetuning: {{keep: best}}` keeps them, and "
+            "`run --yes` trains finished runs once more for that"
+        )
+    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in made.files.items()]
+    try:
+        api = HfApi()
+        api.create_repo(repository, private=True, exist_ok=True)
+        done = api.create_commit(repository, operations, commit_message="Models and results, by glue-bench")
+    except Exception as error:  # httpx, huggingface_hub, OSError and ValueError: no common base
+        raise UserError(f"cannot push to '{repository}': {first_line(error)}") from error
+    return str(done.commit_url)
+
+
+def _scores(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
+    """As `Card.scores`."""
+    scores = at_rates(board.results.scores, board.rates)
+    chosen = board.results.cells.set_index("cell_id").loc[[run.cell_id for run in runs.values()]]
+    rows = []
+    mine = scores[(scores["arm"] == arm) & scores["task"].isin(list(runs))]
+    for (task, split, metric), group in mine.groupby(["task", "split", "metric"], sort=False):
+        run = chosen[chosen["task"] == task].iloc[0]
+        here = (group["seed"] == run["seed"]) & (
+            group["pretraining_seed"].isna() | (group["pretraining_seed"] == run["pretraining_seed"])
+        )
+        independent = group["value"]
+        if group["pretraining_seed"].nunique() > 1:
+            independent = group.groupby("pretraining_seed")["value"].mean()
+        rows.append(
+            {
+                "task": task,
+                "split": split,
+                "metric": metric,
+                "value": group.loc[here, "value"].iloc[0] / 100,
+                "mean": independent.mean() / 100,
+                "error": independent.std(ddof=1) / math.sqrt(len(independent)) / 100,
+                "n": len(independent),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _header(arm: str, record: Record, stated: pd.DataFrame) -> dict[str, Any]:
+    checkpoint = record.checkpoint.name
+    on_hub = _HUB_NAME.fullmatch(checkpoint) and checkpoint != SCRATCH and not Path(checkpoint).exists()
+    native = record.cell.variant == NATIVE
+    header: dict[str, Any] = {
+        "library_name": "transformers" if native else "glue-bench",
+        "pipeline_tag": "text-classification",
+        "language": "en",
+        "tags": ["glue", "glue-bench"] + ([] if native else [record.cell.variant]),
+    }
+    if on_hub:
+        header["base_model"] = checkpoint
+    if not stated.empty:
+        header["datasets"] = [REPOSITORY]
+        rows = stated.groupby(["task", "split"], sort=False)
+        results = [_result(str(task), str(split), group) for (task, split), group in rows]
+        header["model-index"] = [{"name": arm, "results": results}]
+    return header
+
+
+def _result(task: str, split: str, group: pd.DataFrame) -> dict[str, Any]:
+    metrics = []
+    for row in group.to_dict("records"):
+        name = _METRICS[row["metric"]]
+        metrics.append({"type": row["metric"], "value": _number(row["value"]), "name": name})
+        if row["n"] > 1:
+            title = f"{name}, {_mean_of(row)}"
+            metrics.append({"type": row["metric"], "value": _number(row["mean"]), "name": title})
+    return {
+        "task": {"type": "text-classification", "name": TASKS[task].title},
+        "dataset": {"type": REPOSITORY, "name": f"GLUE {TASKS[task].title}", "config": task, "split": split},
+        "metrics": metrics,
+    }
+
+
+def _eval_results(stated: pd.DataFrame, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+    """What the hub reads from `.eval_results/*.yaml`: each split's main metric, 0 to 1."""
+    found = []
+    for row in stated.to_dict("records"):
+        if row["metric"] != TASKS[row["task"]].metrics[0]:
+            continue
+        dataset = {"id": REPOSITORY, "task_id": row["task"]}
+        if records[row["task"]].data.source == "hub":
+            dataset["revision"] = PINNED
+        over = f"; {_mean_of(row)}: {_number(row['mean'])}" if row["n"] > 1 else ""
+        notes = f"{_METRICS[row['metric']]} on {row['split']}{over}"
+        found.append({"dataset": dataset, "value": _number(row["value"]), "notes": notes})
+    return found
+
+
+def _mean_of(row: Mapping[Any, Any]) -> str:
+    return f"mean of {row['n']} seeds, standard error {row['error']:.4f}"
+
+
+def _number(value: float) -> float | None:
+    """JSON and YAML readers of the hub know no NaN."""
+    return None if math.isnan(value) else round(float(value), 6)
+
+
+def _body(
+    arm: str,
+    board: Board,
+    runs: Mapping[str, Run],
+    records: Mapping[str, Record],
+    scores: pd.DataFrame,
+    stated: pd.DataFrame,
+    places: Mapping[str, Path],
+) -> str:
+    record = next(iter(records.values()))
+    what = "as it is published" if record.cell.variant == NATIVE else f"with the variant `{record.cell.variant}`"
+    parts = [
+        f"# {arm}\n\nAn encoder {what}, fine-tuned on GLUE by glue-bench {record.environment.glue_bench or ''}".rstrip()
+        + f" (experiment `{board.results.experiment}`). Each task has a model of its own."
+    ]
+    if len(stated) < len(scores):
+        parts.append("**No benchmark:** some of these data are made up, or a part of the official rows.")
+    lines = [
+        "| task | split | metric | this model | mean over seeds | standard error | seeds | learning rate | seed |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in scores.to_dict("records"):
+        run = runs[row["task"]]
+        shown = [
+            f"{value:.4f}" if not math.isnan(value) else "-" for value in (row["value"], row["mean"], row["error"])
+        ]
+        named = [TASKS[row["task"]].title, row["split"], _METRICS[row["metric"]]]
+        lines.append(f"| {' | '.join([*named, *shown, str(row['n']), f'{run.learning_rate:g}', str(run.seed)])} |")
+    parts.append("\n".join(lines))
+    parts.append("Of each task, the model is that of the median run over seeds at the reported learning rate.")
+    if places:
+        parts.append(_usage(places, native=record.cell.variant == NATIVE))
+    return "\n\n".join(parts) + "\n"
+
+
+def _usage(places: Mapping[str, Path], *, native: bool) -> str:
+    place = next(iter(places))
+    inside = f', subfolder="{place}"' if place else ""
+    first = "" if native else "import glue_bench  # lets transformers know the encoder\n"
+    return (
+        f"```python\n{first}from transformers import AutoModelForSequenceClassification, AutoTokenizer\n\n"
+        f'model = AutoModelForSequenceClassification.from_pretrained("REPOSITORY"{inside})\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("REPOSITORY"{inside})\n```'
+    )

@@ -1,0 +1,194 @@
+"""Model cards: what they state to the hub, what they keep to themselves, and what is sent."""
+
+import base64
+import json
+import math
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
+
+from glue_bench.benchmark.hub import PINNED
+from glue_bench.errors import UserError
+from glue_bench.files import write_checksums
+from glue_bench.reporting.card import card, push_card, write_card
+
+VALUES = {1: 0.60, 2: 0.66, 3: 0.63}
+
+
+@pytest.fixture
+def finished(bench):
+    """RTE with three seeds, of which the third is the median, and MNLI with one."""
+    for seed, value in VALUES.items():
+        bench.finish("rte", seed, value, source="hub")
+    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
+    bench.plan()
+    return bench
+
+
+def keep(bench, *cells: str) -> None:
+    """Made-up models of these cells."""
+    for cell in cells:
+        folder = bench.store.model_folder(cell)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(cell.encode())
+        write_checksums(folder)
+
+
+def stated(made):
+    """What the hub reads from the card: configuration, split and metric -> the values."""
+    found = {}
+    for result in ModelCard(made.text).data.eval_results:
+        assert result.dataset_type == "nyu-mll/glue"
+        place = result.dataset_config, result.dataset_split, result.metric_type
+        found.setdefault(place, []).append((result.metric_value, result.metric_name))
+    return found
+
+
+def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finished):
+    made = card(finished.path)
+    error = 0.03 / math.sqrt(3)
+    assert stated(made) == {
+        ("rte", "validation", "accuracy"): [
+            (0.63, "Accuracy"),
+            (pytest.approx(0.63), f"Accuracy, mean of 3 seeds, standard error {error:.4f}"),
+        ],
+        ("mnli", "validation_matched", "accuracy"): [(0.8, "Accuracy")],
+        ("mnli", "validation_mismatched", "accuracy"): [(0.7, "Accuracy")],
+    }
+    rte = made.scores[made.scores["task"] == "rte"].iloc[0]
+    assert rte["error"] == pytest.approx(error)
+    entries = parse_eval_result_entries(yaml.safe_load(made.results))
+    assert [(entry.dataset_id, entry.task_id, entry.value) for entry in entries] == [
+        ("nyu-mll/glue", "rte", 0.63),
+        ("nyu-mll/glue", "mnli", 0.8),
+        ("nyu-mll/glue", "mnli", 0.7),
+    ]
+    assert [entry.dataset_revision for entry in entries] == [PINNED, None, None]
+    assert "standard error 0.0173" in entries[0].notes
+
+
+def test_runs_from_the_same_weights_are_no_independent_ones(bench):
+    cells = []
+    for pretraining, values in ((1, (0.6, 0.7)), (2, (0.5, 0.6))):
+        for seed, value in enumerate(values, start=1):
+            cell = {**bench.expect("rte", seed), "cell_id": f"p{pretraining}-{seed}"}
+            cell |= {"steps": 10, "pretraining_seed": pretraining}
+            bench.record(cell, value)
+            path = bench.path / "records" / f"{cell['cell_id']}.json"
+            (record := json.loads(path.read_text()))["cell"] |= {"steps": 10, "pretraining_seed": pretraining}
+            path.write_text(json.dumps(record))
+            cells.append(cell)
+    bench.cells = cells
+    bench.plan()
+    (row,) = card(bench.path).scores.to_dict("records")
+    assert (row["n"], row["mean"]) == (2, pytest.approx(0.6))
+    assert row["error"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("spoilt", [{"source": "demo"}, {"partial": True}], ids=str)
+def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
+    bench.finish("rte", 1, 0.6, **spoilt)
+    bench.plan()
+    made = card(bench.path)
+    assert "model-index" not in made.text
+    assert made.results == ""
+    assert "**No benchmark:**" in made.text
+    assert "nyu-mll" not in made.text
+
+
+def test_a_card_says_where_its_models_lie(finished, tmp_path):
+    made = card(finished.path)
+    assert (dict(made.models), made.without) == ({}, ("rte", "mnli"))
+    with pytest.raises(UserError, match="has kept no model to push"):
+        push_card(made, "me/it")
+    keep(finished, "add-rte-lr2e-05-s3")
+    made = card(finished.path)
+    assert set(made.files) == {"README.md", ".eval_results/glue.yaml", "config.json", "model.safetensors"}
+    assert 'from_pretrained("REPOSITORY")' in made.text
+    keep(finished, "add-mnli-lr2e-05-s1")
+    write_card(card(finished.path), tmp_path / "repository")
+    assert (tmp_path / "repository" / "rte" / "model.safetensors").read_bytes() == b"add-rte-lr2e-05-s3"
+    assert 'subfolder="rte"' in (tmp_path / "repository" / "README.md").read_text()
+    (finished.store.model_folder("add-mnli-lr2e-05-s1") / "config.json").write_text("{ }")
+    with pytest.raises(UserError, match="`run --yes` makes it again"):
+        card(finished.path)
+
+
+def test_where_an_arm_lies_on_the_disk_is_no_ones_business(bench):
+    for arm, name in (("local", str(bench.path)), ("hub", "google-bert/bert-base-uncased"), ("fresh", "scratch")):
+        bench.record(bench.expect(arm=arm), checkpoint={"name": name, "digest": "d"})
+    bench.plan()
+    texts = {arm: card(bench.path, arm).text for arm in ("local", "hub", "fresh")}
+    assert "base_model: google-bert/bert-base-uncased" in texts["hub"]
+    assert "base_model" not in texts["local"] + texts["fresh"]
+    assert str(bench.path) not in texts["local"]
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the hub as takes a commit; what it was sent is in `asked`."""
+
+    asked: list
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append((self.path.split("?")[0], self.headers["Authorization"], body))
+        if self.path.endswith("/repos/create"):
+            answer = {"url": "https://huggingface.co/me/it", "name": "me/it"}
+        elif "/preupload/" in self.path:
+            files = json.loads(body)["files"]
+            answer = {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+        elif "/commit/" in self.path:
+            answer = {"success": True, "commitUrl": "https://huggingface.co/me/it/commit/1", "commitOid": "1" * 40}
+        else:
+            answer = {"errors": [], "warnings": []}
+        content = json.dumps(answer).encode()
+        self.send_response(200 if self.headers["Authorization"] == "Bearer hf_good" else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub on this machine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    Hub.asked = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    yield Hub
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_push_is_one_commit_of_card_results_and_models(glue_bench, finished, hub):
+    keep(finished, "add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1")
+    said = glue_bench("card", finished.path, "--push", "me/it")
+    assert said.err == ""
+    assert said.out == "pushed: https://huggingface.co/me/it/commit/1\n"
+    assert b'"private"' in hub.asked[0][2]
+    (commit,) = [body for path, _, body in hub.asked if path == "/api/models/me/it/commit/main"]
+    sent = [json.loads(line) for line in commit.splitlines()]
+    content = [line["value"] for line in sent if line["key"] == "file"]
+    files = {each["path"]: base64.b64decode(each["content"]) for each in content}
+    made = card(finished.path)
+    assert set(files) == set(made.files)
+    assert files["README.md"].decode() == made.text
+    assert files["rte/model.safetensors"] == b"add-rte-lr2e-05-s3"
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_refuses_is_one_line(refused, finished, monkeypatch):
+    keep(finished, "add-rte-lr2e-05-s3")
+    monkeypatch.setenv("HF_TOKEN", "hf_bad")
+    assert "cannot push to 'me/it': " in refused("card", finished.path, "--push", "me/it")
+    assert "unknown arm 'ad'" in refused("card", finished.path, "--arm", "ad")
