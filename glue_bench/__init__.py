@@ -12,13 +12,16 @@ from wrapt import when_imported
 if TYPE_CHECKING:
     from glue_bench.analysis.analyse import analyse
     from glue_bench.analysis.checkpoints import intrinsic
-    from glue_bench.api import run
+    from glue_bench.api import export, plan, power, predictions, run, statistics, status, submit, table
+    from glue_bench.audit.verify import verify
     from glue_bench.benchmark.glue_metric import GlueMetric
     from glue_bench.benchmark.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
+    from glue_bench.reporting.card import card
     from glue_bench.reporting.report.page import report
     from glue_bench.results.board import leaderboard
     from glue_bench.testing.plugins import load_plugins
+    from glue_bench.training.convert import convert
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,11 +30,22 @@ __all__ = [
     "GlueMetric",
     "__version__",
     "analyse",
+    "card",
+    "convert",
+    "export",
     "intrinsic",
     "leaderboard",
     "load_plugins",
+    "plan",
+    "power",
+    "predictions",
     "report",
     "run",
+    "statistics",
+    "status",
+    "submit",
+    "table",
+    "verify",
 ]
 
 _HOMES = {
@@ -39,11 +53,22 @@ _HOMES = {
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "analyse": "glue_bench.analysis.analyse",
+    "card": "glue_bench.reporting.card",
+    "convert": "glue_bench.training.convert",
+    "export": "glue_bench.api",
     "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.results.board",
     "load_plugins": "glue_bench.testing.plugins",
+    "plan": "glue_bench.api",
+    "power": "glue_bench.api",
+    "predictions": "glue_bench.api",
     "report": "glue_bench.reporting.report.page",
     "run": "glue_bench.api",
+    "statistics": "glue_bench.api",
+    "status": "glue_bench.api",
+    "submit": "glue_bench.api",
+    "table": "glue_bench.api",
+    "verify": "glue_bench.audit.verify",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the verbs do, as plain functions: the library's `run` and `explain`."""
+"""What the verbs do, as plain functions that return frames; some verbs' functions stand in their own rooms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -9,9 +9,12 @@ from glue_bench.config import Experiment, load_experiment, parse_experiment, wit
 from glue_bench.sweep.options import RunOptions
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
     from glue_bench.audit.explain import Explanation
+    from glue_bench.records.plan import AskedCell
+    from glue_bench.records.store import Store
     from glue_bench.sweep.again import Agree
     from glue_bench.sweep.run import Summary
 
@@ -38,6 +41,9 @@ def run(
     and about how many seconds it takes to train them once more; they are if it returns True.
 
     Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
+
+    Example:
+        >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
 
     Raises:
         UserError: bad input, before any cell is run.
@@ -113,6 +119,191 @@ def explain(
     folder = Path(results) / parsed.name
     with process_kept():
         return explain_cell(Store(folder), plan_of(parsed, folder), cell, versions())
+
+
+def plan(
+    experiment: str | Path | Mapping[str, Any] | Experiment,
+    *,
+    data: str | None = None,
+    corpus: Sequence[str] = (),
+    results: str | Path = RunOptions.results,
+    plugins: Iterable[str | Path] = (),
+    limit: int | None = None,
+) -> "pd.DataFrame":
+    """The cells that an experiment asks for, all checked, as `run` would run them; nothing is run or written.
+
+    One row per cell, in the order of the experiment: `cell_id`, `arm`, `variant`, `origin`, `task`, `learning_rate`,
+    `seed`, `pretraining_seed`, `steps` (both missing without pretraining) and its `state` by what is stored in
+    `results/<experiment>`: done, failed or missing.
+
+    Example:
+        >>> glue_bench.plan("configs/demo.yaml").groupby("task").size()  # doctest: +SKIP
+
+    Raises:
+        UserError: bad input, as for `run`.
+    """
+    from glue_bench.records.store import Store
+    from glue_bench.sweep.records import plan_of
+    from glue_bench.training.process import process_kept
+
+    parsed = _experiment(experiment, data, corpus, plugins, limit)
+    store = Store(Path(results) / parsed.name)
+    with process_kept():
+        return _cells_frame(plan_of(parsed, store.folder).cells, store)
+
+
+def status(path: str | Path) -> "pd.DataFrame":
+    """The cells of the experiment in the folder `path` (DIR/<experiment>) with their states, as `plan`.
+
+    Example:
+        >>> glue_bench.status("runs/demo").value_counts(["arm", "state"])  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment, or it has no plan.
+    """
+    from glue_bench.records.store import open_store
+
+    store = open_store(path)
+    return _cells_frame(store.needed_plan().cells, store)
+
+
+def _cells_frame(cells: "Iterable[AskedCell]", store: "Store") -> "pd.DataFrame":
+    import pandas as pd
+
+    names = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
+    states = {cell.cell_id: store.state(cell.cell_id) for cell in cells}
+    frame = pd.DataFrame([{name: getattr(cell, name) for name in names} for cell in cells], columns=list(names))
+    return frame.assign(state=frame["cell_id"].map(states)).astype({"pretraining_seed": "Int64", "steps": "Int64"})
+
+
+def predictions(path: str | Path, *, task: str | None = None) -> "pd.DataFrame":
+    """What the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
+
+    One row per run and example: `cell_id`, `arm`, `task`, `learning_rate`, `seed`, `split`, `row` (from 0, in the
+    order of the data), `predicted` and `label`: ids of classes, or scores of STS-B. `label` is missing where no
+    gold labels are stored, as for test splits.
+
+    Example:
+        >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment or task, or a file is damaged.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from glue_bench.benchmark.metrics import decide
+    from glue_bench.benchmark.tasks import find_task
+    from glue_bench.records.store import open_store
+    from glue_bench.results.submission import predictions as logits_of
+
+    store, wanted = open_store(path), find_task(task).name if task else None
+    columns = ["cell_id", "arm", "task", "learning_rate", "seed", "split", "row", "predicted", "label"]
+    frames = []
+    for record in store.scan_records()[0]:
+        cell = record.cell
+        if wanted in (None, cell.task):
+            labels = store.read_labels(cell.task, record.data.digest)
+            run = (record.cell_id, cell.arm, cell.task, cell.learning_rate, cell.seed)
+            for split, logits in logits_of(store, record.cell_id).items():
+                said = decide("mnli" if split == "test_ax" else cell.task, logits)
+                gold = labels.get(split, np.full(len(said), np.nan))
+                values = (*run, split, np.arange(len(said)), said, gold)
+                frames.append(pd.DataFrame(dict(zip(columns, values, strict=True))))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+
+
+def statistics(path: str | Path, *, equivalent: float | None = None, pairs: bool = False) -> "pd.DataFrame":
+    """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
+
+    One row per comparison and column. `kind` is reference, conversion, declared or pair (with `pairs`); the other
+    columns are `glue_bench.stats.verdicts.VERDICT_COLUMNS`. With `equivalent`, a margin in points, those of a test of
+    differing by less are added.
+
+    Example:
+        >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment, or the margin is not above 0.
+    """
+    from glue_bench.records.store import open_store
+    from glue_bench.reporting.assessment import assess_experiment
+    from glue_bench.reporting.statistics_page import contrast_frames, in_one
+
+    assessed = assess_experiment(open_store(path))
+    frames = contrast_frames(assessed, equivalent=equivalent, pairs=pairs)
+    return in_one(frames or {"reference": assessed.verdicts})
+
+
+def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Sequence[float] = ()) -> "pd.DataFrame":
+    """How many seeds it takes to see a difference of so many points, from how far scores spread in `path`.
+
+    The frame is that of `glue_bench.stats.power.power_frame`. `costs` are those of a pretraining seed and of a
+    fine-tuning seed, by default the measured seconds.
+
+    Example:
+        >>> glue_bench.power("runs/demo", difference=1.0)  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment, or the difference or the power is none.
+    """
+    from glue_bench.records.store import open_store
+    from glue_bench.reporting.assessment import assess_experiment
+    from glue_bench.results.budgets import measured_costs
+    from glue_bench.stats.power import Costs, power_frame
+
+    store = open_store(path)
+    return power_frame(assess_experiment(store).blocks, difference, power, Costs(*(costs or measured_costs(store))))
+
+
+def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
+    """A published table by its name, beside the experiment in the folder `path` if that is given.
+
+    One row per printed value and arm of ours: `glue_bench.reporting.papers.compare.Comparison.cells`.
+
+    Example:
+        >>> glue_bench.table("tupe-table-1", "runs/minilm")  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such table or experiment.
+    """
+    from glue_bench.reporting.papers.export import compare_named
+
+    return compare_named(name, path).cells
+
+
+def export(paths: str | Path | Sequence[str | Path], output: str | Path) -> dict[str, Any]:
+    """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
+
+    Example:
+        >>> glue_bench.export("runs/demo", "demo.zip")["experiments"]  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no experiment in a folder, or the file cannot be written.
+    """
+    from glue_bench.audit.bundle import write_bundle
+    from glue_bench.records.store import experiments_in
+
+    folders = [paths] if isinstance(paths, str | Path) else paths
+    return write_bundle([store for folder in folders for store in experiments_in(folder)], Path(output))
+
+
+def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:
+    """Write the zip of an arm's stored test predictions that the GLUE site takes, and which run each file came from.
+
+    The latter, which is returned, is written beside the zip as JSON. With `fill` the majority class stands in place
+    of files that have no predictions.
+
+    Example:
+        >>> glue_bench.submit("runs/minilm", "add.zip", arm="add")["files"]  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.
+    """
+    from glue_bench.records.store import open_store
+    from glue_bench.results.submission import complete, gather, write_submission
+
+    return write_submission(complete(gather(open_store(path), arm), filling=fill), Path(output))
 
 
 def _experiment(

@@ -56,6 +56,9 @@ def analyse(
     blocks `layers` of those measures that are told by block, by default all. `only` names some of MEASURES. All is
     computed in float32, and statistics of tables in float64.
 
+    Example:
+        >>> glue_bench.analyse("runs/demo", sequences=64)  # doctest: +SKIP
+
     Raises:
         UserError: before anything is measured, a name that stands for nothing, a checkpoint or text that cannot be
             read, or no such measure or layer.

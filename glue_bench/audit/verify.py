@@ -32,6 +32,9 @@ class Verified:
 def verify(path: str | Path) -> list[Verified]:
     """Check a bundle, an unpacked one, an experiment's folder, or a folder of experiments.
 
+    Example:
+        >>> [fault for each in glue_bench.verify("demo.zip") for fault in each.faults]  # doctest: +SKIP
+
     Raises:
         UserError: there is no such file or folder, or it is none of these.
     """

@@ -126,10 +126,11 @@ class Store:
         Raises:
             UserError: the folder has no plan, or it cannot be read.
         """
-        return [
-            (cell, "done" if self.has_record(name) else "failed" if self.has_failure(name) else "missing")
-            for name, cell in ((cell.cell_id, cell) for cell in self.needed_plan().cells)
-        ]
+        return [(cell, self.state(cell.cell_id)) for cell in self.needed_plan().cells]
+
+    def state(self, cell_id: str) -> str:
+        """Whether a cell is `done`, `failed` or `missing`."""
+        return "done" if self.has_record(cell_id) else "failed" if self.has_failure(cell_id) else "missing"
 
     def needed_plan(self) -> Plan:
         """As `read_plan`, where there has to be one.

@@ -74,8 +74,6 @@ def render_statistics(
         UserError: the format is unknown, the margin is not above 0, there is no experiment in `path`.
     """
     chosen_format(format)
-    if equivalent is not None and not equivalent > 0:
-        raise UserError(f"--equivalent {equivalent:g}: give points above 0, such as 0.5")
     statistics = assess_experiment(open_store(path))
     frames = contrast_frames(statistics, equivalent=equivalent, pairs=pairs)
     if format == "csv":
@@ -90,7 +88,13 @@ def render_statistics(
 def contrast_frames(
     statistics: Assessment, *, equivalent: float | None = None, pairs: bool = False
 ) -> dict[str, pd.DataFrame]:
-    """The frames of contrasts, those that have any: `reference`, `conversion`, `declared`, and `pair` if asked for."""
+    """The frames of contrasts, those that have any: `reference`, `conversion`, `declared`, and `pair` if asked for.
+
+    Raises:
+        UserError: the margin `equivalent` is not above 0.
+    """
+    if equivalent is not None and not equivalent > 0:
+        raise UserError(f"--equivalent {equivalent:g}: give points above 0, such as 0.5")
     frames = {
         "reference": statistics.verdicts,
         "conversion": statistics.conversions,

@@ -46,6 +46,9 @@ def convert(
     Beside the weights lie the tokenizer, where there is one, and `conversion.json`, whose content is returned.
     `out` appears only when it is whole.
 
+    Example:
+        >>> glue_bench.convert("google-bert/bert-base-uncased", "bert-untied", "untied")  # doctest: +SKIP
+
     Raises:
         UserError: an unknown variant or option; `out` is in use or cannot be written; a source that cannot be
             read or does not become `variant`; a tokenizer that does not fit. Nothing is then left behind.

@@ -19,6 +19,9 @@ def report(path: Paths, output: str | Path | None = None, figures: str | Path | 
     Without `output` that is `report.html` in the experiment's folder, or of several experiments in the current one.
     Into the folder `figures` each figure is written as PDF, SVG and PNG, as wide as a column of a paper.
 
+    Example:
+        >>> glue_bench.report("runs/demo", "demo.html")  # doctest: +SKIP
+
     Raises:
         UserError: there is no experiment in a folder, several cannot stand together, or a file cannot be written.
     """
