@@ -46,7 +46,6 @@ RAW_YAML = [
 PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
 READERS = (
     "report",
-    "report",
     "verify",
     "leaderboard",
     "status",
