@@ -66,7 +66,8 @@ class Subject:
             raise LeftOut(f"{error}: the measures of text need one (--tokenizer NAME)") from error
         if vocabulary_size(tokenizer) > self.model.config.vocab_size:
             raise LeftOut(
-                f"the tokenizer has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds {self.model.config.vocab_size}; "
+                f"the tokenizer has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
+                f"{self.model.config.vocab_size}; "
                 "give the one that it was trained with (--tokenizer NAME)"
             )
         return tokenizer
