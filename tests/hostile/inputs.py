@@ -45,17 +45,8 @@ RAW_YAML = [
 ]
 PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
 READERS = (
-    "report",
-    "verify",
-    "leaderboard",
-    "status",
-    "statistics",
-    "export",
-    "power",
-    "table",
-    "submit",
-    "explain",
-    "diagnostics",
+    *("report", "verify", "leaderboard", "status", "statistics", "export"),
+    *("power", "table", "submit", "explain", "diagnostics"),
 )
 
 
@@ -354,6 +345,8 @@ def names(world: World, random: Random) -> Call:
         ["convert", world.bert, world.place / "c", "--variant", "add", "--option", f"{name}={name}"],
         ["variants", "--plugin", name],
         ["intrinsic", name, "--corpus", name],
+        ["analyse", name, "-o", world.place / "analysis"],
+        ["report", name],
         ["run", name],
         [name],
         ["verify", f"--{name}"],
