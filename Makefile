@@ -22,7 +22,7 @@ lint: $(READY)
 docs: $(WITH_DOCS)  # build/site/index.html
 	rm -rf build/pages && mkdir -p build/pages
 	tar cf - $(SHOWN) | tar xf - -C build/pages
-	$(BIN)/typer glue_bench.cli utils docs --name glue-bench --title Commands \
+	$(BIN)/python -m typer glue_bench.cli utils docs --name glue-bench --title Commands \
 		--output build/pages/docs/reference/commands.md
 	$(BIN)/mkdocs build --quiet --strict
 

@@ -50,7 +50,6 @@ def run_with(
     """`run` with its options as one value."""
     from glue_bench.files import results_written_to
     from glue_bench.reporting.export import write_tables
-    from glue_bench.reporting.report.page import write_report
     from glue_bench.sweep.run import sweep
     from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
@@ -63,8 +62,15 @@ def run_with(
         if summary.is_main and not options.dry_run:
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
-                write_report(summary.folder)
+                write_page(summary.folder)
     return summary
+
+
+def write_page(folder: Path) -> Path:
+    """Write the report of an experiment that has been run beside its tables; where it is."""
+    from glue_bench.reporting.report.page import report
+
+    return report(folder)
 
 
 def explain(

@@ -144,7 +144,8 @@ class Finetuning(Section):
     `held_out_share` of each training set is kept out of training and scored after every epoch. Tasks of `from_mnli`
     start from the encoder of the arm's own MNLI run with the same seed, at `mnli_rate` where MNLI has several rates.
     `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone. With
-    `predictions: float16` logits are rounded before they are scored and stored, which halves what a cell leaves.
+    `predictions: float16` logits are rounded before they are scored and stored, which halves what a cell leaves. With
+    `order` what a cell has learnt is also scored on validation sets whose words are shuffled.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -158,6 +159,7 @@ class Finetuning(Section):
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
+    order: bool = False
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(["validation"])
     predictions: Literal["float16"] | None = None
     tasks: dict[str, TaskSettings] = {}

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.benchmark.hub import HubSource
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import Source, open_source
-from glue_bench.benchmark.tasks import AX_SPLIT
+from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.build import canonical_options
@@ -23,6 +23,7 @@ from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import PretrainingTask, trained_origin
+from glue_bench.training.shuffled import with_shuffled
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
     load_tokenizer,
@@ -33,6 +34,7 @@ from glue_bench.training.tokenizers import (
     vocabulary_size,
 )
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
+from glue_bench.training.words import WordRule
 
 
 class Inputs:
@@ -128,7 +130,8 @@ class Inputs:
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer.
 
-        Where the cell asks for it, a slice of train is held out as a split of its own. Test splits are left out unless
+        Where the cell asks for it, a slice of train is held out as a split of its own; where the experiment asks for
+        it, validation splits are there a second time with shuffled words. Test splits are left out unless
         they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
         """
         (told, embedded), settings = self.segments(cell.arm), cell.hyperparameters
@@ -142,6 +145,11 @@ class Inputs:
         tokens = of(cell.task)
         if share:
             tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
+        if self.experiment.finetuning.order:
+            names = TASKS[cell.task].validation_splits
+            rule = self.once(("words", key[1]), lambda: WordRule.of(self.tokenizer(cell.arm)))
+            plain = tokens
+            tokens = self.once((*key, cell.task, share, "order"), lambda: with_shuffled(plain, names, rule))
         if not self.experiment.finetuning.predicts_test:
             return replace(tokens, splits={name: each for name, each in tokens.splits.items() if not is_test(name)})
         if self.diagnostic(cell.task) is None:
