@@ -285,7 +285,7 @@ CASES |= {
     "a vocabulary of 10^11": (_changed(scratch__vocab_size=10**11), "scratch.vocab_size: input should be less than"),
     "epochs of 10^24": (_changed(finetuning__epochs=10**24), "is too large a number"),
     "a trillion parameters": (_changed(scratch__hidden_size=2**14, scratch__num_hidden_layers=256), "1e+10 parameters"),
-    "a million cells": (_changed(seeds=list(range(9000))), "108,000 cells, but at most 100,000"),
+    "54,000 cells": (_changed(seeds=list(range(9000))), "54,000 cells, but at most 50,000"),
     "an arm's name of 215 characters": (_changed(arms=[{"name": "a" * 215, "variant": "add"}]), "at most 100 char"),
     "an experiment's name of 215 characters": (_changed(name="a" * 215), "at most 100 characters"),
     "data nowhere": (_changed(data=""), "data: string should have at least 1 character"),
