@@ -31,7 +31,7 @@ app = typer.Typer(
     help="How should token, segment and position embeddings meet, and what does the choice do to GLUE?",
 )
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 Plugins = Annotated[
     list[Path] | None,

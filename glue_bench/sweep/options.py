@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from glue_bench.errors import unknown
+from glue_bench.errors import UserError, unknown
 from glue_bench.remote import refuse_url
 
 AGAIN = ("recipe",)
@@ -23,7 +23,7 @@ class RunOptions:
     recipe has run count as done; with `again="recipe"` they are run anew.
 
     Raises:
-        UserError: results behind a URL, or another value of `again`.
+        UserError: results behind a URL, another value of `again`, or an address that is none.
     """
 
     results: str | Path = "runs"
@@ -41,6 +41,8 @@ class RunOptions:
         object.__setattr__(self, "only", tuple(self.only))  # an iterator could be read only once
         object.__setattr__(self, "track", tuple(self.track))
         refuse_url(self.results)
+        if self.address is not None:
+            check_address(self.address)
         if self.again is not None and self.again not in AGAIN:
             raise unknown("value", self.again, AGAIN, "--again")
 
@@ -48,3 +50,14 @@ class RunOptions:
     def side_by_side(self) -> bool:
         """Whether cells run in processes of their own."""
         return bool(self.workers or self.address)
+
+
+def check_address(address: str) -> None:
+    """Refuse what cannot be the address of a Ray cluster.
+
+    Raises:
+        UserError: neither "auto" nor HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+    if address != "auto" and not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
+        raise UserError(f"--address is `auto` or HOST:PORT with a port from 1 to 65535, not '{address[:80]}'")

@@ -11,7 +11,7 @@ from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claim, read_claims
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Snapshot, counts_by_arm, label
+from glue_bench.watch.view import Snapshot, counts_by_arm
 
 WINDOW_SECONDS = 3600.0
 """Throughput is that of the last hour."""
@@ -55,7 +55,7 @@ class Watch:
 
     def _describe(self, claim: Claim) -> str:
         cell = self.cells.get(claim.name)
-        what = label(cell) if cell else f"pretraining {self._pretrainings.get(claim.name, claim.name)}"
+        what = cell.label if cell else f"pretraining {self._pretrainings.get(claim.name, claim.name)}"
         return f"{what} ({claim.worker})"
 
     def _read_plan(self) -> None:
