@@ -107,7 +107,10 @@ def _done(cell_id: str, cells: Known, store: Store, now: Environment) -> Explana
     if record.recipe != recipes.RECIPE:
         older = f"run by recipe {record.recipe} (now {recipes.RECIPE})"
         remarks.append(f"{older}, which counts as done; --again recipe runs it anew")
-    remarks += [*_encoder(cell_id, cells, store), *_other_environment(record, now)]
+    remarks += _encoder(cell_id, cells, store)
+    was, is_now = _versions(record.environment), _versions(now)
+    if changed := [f"{name} {was[name]} -> {is_now[name]}" for name in was if is_now.get(name, was[name]) != was[name]]:
+        remarks.append(f"the same identity in another environment, which does not count: {', '.join(changed)}")
     earlier = [name for name in cells.records if name not in cells.planned and not _distance(name, cell_id, cells)]
     return Explanation(cell_id, "done", tuple(remarks), _nearest(cell_id, cells, earlier))
 
@@ -156,13 +159,6 @@ def made_by(record: Record) -> str:
     commit = f" at commit {_commit(made)}" if made.git_commit else ""
     device = made.device or "an unknown device"
     return f"made by glue-bench {made.glue_bench or '?'}{commit}, on {made.processor or '?'} ({device})"
-
-
-def _other_environment(record: Record, now: Environment) -> list[str]:
-    """What is not part of an identity, and not as it was: no reason to run again."""
-    was, is_now = _versions(record.environment), _versions(now)
-    changed = [f"{name} {was[name]} -> {is_now[name]}" for name in was if name in is_now and was[name] != is_now[name]]
-    return [f"the same identity in another environment, which does not count: {', '.join(changed)}"] if changed else []
 
 
 def _versions(environment: Environment) -> dict[str, str | None]:

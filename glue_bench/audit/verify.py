@@ -51,15 +51,14 @@ def verify(path: str | Path) -> list[Verified]:
 def _verify_bundle(folder: Path, manifest: Mapping[str, Any], faults: tuple[str, ...]) -> list[Verified]:
     """The bundle itself, then each experiment, whose faults are told by their paths in the bundle."""
     stores = {name: Store(folder / name) for name in manifest["experiments"] if is_place(f"{name}/plan.json")}
-    within = [Verified(name, tuple(_inside(name, check_experiment(store)))) for name, store in stores.items()]
+    within = []
+    for name, store in stores.items():
+        checks = check_experiment(store)
+        told = [replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks]
+        within.append(Verified(name, tuple(told)))
     faults = (*faults, *_undescribed(stores, manifest))
     files = f"{len(manifest['files'])} files, by glue-bench {manifest['glue_bench']}"
     return [Verified(BUNDLE, (Check("digests", files, faults),)), *within]
-
-
-def _inside(experiment: str, checks: list[Check]) -> Iterator[Check]:
-    for check in checks:
-        yield replace(check, faults=tuple(f"{experiment}/{fault}" for fault in check.faults))
 
 
 def _undescribed(stores: Mapping[str, Store], manifest: Mapping[str, Any]) -> Iterator[str]:

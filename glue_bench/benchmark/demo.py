@@ -5,7 +5,7 @@ that sees a bag of words cannot beat chance on them. The other two can be solved
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from zlib import crc32
 
 import numpy as np
@@ -51,19 +51,18 @@ def generate(task: str) -> dict[str, pd.DataFrame]:
 
 
 def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> pd.DataFrame:
-    maker = _mismatched_genre if name.endswith("_mismatched") else MAKERS[task]
-    rows = [_unseen(maker, label, generator, seen) for label in _labels(task, ROWS[name.split("_")[0]], generator)]
+    # Half of the animals of the mismatched genre are not in the train split of MNLI; CoLA's has them, each a word.
+    mismatched = partial(_nli, animals=ANIMALS[:3] + SEA_ANIMALS[:3])
+    maker = mismatched if name.endswith("_mismatched") else MAKERS[task]
+    # Balanced labels in random order; for STS-B the scores 0 to 5.
+    classes = 6 if TASKS[task].is_regression else TASKS[task].num_labels
+    labels = generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes)
+    rows = [_unseen(maker, label, generator, seen) for label in labels]
     frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
     frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
     if name.startswith("test"):
         frame["label"] = np.full(len(frame), UNLABELLED, dtype=frame["label"].to_numpy().dtype)
     return frame if len(TASKS[task].texts) == 2 else frame.drop(columns="text_b")
-
-
-def _labels(task: str, rows: int, generator: np.random.Generator) -> np.ndarray:
-    """Balanced labels in random order; for STS-B the scores 0 to 5."""
-    classes = 6 if TASKS[task].is_regression else TASKS[task].num_labels
-    return generator.permutation(np.arange(rows) % classes)
 
 
 def _unseen(maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> Row:
@@ -134,16 +133,7 @@ def _qqp(generator: np.random.Generator, label: float) -> Row:
     return f"is it true that {person} {verb} the {animal} ?", f"was it the {animal} that {clause} ?", label
 
 
-def _mnli(generator: np.random.Generator, label: float) -> Row:
-    return _nli(generator, label, ANIMALS)
-
-
-def _mismatched_genre(generator: np.random.Generator, label: float) -> Row:
-    """Half of the animals are not in the train split of MNLI; CoLA's has them, each a word of the vocabulary."""
-    return _nli(generator, label, ANIMALS[:3] + SEA_ANIMALS[:3])
-
-
-def _nli(generator: np.random.Generator, label: float, animals: Sequence[str]) -> Row:
+def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = ANIMALS) -> Row:
     """Entailment restates, contradiction negates, neutral adds when or how; told apart by words alone."""
     subject, object_ = _pick(generator, animals, 2)
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
@@ -184,9 +174,9 @@ MAKERS: dict[str, Maker] = {
     "mrpc": _mrpc,
     "stsb": _stsb,
     "qqp": _qqp,
-    "mnli": _mnli,
+    "mnli": _nli,
     "qnli": _qnli,
     "rte": _rte,
     "wnli": _wnli,
-    "ax": _mnli,
+    "ax": _nli,
 }

@@ -90,15 +90,11 @@ def _row(path: Path, number: int, line: str, columns: Sequence[str]) -> dict[str
 def _phenomena(table: pd.DataFrame) -> dict[Phenomenon, np.ndarray]:
     masks: dict[Phenomenon, np.ndarray] = {("", ""): np.ones(len(table), dtype=bool)}
     for category in CATEGORIES:
-        shown = [_split(cell) for cell in table[category]]
+        shown = [{name.strip() for name in cell.split(BETWEEN)} - {""} for cell in table[category]]
         masks[category, ""] = np.array([bool(names) for names in shown])
         for phenomenon in sorted(set().union(*shown)):
             masks[category, phenomenon] = np.array([phenomenon in names for names in shown])
     return {place: mask for place, mask in masks.items() if mask.any()}
-
-
-def _split(cell: str) -> set[str]:
-    return {name.strip() for name in cell.split(BETWEEN)} - {""}
 
 
 def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:

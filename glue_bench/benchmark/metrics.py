@@ -81,14 +81,6 @@ def _scaled(values: np.ndarray) -> np.ndarray:
     return values / max(1.0, np.abs(values).max())
 
 
-def _accuracy(expected: np.ndarray, predicted: np.ndarray) -> float:
-    return float(accuracy_score(expected, predicted))
-
-
-def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
-    return float(f1_score(expected, predicted, zero_division=0))
-
-
 def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
     # scikit-learn gives 0.0 here too, but with a warning where there is one class in all.
     constant = _is_constant(expected) or _is_constant(predicted)
@@ -105,8 +97,8 @@ def _correlation(function: Callable) -> Callable[[np.ndarray, np.ndarray], float
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
+    "accuracy": lambda expected, predicted: float(accuracy_score(expected, predicted)),
+    "f1": lambda expected, predicted: float(f1_score(expected, predicted, zero_division=0)),
     "matthews_correlation": _matthews,
     "pearson": _correlation(pearsonr),
     "spearmanr": _correlation(spearmanr),

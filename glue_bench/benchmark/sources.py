@@ -99,17 +99,14 @@ def describe(source: Source) -> pd.DataFrame:
     digest. Loads everything, so it raises whatever `load` raises.
     """
     present = set(source.tasks())
-    rows = [
-        row
-        for name, task in TASKS.items()
-        for row in (_split_rows(source.load(name)) if name in present else [_missing_row(task)])
-    ]
+    rows: list[dict[str, object]] = []
+    for name, task in TASKS.items():
+        if name in present:
+            rows += _split_rows(source.load(name))
+        else:
+            official = sum(split.rows for split in task.splits.values())
+            rows.append(dict(zip(DESCRIPTION, (name, "", 0, official, 0, "", "", "missing"), strict=True)))
     return pd.DataFrame(rows, columns=DESCRIPTION)
-
-
-def _missing_row(task: Task) -> dict[str, object]:
-    official = sum(split.rows for split in task.splits.values())
-    return dict(zip(DESCRIPTION, (task.name, "", 0, official, 0, "", "", "missing"), strict=True))
 
 
 def _split_rows(data: TaskData) -> list[dict[str, object]]:

@@ -94,18 +94,14 @@ def read_lines(path: Path) -> list[str]:
     try:
         lines = [line.removesuffix("\r") for line in raw.decode("utf-8").split("\n")]
     except UnicodeDecodeError as error:
-        raise UserError(_not_utf8(path, raw, error.start)) from error
+        line, place = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
+        found = f"byte {place} of the line (0x{raw[error.start]:02x}) is not UTF-8"
+        raise UserError(f"{path}, line {line}: {found}; expected UTF-8") from error
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
         raise UserError(f"{path}: the file is empty, line 1 is missing; expected tab-separated text")
     return lines
-
-
-def _not_utf8(path: Path, raw: bytes, start: int) -> str:
-    line = raw.count(b"\n", 0, start) + 1
-    place = start - raw.rfind(b"\n", 0, start)
-    return f"{path}, line {line}: byte {place} of the line (0x{raw[start]:02x}) is not UTF-8; expected UTF-8"
 
 
 def _places(path: Path, columns: list[str], wanted: list[str]) -> list[int]:

@@ -105,7 +105,7 @@ def _print_conversion(record: dict[str, Any], out: Path) -> None:
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     """What a conversion did and what it lost, as rows of a table."""
     distance, losses, kept = record["distance"], record["masked_lm_loss"], record["variance_kept"]
-    errors = [_figure(error) for error in distance["relative_error"]]
+    errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in distance["relative_error"]]
     rows = {
         "conversion": _EXACT[record["exact"]],
         "origin": f"{record['origin']}: {_ORIGINS[record['origin']]}",
@@ -130,10 +130,6 @@ _ORIGINS = {
     "grafted": "weights of another variant, only converted",
     "scratch": "not pretrained",
 }
-
-
-def _figure(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.01 else f"{value:.1g}"
 
 
 def _describe_sample(sample: dict[str, Any], *, masked: bool) -> str:

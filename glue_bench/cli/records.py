@@ -42,7 +42,10 @@ def explain(
         raise UserError("--data, --corpus, --results and --plugin go with an experiment file (.yaml)")
     else:
         found = _explain_stored(cell, where)
-    _print_explanation(found)
+    typer.echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
+    for candidate in found.candidates:
+        typer.echo()
+        _print_candidate(found, candidate)
 
 
 def _explain_stored(cell: str, folder: Path | None) -> "Explanation":
@@ -71,13 +74,6 @@ def _store_with(cell: str) -> "Store":
         raise UserError(f"'{cell}' is in {', '.join(str(store.folder) for store in having)}; give one of them after it")
     folders = ", ".join(str(store.folder) for store in stores)
     raise UserError(f"no cell '{cell}' in {folders}; glue-bench run CONFIG --dry-run lists the cells to run")
-
-
-def _print_explanation(found: "Explanation") -> None:
-    typer.echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
-    for candidate in found.candidates:
-        typer.echo()
-        _print_candidate(found, candidate)
 
 
 def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:

@@ -94,8 +94,11 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     pretrained = looking.store.pretrained_arms()
     table = new_table("arm", *(["pretraining"] if pretrained else []), "done", "running", "failed", "missing")
     for arm, counts in snapshot.arms.items():
-        begun = [_ended(pretrained[arm])] if arm in pretrained else []
-        table.add_row(arm, *begun, *map(str, (counts.done, counts.running, counts.failed, counts.queued)))
+        ended = pretrained.get(arm, [])
+        begun = f"{sum(ended)} of {len(ended)}" if len(ended) > 1 else "done" if all(ended) else "missing"
+        table.add_row(
+            arm, *[begun] * bool(ended), *map(str, (counts.done, counts.running, counts.failed, counts.queued))
+        )
     print_table(table)
     for line in snapshot.running:
         typer.echo(f"running: {line}")
@@ -105,9 +108,3 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
     if pace:
         typer.echo(f"at the last hour's pace: {pace}")
     typer.echo(f"{snapshot.total.done} of {snapshot.total.total} cells done in {folder}")
-
-
-def _ended(pretrainings: list[bool]) -> str:
-    if len(pretrainings) == 1:
-        return "done" if all(pretrainings) else "missing"
-    return f"{sum(pretrainings)} of {len(pretrainings)}"

@@ -174,11 +174,13 @@ class Experiment(Section):
 
     def cells(self) -> Iterator[Cell]:
         """All cells, last checkpoint first and tasks outermost, so that a sweep cut short has whole columns."""
+        pretraining_seeds = [None] if self.pretraining is None else self.pretraining.seeds
+        mnli_rate = self.finetuning.mnli_rate or self._settled("mnli", "learning_rates")[0]
         for steps in self._steps():
             for task in self.tasks:
                 for rate in self._settled(task, "learning_rates"):
                     settled = self._hyperparameters(task, rate)
-                    for pretraining_seed, seed, arm in product(self._pretraining_seeds(), self.seeds, self.arms):
+                    for pretraining_seed, seed, arm in product(pretraining_seeds, self.seeds, self.arms):
                         yield Cell(
                             arm=arm,
                             task=task,
@@ -186,14 +188,11 @@ class Experiment(Section):
                             seed=seed,
                             steps=steps,
                             pretraining_seed=pretraining_seed,
-                            mnli_rate=self._mnli_rate(task),
+                            mnli_rate=mnli_rate if task in self.finetuning.from_mnli else None,
                         )
 
     def _steps(self) -> list[int] | list[None]:
         return [None] if self.pretraining is None else self.pretraining.finetuned_steps[::-1]
-
-    def _pretraining_seeds(self) -> list[int] | list[None]:
-        return [None] if self.pretraining is None else self.pretraining.seeds
 
     def pretraining_of(self, cell: Cell) -> ArmPretraining | None:
         """The pretraining that the cell starts from, None if it starts from its arm's own checkpoint."""
@@ -208,11 +207,6 @@ class Experiment(Section):
             return None
         settled = self._hyperparameters("mnli", cell.mnli_rate)
         return cell.model_copy(update={"task": "mnli", "hyperparameters": settled, "mnli_rate": None})
-
-    def _mnli_rate(self, task: str) -> float | None:
-        if task not in self.finetuning.from_mnli:
-            return None
-        return self.finetuning.mnli_rate or self._settled("mnli", "learning_rates")[0]
 
     def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}

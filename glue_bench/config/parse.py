@@ -62,7 +62,8 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
     try:
         return Experiment.model_validate(_with_defaults(raw))
     except ValidationError as error:
-        raise UserError(_explain(error, where)) from error
+        lines = [f"{where}: {_explain_one(dict(problem))}" for problem in error.errors(include_url=False)]
+        raise UserError("\n".join(lines)) from error
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,11 +95,6 @@ _SECTIONS: dict[str, type[Section]] = {
     "protocol": Protocol,
     "resources": Resources,
 }
-
-
-def _explain(error: ValidationError, where: str) -> str:
-    lines = [f"{where}: {_explain_one(dict(problem))}" for problem in error.errors(include_url=False)]
-    return "\n".join(lines)
 
 
 def _explain_one(problem: dict[str, Any]) -> str:

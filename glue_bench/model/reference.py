@@ -45,7 +45,8 @@ def check_against_transformers(
     Raises:
         UserError: they differ by more than TOLERANCE, are not finite, or transformers cannot compute the checkpoint.
     """
-    note = cache_folder() / "agrees-with-transformers" / _digest(folder)
+    digest = hashlib.sha256(" ".join((fingerprint(folder), _code(), TRANSFORMERS, torch.__version__)).encode())
+    note = cache_folder() / "agrees-with-transformers" / digest.hexdigest()[:32]
     with contextlib.suppress(OSError):
         if note.exists():
             return
@@ -62,11 +63,6 @@ def check_against_transformers(
         with contextlib.suppress(OSError):
             note.parent.mkdir(parents=True, exist_ok=True)
             note.touch()
-
-
-def _digest(folder: Path) -> str:
-    parts = (fingerprint(folder), _code(), TRANSFORMERS, torch.__version__)
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
 
 
 @cache

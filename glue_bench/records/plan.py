@@ -63,16 +63,17 @@ class PretrainingFacts(StoredValue):
 
 
 class ArmFacts(StoredValue):
-    """What decides the outcome of all cells of an arm, and what the arm costs.
+    """What decides the outcome of all cells of an arm, what the arm costs, and its variant in words (`summary`).
 
     `older` has what ids of older recipes hash. In plans of earlier versions `pretraining` is the arm's only one, or the
     one that the newest of its cells start from. Sizes and operations are those of `model.cost.budget`. Fields that have
     a default are not in the plans of all versions.
     """
 
-    left_out: ClassVar = frozenset({"pretraining", "pretraining_identity"})
+    left_out: ClassVar = frozenset({"pretraining", "pretraining_identity", "summary"})
 
     variant: str = ""
+    summary: str = ""
     origin: str = ""
     start: str = ""
     options: dict[str, Any] = Field({})

@@ -124,7 +124,10 @@ class Store:
         Raises:
             UserError: the folder has no plan, or it cannot be read.
         """
-        return [(cell, self._state(cell.cell_id)) for cell in self.needed_plan().cells]
+        return [
+            (cell, "done" if self.has_record(name) else "failed" if self.has_failure(name) else "missing")
+            for name, cell in ((cell.cell_id, cell) for cell in self.needed_plan().cells)
+        ]
 
     def needed_plan(self) -> Plan:
         """As `read_plan`, where there has to be one.
@@ -136,11 +139,6 @@ class Store:
         if plan is None:
             raise UserError(f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)")
         return plan
-
-    def _state(self, cell_id: str) -> str:
-        if self.has_record(cell_id):
-            return "done"
-        return "failed" if self.has_failure(cell_id) else "missing"
 
     def write_record(self, record: Record, predictions: Mapping[str, np.ndarray]) -> None:
         """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""

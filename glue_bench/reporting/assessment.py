@@ -60,7 +60,7 @@ def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
     outcomes = chain(read_outcomes(store, board), read_measures(store, board))
     assessed = assess(outcomes, [*groups, *costs], protocol.primary)
     blocks, costs_assessed = assessed[: len(groups)], assessed[len(groups) :]
-    found = verdicts(blocks)
+    found, conversions = verdicts(blocks), verdicts(costs_assessed)
     return Assessment(
         board=board,
         primary=protocol.primary,
@@ -68,7 +68,9 @@ def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
         costs=costs_assessed,
         verdicts=found,
         contrasts=declared(blocks, [(a, b) for a, b in protocol.contrasts]),
-        conversions=_with_own_block(verdicts(costs_assessed), board.table),
+        conversions=conversions.assign(
+            **{name: conversions["arm"].map(board.table.set_index("arm")[name]) for name in ("origin", "shape")}
+        ),
         arms=arms_frame(blocks),
         columns=columns_frame(blocks, found),
     )
@@ -206,8 +208,3 @@ def _variants(board: Board, block: pd.DataFrame) -> dict[str, str]:
     """Arm -> variant of a block's arms, in the experiment's order."""
     variants = dict(zip(block["arm"], block["variant"], strict=True))
     return {arm: variants[arm] for arm in dict.fromkeys(board.results.cells["arm"]) if arm in variants}
-
-
-def _with_own_block(conversions: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    facts = table.set_index("arm")
-    return conversions.assign(**{name: conversions["arm"].map(facts[name]) for name in ("origin", "shape")})

@@ -42,16 +42,14 @@ def _grid(frame: pd.DataFrame, name: str) -> Grid:
     arms = tuple(frame["arm"].unique())
     rows = []
     for place, group in frame.groupby(name, sort=False):
-        by_arm = {row["arm"]: row for row in group.to_dict("records")}
+        scores = {}
+        for row in group.to_dict("records"):
+            deviation = number(row["std"])
+            scores[row["arm"]] = (number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else "")
         marks = ONE_LABEL if (group["labels"] == 1).any() else ""
         examples = GridCell(str(group["examples"].iloc[0]))
-        rows.append((GridCell(str(place) or "All"), examples, *(_cell(by_arm[arm], marks) for arm in arms)))
+        rows.append((GridCell(str(place) or "All"), examples, *(GridCell(scores[arm], marks=marks) for arm in arms)))
     return Grid(header=(name.capitalize(), "Pairs", *arms), rows=tuple(rows))
-
-
-def _cell(row: dict, marks: str) -> GridCell:
-    deviation = number(row["std"])
-    return GridCell((number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else ""), marks=marks)
 
 
 def _notes(scored: Scored) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """What a leaderboard's page tells: its numbers, which of them differ from the reference, and what they compare with."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -148,16 +147,14 @@ def _of_block(findings: Findings, key: BlockKey) -> str:
         others = f"; the other {'arm is' if rest == 1 else f'{rest} arms are'} not shown to differ" if rest else ""
         return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}."
     if len(tested):
-        # Rounded up, and the largest over the arms: the sentence promises it for each of them.
         places = 1 if unit == "points" else decimals
-        least = number(_rounded_up(tested["smallest"].max(), places), places)
-        return f"No {arms} is shown to differ from {it} {where}; a difference of {least} {unit} would have shown."
+        ends = [number(value, places) for value in (tested["smallest"].min(), tested["smallest"].max())]
+        least = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+        by_arm = "" if ends[0] == ends[1] else ", depending on the arm,"
+        seen = f"only differences above {least} {unit}{by_arm} would have shown"
+        return f"No {arms} is shown to differ from {it} {where}; {seen}."
     reason = re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0])
     return f"No {arms} can be compared with {it} {where}: {reason}."
-
-
-def _rounded_up(value: float, decimals: int) -> float:
-    return math.ceil(value * 10**decimals) / 10**decimals
 
 
 def _told(arms: pd.DataFrame, side: str, decimals: int) -> str:

@@ -1,4 +1,4 @@
-"""Pages as one HTML file: no script, nothing fetched, readable in light and dark and on narrow screens."""
+"""Pages as one HTML file: nothing fetched, readable in light and dark and on narrow screens."""
 
 import re
 
@@ -12,7 +12,12 @@ SPANS = {"plain": "{}", "bold": "<strong>{}</strong>", "code": "<code>{}</code>"
 
 
 def render(page: Page) -> str:
-    """The page as a whole HTML document."""
+    """The page as a whole HTML document, without scripts."""
+    return templates().get_template("page.html").render(page=page)
+
+
+def templates() -> Environment:
+    """The templates of documents; what they show is escaped."""
     environment = Environment(
         loader=PackageLoader("glue_bench.reporting"),
         autoescape=True,
@@ -22,7 +27,7 @@ def render(page: Page) -> str:
         undefined=StrictUndefined,
     )
     environment.filters |= {"line": one_line, "sentence": sentence, "styles": column_styles, "naming": naming_column}
-    return environment.get_template("page.html").render(page=page)
+    return environment
 
 
 def sentence(text: str) -> Markup:

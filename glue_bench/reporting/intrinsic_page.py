@@ -26,7 +26,12 @@ NOTES = (
 def render_intrinsic(measured: pd.DataFrame, format: str) -> str:
     """The page in one of FORMATS; as CSV or JSON the frame alone."""
     names = tuple(dict.fromkeys(measured["checkpoint"]))
-    shown = {(row["checkpoint"], row["measure"]): _cell(row) for row in measured.to_dict("records")}
+    shown = {}
+    for row in measured.to_dict("records"):
+        scale, decimals = (100, 1) if row["measure"].startswith("swap_") else (1, 3)
+        error = number(scale * row["standard_error"], decimals)
+        text = number(scale * row["value"], decimals) + (f" ± {error}" if error else "")
+        shown[row["checkpoint"], row["measure"]] = GridCell(text)
     rows = tuple(
         (GridCell(measure_title(measure)), *(shown.get((name, measure), GridCell(MISSING)) for name in names))
         for measure in dict.fromkeys(measured["measure"])
@@ -40,9 +45,3 @@ def measure_title(measure: str) -> str:
     """A measure's name as a table has it: `swap_2` is "Swap test, 2 apart (%)"."""
     kind, _, size = measure.rpartition("_")
     return TITLES[measure] if measure in TITLES else TITLES[kind].format(size)
-
-
-def _cell(row: dict) -> GridCell:
-    scale, decimals = (100, 1) if row["measure"].startswith("swap_") else (1, 3)
-    error = number(scale * row["standard_error"], decimals)
-    return GridCell(number(scale * row["value"], decimals) + (f" ± {error}" if error else ""))

@@ -34,6 +34,7 @@ ORIGIN_MEANS = {
 }
 COSTS = "what the conversion costs, no ranking"
 COST_MEANS = "Beside each score stands its difference from `{reference}`, whose checkpoint was converted."
+BOTH = frozenset({0, 1})
 STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
 FOUR = ("average_official", "average_nine_columns", "average_eight_columns", "average_eight_tasks")
 
@@ -51,8 +52,12 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
     if len(conventions):
         sections.append(_averages_section(findings, conventions))
     if steps is not None and len(steps):
-        grid = _steps_grid(findings, steps)
+        grid = steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
+    described = findings.results.cells.drop_duplicates("arm").query("summary != ''")
+    if len(described):
+        rows = tuple((GridCell(row["arm"]), GridCell(row["summary"])) for row in described.to_dict("records"))
+        sections.append(PageSection(title="Arms", grid=Grid(header=("Arm", "What it does"), rows=rows, texts=BOTH)))
     return Page(
         title=f"Leaderboard: {findings.results.experiment}",
         banner=BANNER if is_demo(findings.results) else "",
@@ -186,9 +191,7 @@ def _averages_section(findings: Findings, frame: pd.DataFrame) -> PageSection:
         for origin, block in named_blocks(frame)
         for row in block.to_dict("records")
     ]
-    grid = Grid(
-        header=("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows=tuple(rows), texts=frozenset({0, 1})
-    )
+    grid = Grid(header=("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows=tuple(rows), texts=BOTH)
     rules = [f"{AVERAGES[name].short}: {AVERAGES[name].rule}." for name in FOUR if name in names]
     text = " ".join(["The same scores, averaged as others do.", *rules, *winner_notes(board, ranked)])
     return PageSection(title="Averages side by side", text=text, grid=grid)
@@ -208,7 +211,8 @@ def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+def steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
+    """One row per arm and fine-tuned checkpoint of `steps`, a `steps_frame`."""
     names = [name for name in findings.columns if name in steps]
     rows = [
         (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in names))

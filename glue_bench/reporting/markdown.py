@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence, Set
 
-from glue_bench.reporting.document import Grid, GridCell, Page, one_line, spans
+from glue_bench.reporting.document import GridCell, Page, one_line, spans
 
 # An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity; number signs
 # are taken off the end of a heading.
@@ -20,7 +20,9 @@ def render(page: Page) -> str:
     for section in page.sections:
         parts += [f"## {escape(section.title)}"] if section.title else []
         parts += [sentence(section.text)] if section.text else []
-        parts += [_grid(section.grid)] if section.grid else []
+        if grid := section.grid:
+            cells = [[_cell(cell) for cell in row] for row in (*grid.rows, *grid.feet)]
+            parts.append(aligned([[escape(name) for name in grid.header], *cells], grid.texts))
     if page.notes:
         parts += ["## Notes", "\n".join(f"- {sentence(note)}" for note in page.notes)]
     return "\n\n".join(parts) + "\n"
@@ -48,11 +50,6 @@ def aligned(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
 
     rows = [pad(lines[0]), rule, *map(pad, lines[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _grid(grid: Grid) -> str:
-    header = [escape(name) for name in grid.header]
-    return aligned([header, *([_cell(cell) for cell in row] for row in (*grid.rows, *grid.feet))], grid.texts)
 
 
 def _cell(cell: GridCell) -> str:

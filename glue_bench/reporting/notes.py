@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-import pandas as pd
-
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
@@ -39,13 +37,16 @@ def leaderboard_notes(findings: Findings) -> list[str]:
     scores = [(*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]) for column in board.columns]
     made = f"{_seeds(board)}, {_runs(results)}.{_settings(results)}"
     measured = "".join(f" {title_of(name)}: {MEASURED[name]}." for name in findings.measures if name in MEASURED)
+    partial = "; ".join(f"{TASKS[task].title}: {_share(results, task)}" for task in marked_tasks(board))
+    counts = {arm: sum(counts.values()) for arm, counts in board.collapsed.items()}
+    collapsed = ", ".join(f"{arm} ({count})" for arm, count in counts.items() if count)
     lines = [
         f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}{measured}",
         _average_note(board),
         _marks_note(findings),
         _feet_note(findings),
-        _partial_note(board),
-        _collapsed_note(board),
+        partial and f"{PARTIAL} Only a part of the data was there, so that no published score compares: {partial}.",
+        collapsed and f"{COLLAPSED} Has runs that gave one answer to everything; they count in the mean: {collapsed}.",
         " ".join(_missing_notes(board)),
         " ".join([*segment_notes(results), *results.differences, *block_notes(results), *problem_notes(results)]),
     ]
@@ -113,21 +114,10 @@ def _feet_note(findings: Findings) -> str:
         "(`glue-bench statistics` has the interval of each)."
     )
     tested = findings.contrasts["smallest"].notna().any()
-    low = [title_of(name) for name, least in findings.constants.items() if _nothing_above(findings, name, least)]
+    best = {name: findings.table[name].max() for name in findings.constants if name in findings.table}
+    low = [title_of(name) for name, highest in best.items() if highest <= findings.constants[name]]
     majority += f" No arm is above it on {', '.join(low)}: nothing can be read off there." if low else ""
     return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
-
-
-def _nothing_above(findings: Findings, column: str, score: float) -> bool:
-    means = findings.table[column] if column in findings.table else pd.Series(dtype=float)
-    return bool(means.notna().any() and (means.dropna() <= score).all())
-
-
-def _partial_note(board: Board) -> str:
-    shares = [f"{TASKS[task].title}: {_share(board.results, task)}" for task in marked_tasks(board)]
-    if not shares:
-        return ""
-    return f"{PARTIAL} Only a part of the data was there, so that no published score compares: {'; '.join(shares)}."
 
 
 def _share(results: Results, task: str) -> str:
@@ -139,14 +129,8 @@ def _share(results: Results, task: str) -> str:
         if split in rows and rows[split] != official[split].rows
     ]
     if "train" not in rows:
-        shown.append("an unrecorded part of train or test")
+        shown.append("a part of train or test (these records do not say how much)")
     return ", ".join(shown) or "all but test"
-
-
-def _collapsed_note(board: Board) -> str:
-    counts = {arm: sum(counts.values()) for arm, counts in board.collapsed.items()}
-    named = ", ".join(f"{arm} ({count})" for arm, count in counts.items() if count)
-    return f"{COLLAPSED} Has runs that gave one answer to everything; they count in the mean: {named}." if named else ""
 
 
 def _missing_notes(board: Board) -> Iterator[str]:
@@ -175,13 +159,22 @@ def is_demo(results: Results) -> bool:
 
 def protocol_notes(results: Results) -> list[str]:
     """How the numbers came about, from rates, seeds and epochs; a sentence or two each."""
-    return [f"Protocol: {results.protocol.seeds} over seeds, {_runs(results)}.{_settings(results)}"]
+    one = len(results.cells[["pretraining_seed", "seed"]].drop_duplicates()) == 1
+    seeds = "one run each" if one else f"the {results.protocol.seeds} over seeds"
+    return [f"Protocol: {seeds}, {_runs(results)}.{_settings(results)}"]
 
 
 def _runs(results: Results) -> str:
     """Which epoch and rate of the runs is reported."""
-    several = results.cells.groupby("task")["learning_rate"].nunique().max() > 1
-    return f"{_epoch(results.protocol)}, {_rate(results.protocol) if several else 'at one learning rate'}"
+    rates = results.cells["learning_rate"].unique()
+    one = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
+    one = one if len(rates) == 1 else "with one learning rate for each task"
+    return f"{_epoch(results.protocol)}, {_rate(results.protocol) if searches_rates(results) else one}"
+
+
+def searches_rates(results: Results) -> bool:
+    """Whether a task has runs at several learning rates, of which one is chosen."""
+    return bool(results.cells.groupby("task")["learning_rate"].nunique().max() > 1)
 
 
 def _settings(results: Results) -> str:

@@ -12,7 +12,7 @@ from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import title_of
 from glue_bench.reporting.formats import chosen_format, render_page, render_with
-from glue_bench.reporting.notes import BANNER, block_notes, is_demo, problem_notes, protocol_notes
+from glue_bench.reporting.notes import BANNER, block_notes, is_demo, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import named_blocks, title
@@ -35,10 +35,12 @@ EQUIVALENT = (
     "as p is. Equivalent is said where it is below 0.05 and the arms are not told apart."
 )
 VARIES = (
-    "Standard deviations, in points (nats of a loss): of how differently arms take to a pretraining seed; of one run "
-    "over fine-tuning seeds; of a difference over dev sets of this size, which no number of seeds reduces. With one "
-    "fine-tuning seed for each pretraining, the first is of both together. Then the smallest difference that would "
-    "have had a verdict (the median over arms)."
+    "How much a score changes when it is measured again; standard deviations, in points (of a loss in nats). Between "
+    "pretrainings: how much an arm's score changes with the pretraining seed, beyond what that seed does to all arms "
+    "(with one fine-tuning seed for each pretraining, fine-tuning is included). Between fine-tunings: how much one run "
+    "changes with the fine-tuning seed. Over examples: how much a difference of two arms would change with another "
+    "validation set of this size; no number of seeds reduces it. Smallest difference: the median over the arms of the "
+    "least difference that would have had a verdict."
 )
 NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
 DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")
@@ -51,8 +53,10 @@ RULES = (
     "(adjusted) is below 0.05, and only then is an arm called better or worse.",
     "An arm without a verdict is not shown to be equal: its interval says which differences remain possible. Smallest "
     "is the smallest difference that would have had a verdict.",
+)
+CHOSEN_RATE = (
     "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation set "
-    "is not part of the interval.",
+    "is not part of the interval."
 )
 LAST_EPOCH = (
     "Stored predictions are those of the last epoch, so that these differences are not those of the leaderboard."
@@ -137,14 +141,18 @@ def statistics_page(
     """The contrasts of the primary column and what single columns show, block by block, and what varies."""
     frames = contrast_frames(statistics) if frames is None else frames
     results = statistics.board.results
+    columns = statistics.columns["column"].unique()
+    averaged = [column for column in columns if column in COLUMNS and column != NOT_AVERAGED]
+    titles = ", ".join(map(title_of, averaged))
     return Page(
         title=f"Statistics: {results.experiment}",
         sections=tuple(_sections(statistics, frames)),
         banner=BANNER if is_demo(results) else "",
         notes=(
             *RULES,
+            *([CHOSEN_RATE] if searches_rates(results) else []),
             *(f"Intervals cover {COVERS[seeds]}." for seeds in dict.fromkeys(statistics.columns["seeds"])),
-            *_average_note(statistics),
+            *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
             *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
@@ -247,14 +255,6 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
         for row in frame.to_dict("records")
     ]
     return Grid(header=header, rows=tuple(rows), texts=frozenset({0, 4}))
-
-
-def _average_note(statistics: Assessment) -> list[str]:
-    columns = [
-        column for column in statistics.columns["column"].unique() if column in COLUMNS and column != NOT_AVERAGED
-    ]
-    titles = ", ".join(map(title_of, columns))
-    return [f"Average: the mean of the {len(columns)} columns {titles}."] if len(columns) > 1 else []
 
 
 def _missing(statistics: Assessment) -> list[str]:

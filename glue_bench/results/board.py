@@ -149,20 +149,15 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
     arms = distinct_starts(results.cells).drop_duplicates("arm").set_index("arm", drop=False)
     table, statistic = arms[["origin", "arm", "variant"]], results.protocol.seeds
     for column in columns:
-        mine = _column(scores, column, statistic).reindex(table.index)
+        task, split = COLUMNS[column]
+        values = main_scores(scores[(scores["task"] == task) & (scores["split"] == split)])
+        mine = aggregate(values, ["arm"], statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
     for name, convention in {AVERAGE: average_of(columns), **{name: AVERAGES[name] for name in LEADING}}.items():
         mine = average(scores, convention, statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
     return _ordered(table.join(arms[FACTS]))
-
-
-def _column(scores: pd.DataFrame, column: str, statistic: str) -> pd.DataFrame:
-    """The statistic over seeds, std and n of one leaderboard column, indexed by arm."""
-    task, split = COLUMNS[column]
-    mine = main_scores(scores[(scores["task"] == task) & (scores["split"] == split)])
-    return aggregate(mine, ["arm"], statistic)
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:

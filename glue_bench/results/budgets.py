@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.records.plan import NO_PLAN, ArmFacts, Plan, PretrainingFacts
-from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
+from glue_bench.records.record import LossPoint, PretrainingRecord
 from glue_bench.records.store import Store
 from glue_bench.results.frame import ORIGINS
 from glue_bench.results.protocol import reference_arm
@@ -44,7 +44,9 @@ def budget_frame(store: Store) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=columns)
     by_id = pd.Series(rows, dtype=object).map(lambda row: row.get("pretraining_id"))
     frame["tokens_to_reference"] = by_id.map(_tokens_to_reference(plan, planned, records)).astype(float).round()
-    frame["swap_1"] = by_id.map(_swaps(store)).astype(float)
+    measured = [(record.pretraining_id, one) for record in store.intrinsic.read() for one in record.measures]
+    swaps = {pretraining_id: 100 * one.value for pretraining_id, one in measured if one.name == "swap_1"}
+    frame["swap_1"] = by_id.map(swaps).astype(float)
     frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
 
@@ -123,12 +125,6 @@ def _tokens_to_reference(
     }
 
 
-def _swaps(store: Store) -> dict[str, float]:
-    """By the id of the pretraining."""
-    measured = [(record.pretraining_id, one) for record in store.intrinsic.read() for one in record.measures]
-    return {pretraining_id: 100 * one.value for pretraining_id, one in measured if one.name == "swap_1"}
-
-
 def _records(store: Store) -> dict[str, PretrainingRecord]:
     return {record.pretraining_id: record for record in store.read_pretrainings()}
 
@@ -143,6 +139,8 @@ def _row(
     if (record := records.get(pretraining.pretraining_id)) is None:
         return row
     peak, searches = record.peak_memory_bytes, [records[each] for each in record.searches if each in records]
+    where = record.environment
+    processor = f"{where.processor}, {where.threads} thread{'s' * (where.threads != 1)}"
     return {
         **row,
         **{key: getattr(record, key) for key in ("steps", "tokens", "stream", "tokens_per_second", "recipe")},
@@ -151,14 +149,8 @@ def _row(
         "peak_memory_mb": None if peak is None else round(peak / MEGABYTE),
         "train_loss": record.train_loss,
         "validation_loss": record.validation_loss,
-        "device": _device(record.environment),
+        "device": processor if where.device == "cpu" else where.device,
     }
-
-
-def _device(environment: Environment) -> str | None:
-    if environment.device != "cpu":
-        return environment.device
-    return f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
 
 
 def measured_costs(store: Store) -> tuple[float, float]:

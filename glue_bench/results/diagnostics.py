@@ -67,7 +67,10 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     runs = cells[cells["cell_id"].isin(predicted)]
     values = pd.DataFrame(_values(runs, predicted, diagnostic))
     without = tuple(cell_id for cell_id, values in logits.items() if values is None)
-    return Scored(board, _aggregated(values), without, verified)
+    by = ["arm", "category", "phenomenon"]
+    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
+    frame = aggregate(values, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
+    return Scored(board, frame, without, verified)
 
 
 def without_diagnostic(store: Store) -> list[str]:
@@ -110,9 +113,3 @@ def _values(
             size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
             place = {"arm": arm, "category": category, "phenomenon": phenomenon}
             yield {**place, "seed": seed, "value": 100 * value, **size}
-
-
-def _aggregated(values: pd.DataFrame) -> pd.DataFrame:
-    by = ["arm", "category", "phenomenon"]
-    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
-    return aggregate(values, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]

@@ -29,19 +29,29 @@ FRESH = "fresh weights of this shape"
 
 
 def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) -> dict[str, Any]:
-    """FACTS and `start_digest` of an arm, from the plan or else from a record of it; `steps` are of its pretraining.
+    """FACTS, `summary` and `start_digest` of an arm, from the plan or else from a record; `steps` of its pretraining.
 
-    `start_digest` is that of the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
+    `summary` is the variant in words and the arm's options, "" in plans of earlier versions. `start_digest` is that of
+    the checkpoint's files, "" where it is unknown or there is none. Plans of earlier
     versions have no shape: fresh weights have that of the plan's `scratch`, and a checkpoint is told by its parameters.
     """
     facts = plan.arms.get(arm, ArmFacts())
+    options = [(name, str(value)) for name, value in plan.configured(arm).options.items()]
     name, digest = _checkpoint(plan, arm, record)
     shape = facts.shape or (record.shape if record else None) or _scratch_shape(plan, facts, name)
+    counted = None
+    if record and shape:  # a record counts the head too, a linear layer on top of the pooler
+        counted = record.parameters - (shape.hidden_size + 1) * TASKS[record.cell.task].num_labels
+    start = FRESH if name == SCRATCH else name or UNKNOWN_START
+    # Equal shapes have equal parameters with `add`, which stand for a shape that nothing tells.
+    as_add = _as_add(facts)
+    unrecorded = UNRECORDED if as_add is None else f"{UNRECORDED} of {as_add} parameters with add"
     return {
-        "shape": shape_text(shape) if shape else _unrecorded(facts),
-        "start": _start_text(name, steps),
-        "parameters": facts.parameters or _parameters(record, shape),
+        "shape": shape_text(shape) if shape else unrecorded,
+        "start": f"{start}, then {steps:,} steps of pretraining" if steps else start,
+        "parameters": facts.parameters or counted,
         "start_digest": digest,
+        "summary": "; ".join([facts.summary, *map(": ".join, options)] if facts.summary else []),
     }
 
 
@@ -108,29 +118,11 @@ def _checkpoint(plan: Plan, arm: str, record: Record | None) -> tuple[str, str]:
     return (f"{shown}@{revision}" if revision else shown), digest
 
 
-def _start_text(name: str, steps: int | None) -> str:
-    start = FRESH if name == SCRATCH else name or UNKNOWN_START
-    return f"{start}, then {steps:,} steps of pretraining" if steps else start
-
-
-def _parameters(record: Record | None, shape: Shape | None) -> int | None:
-    """Those of the encoder and its pooler: a record counts the head too, a linear layer."""
-    if not record or not shape:
-        return None
-    return record.parameters - (shape.hidden_size + 1) * TASKS[record.cell.task].num_labels
-
-
 def _as_add(facts: ArmFacts) -> int | None:
     """The parameters that `add` has at the arm's sizes, from a plan that says so."""
     if facts.parameters is None or facts.added_over_add is None:
         return None
     return facts.parameters - facts.added_over_add
-
-
-def _unrecorded(facts: ArmFacts) -> str:
-    """What stands for a shape that nothing tells: equal shapes have equal parameters with `add`."""
-    parameters = _as_add(facts)
-    return UNRECORDED if parameters is None else f"{UNRECORDED} of {parameters} parameters with add"
 
 
 def _scratch_shape(plan: Plan, facts: ArmFacts, name: str) -> Shape | None:

@@ -29,9 +29,9 @@ class Results:
     """What an experiment asks for, and what is finished.
 
     `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool),
-    `collapsed` (the splits on which the run predicted one class or a constant), FACTS and `start_digest` of its arm,
-    and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained, and the
-    `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours).
+    `collapsed` (the splits on which the run predicted one class or a constant), FACTS, `start_digest` and `summary` of
+    its arm, and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained and
+    the `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours).
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
     `choosing` has a row for each finished run: RUN, and the `value` by which its rate competes under the `protocol`.
@@ -189,7 +189,7 @@ def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: 
     steps = {cell.arm: cell.steps for cell in expected}
     arms = {arm: arm_facts(plan, arm, recorded.get(arm), after) for arm, after in steps.items()}
     rows = [dict(cell) | _of_run(finished.get(cell.cell_id)) | arms[cell.arm] for cell in expected]
-    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest"]
+    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest", "summary"]
     kinds = _KINDS | {"finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
     return pd.DataFrame(rows, columns=columns).astype(kinds)
 

@@ -1,7 +1,7 @@
 """Several experiments in one leaderboard: what is alike stands side by side, what is not is said or left out."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,8 +31,11 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
     if len(set(names)) < len(names):
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
     others = _tasks_that_differ({name: results.digests for name, results in zip(names, several, strict=True)})
-    several = [_unranked(_without(results, list(others))) for results in _distinct_arms(several)]
+    every = [arm for results in several for arm in results.cells["arm"].unique()]
+    twice = {arm for arm in every if every.count(arm) > 1}
+    several = [_told_apart(_without(results, list(others)), twice) for results in several]
     first = several[0]
+    undeclared = ", ".join(name for name, protocol in declared.items() if protocol != first.protocol)
     return replace(
         first,
         experiment=", ".join(names),
@@ -51,7 +54,7 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
             *_settings_that_differ(several),
             *_said_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
             *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in several}),
-            *_protocols_that_differ(first.protocol, declared),
+            *([f"{undeclared} declares another protocol; all are shown by the one above."] if undeclared else []),
         ),
         left_out=sum(results.left_out for results in several),
         steps=_if_alike([results.steps for results in several]),
@@ -81,20 +84,12 @@ def _without(results: Results, tasks: Sequence[str]) -> Results:
     return _changed(results, lambda frame: frame[~frame["task"].isin(tasks)])
 
 
-def _unranked(results: Results) -> Results:
-    """An encoder of which nothing is known is not ranked with those of another experiment."""
-    mine = f"{UNRECORDED} ({results.experiment})"
-    return replace(results, cells=results.cells.replace({"shape": {UNRECORDED: mine}}))
-
-
-def _distinct_arms(several: Sequence[Results]) -> list[Results]:
-    every = [arm for results in several for arm in results.cells["arm"].unique()]
-    twice = {arm for arm in every if every.count(arm) > 1}
-    return [_renamed(results, {arm: f"{results.experiment}/{arm}" for arm in twice}) for results in several]
-
-
-def _renamed(results: Results, names: Mapping[str, str]) -> Results:
-    return _changed(results, lambda frame: frame.replace({"arm": dict(names)}))
+def _told_apart(results: Results, arms: Collection[str]) -> Results:
+    """Arms with the experiment's name before theirs, and an encoder of which nothing is known in a block of its own."""
+    names = {arm: f"{results.experiment}/{arm}" for arm in arms}
+    shapes = {UNRECORDED: f"{UNRECORDED} ({results.experiment})"}
+    results = _changed(results, lambda frame: frame.replace({"arm": names}))
+    return replace(results, cells=results.cells.replace({"shape": shapes}))
 
 
 def _changed(results: Results, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Results:
@@ -125,8 +120,3 @@ def _said_of_each(what: str, values: Mapping[str, float | str | None]) -> list[s
     if len(set(values.values())) == 1:
         return []
     return [f"{what}: {'; '.join(f'{name}: {value or NOTHING}' for name, value in values.items())}."]
-
-
-def _protocols_that_differ(used: Protocol, declared: Mapping[str, Protocol]) -> list[str]:
-    others = [name for name, protocol in declared.items() if protocol != used]
-    return [f"{', '.join(others)} declares another protocol; all are shown by the one above."] if others else []

@@ -125,7 +125,8 @@ class Estimate:
 
 def column_estimate(outcomes: Outcomes, arms: Sequence[str]) -> Estimate:
     """A column, for the arms of a group."""
-    runs = {arm: _runs_of(outcomes, arm) for arm in arms}
+    order = np.lexsort((outcomes.seeds, outcomes.pretraining_seeds))
+    runs = {arm: order[outcomes.owners[order] == outcomes.arms.index(arm)] for arm in arms}
     pretrained = {arm: set(outcomes.pretraining_seeds[mine].tolist()) for arm, mine in runs.items()}
     blocked = len(set().union(*pretrained.values())) > 1
     seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
@@ -202,12 +203,6 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
         examples=example_variance(outcomes, weights, values),
         shared=shared_variance(units @ values, unit_owners, estimate.blocked),
     )
-
-
-def _runs_of(outcomes: Outcomes, arm: str) -> np.ndarray:
-    """Indices of an arm's runs, ordered by their seeds."""
-    mine = np.flatnonzero(outcomes.owners == outcomes.arms.index(arm))
-    return mine[np.lexsort((outcomes.seeds[mine], outcomes.pretraining_seeds[mine]))]
 
 
 def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked: bool) -> str:

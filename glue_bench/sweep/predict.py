@@ -50,11 +50,12 @@ def predict_tests(
     cells = as_stored(plan_cells(experiment, inputs), inputs, store)
     chosen = _chosen(cells, cell_ids, inputs)
     todo = in_order(chosen, cells, inputs)
-    if not todo or not agree([planned.id for planned in todo], sum(_seconds(store, planned) for planned in todo)):
+    records = {planned.id: store.read_record(planned.id) for planned in todo}
+    if not todo or not agree(list(records), sum(record.seconds.total for record in records.values())):
         return
     try:
         for planned in todo:
-            outcome = _again(planned, inputs, store.read_record(planned.id))
+            outcome = _again(planned, inputs, records[planned.id])
             _check_same(planned, outcome, store, inputs)
             with results_written_to(store.folder):
                 store_tests(store, planned, outcome, inputs)
@@ -89,17 +90,12 @@ def _chosen(cells: Sequence[PlannedCell], cell_ids: Collection[str], inputs: Inp
             )
         if by_id[name].recipe != recipes.RECIPE:
             raise UserError(f"'{name}' was trained by an older recipe, which this version cannot repeat; run it anew")
-    chosen = [by_id[name] for name in cell_ids]
-    return [planned for planned in chosen if _has_tests(planned.cell.task, inputs)]
-
-
-def _has_tests(task: str, inputs: Inputs) -> bool:
-    splits = inputs.data(task).splits
-    return inputs.diagnostic(task) is not None or any(name in splits for name in TASKS[task].test_splits)
-
-
-def _seconds(store: Store, planned: PlannedCell) -> float:
-    return store.read_record(planned.id).seconds.total
+    return [
+        by_id[name]
+        for name in cell_ids
+        if inputs.diagnostic(task := by_id[name].cell.task) is not None
+        or inputs.data(task).splits.keys() & set(TASKS[task].test_splits)
+    ]
 
 
 def _again(planned: PlannedCell, inputs: Inputs, record: Record) -> Outcome:

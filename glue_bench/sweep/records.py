@@ -6,6 +6,7 @@ from glue_bench.config import Arm, Experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.variants import VARIANTS
 from glue_bench.recipe import older_recipes
 from glue_bench.records.plan import ArmFacts, Hashed, Plan, PretrainingFacts, TaskFacts
 from glue_bench.records.predicted import Predicted, is_test
@@ -71,6 +72,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     pretraining = experiment.pretraining
     return ArmFacts(
         variant=arm.variant,
+        summary=VARIANTS[arm.variant].summary,
         origin=inputs.origin(arm),
         start=start_digest(arm, inputs),
         **dict(_hashed(arm, inputs)),

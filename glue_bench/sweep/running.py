@@ -75,7 +75,10 @@ class Running:
         if has_failed or is_done(job, self._jobs, self.inputs, self.store):
             self._ended_elsewhere(job)
             return None
-        failure = self._without_start(job)
+        # What comes of a pretraining decides for all after it.
+        if isinstance(job, PlannedCell) and job.pretraining and job.pretraining not in self._without:
+            self._without[job.pretraining] = self._dead_positions(job)
+        failure = next(filter(None, map(self._without.get, job.after)), None)
         if failure is None and isinstance(job, PlannedPretraining) and job.searches:
             job, failure = self._at_best_rate(job)
         if failure:
@@ -122,12 +125,6 @@ class Running:
         else:
             self.elsewhere += is_cell
         self.observer.hear(JobElsewhere(job, failed.error if failed else None))
-
-    def _without_start(self, job: Job) -> Failure | None:
-        """Why there is nothing that the job could start from: what comes of a pretraining decides for all after it."""
-        if isinstance(job, PlannedCell) and job.pretraining and job.pretraining not in self._without:
-            self._without[job.pretraining] = self._dead_positions(job)
-        return next((failure for name in job.after if (failure := self._without.get(name))), None)
 
     def _dead_positions(self, planned: PlannedCell) -> Failure | None:
         """What `check_order` says of what pretraining has made of the cell's arm."""

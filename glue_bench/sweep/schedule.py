@@ -51,7 +51,11 @@ class Schedule:
 
     def take(self) -> Job | None:
         """The next job, now claimed; None if there is none at the moment."""
-        self._look_again()
+        if self._claimed_elsewhere and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            waiting, self._claimed_elsewhere = self._claimed_elsewhere, []
+            for job in waiting:
+                self._push(job)
         while self._ready and not self.stop.asked:
             _, job = heapq.heappop(self._ready)
             if not (self.claims.take(job.id) or self._take_from_hanging(job)):
@@ -84,10 +88,3 @@ class Schedule:
 
     def _push(self, job: Job) -> None:
         heapq.heappush(self._ready, (self._places[job.id], job))
-
-    def _look_again(self) -> None:
-        if self._claimed_elsewhere and time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + LOOK_SECONDS
-            waiting, self._claimed_elsewhere = self._claimed_elsewhere, []
-            for job in waiting:
-                self._push(job)

@@ -50,14 +50,12 @@ def plan_work(inputs: Inputs, store: Store, options: RunOptions) -> Work:
     chosen = select(cells, options.only)
     unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
     waiting = decided_by_main(lambda: in_order(unfinished, cells, inputs))
-    return Work(cells, chosen, unfinished, waiting, decided_by_main(lambda: _to_pretrain(waiting, inputs, store)))
-
-
-def _to_pretrain(waiting: Sequence[PlannedCell], inputs: Inputs, store: Store) -> list[PlannedPretraining]:
-    """What the cells lack; runs of rate searches only where their result is still needed."""
-    lacking = [job for job in pretrainings_of(waiting, inputs) if not is_pretrained(job, inputs, store)]
-    needed = {name for job in lacking for name in job.searches}
-    return [job for job in lacking if not job.is_search or job.id in needed]
+    lacking = decided_by_main(
+        lambda: [job for job in pretrainings_of(waiting, inputs) if not is_pretrained(job, inputs, store)]
+    )
+    # Runs of rate searches only where their result is still needed.
+    searches = {name for job in lacking for name in job.searches}
+    return Work(cells, chosen, unfinished, waiting, [job for job in lacking if not job.is_search or job.id in searches])
 
 
 def write_plan(work: Work, inputs: Inputs, store: Store, options: RunOptions) -> Work:

@@ -31,7 +31,9 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
     said = f"arm '{arm}' (variant '{start.config.variant}' from '{checkpoint}')"
     ids, order = _tokens(start)
     try:
-        model = _encoder(start)
+        model = fresh(EncoderModel, start.config)
+        model.load_state_dict(start.weights, strict=False)
+        model.double().eval()
         with torch.no_grad():
             change = float(_difference(model, ids, order).abs().max())
     except UserError as error:
@@ -56,13 +58,6 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
             f"{said}: position is dead, permuting tokens does not change the output and no gradient can make it; "
             "give another checkpoint, or let the variant's graft leave positions that are not all zero"
         )
-
-
-def _encoder(start: Start) -> EncoderModel:
-    """The arm's encoder in float64."""
-    model = fresh(EncoderModel, start.config)
-    model.load_state_dict(start.weights, strict=False)
-    return model.double().eval()
 
 
 def _tokens(start: Start) -> tuple[Tensor, Tensor]:

@@ -184,8 +184,14 @@ class _Packer:
         arrays["offsets"].extend([0])
 
     def add(self, document: int, sentence: list[int]) -> None:
-        if document != self.document:
-            self._part_documents()
+        # The next document goes on in the same sequence, behind one more separator.
+        if (
+            document != self.document
+            and self.pending
+            and self.pending[-1] != self.sep
+            and len(self.pending) < self.room
+        ):
+            self.pending.append(self.sep)
         for start in range(0, len(sentence), self.room):
             piece = sentence[start : start + self.room]
             if len(self.pending) + len(piece) > self.room:
@@ -195,11 +201,6 @@ class _Packer:
                 self.document = document
             self.sentences.append(len(self.pending))
             self.pending += piece
-
-    def _part_documents(self) -> None:
-        """The next document goes on in the same sequence, behind one more separator."""
-        if self.pending and self.pending[-1] != self.sep and len(self.pending) < self.room:
-            self.pending.append(self.sep)
 
     def flush(self) -> None:
         """Write the sequence that has been filled so far, if there is anything in it."""

@@ -102,16 +102,16 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     splits = kept_or_made(
         folder,
         read=lambda: {name: _read_split(folder, name, len(frame)) for name, frame in data.splits.items()},
-        make=lambda: _write(folder, data, tokenizer, max_length),
+        make=lambda: keep_arrays(
+            folder,
+            {
+                f"{name}.{array}": values
+                for name, frame in data.splits.items()
+                for array, values in _encode(frame, tokenizer, max_length).items()
+            },
+        ),
     )
     return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id))
-
-
-def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    encoded = {name: _encode(frame, tokenizer, max_length) for name, frame in data.splits.items()}
-    keep_arrays(
-        folder, {f"{name}.{array}": values for name, arrays in encoded.items() for array, values in arrays.items()}
-    )
 
 
 def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -99,21 +99,18 @@ class Tracker:
             case JobStarted(PlannedPretraining() as job):
                 self._waiting[job.id] = []
                 self._growing = self._growing or (job.id, self._curve(job))
-            case PretrainingPoint(job, point):
-                self._point(job, point)
+            case PretrainingPoint(job, point) if self._growing and self._growing[0] == job.id:
+                self._growing[1].log(_losses(point), step=point.step)
+            case PretrainingPoint(job, point):  # one beside the open run is written when it has ended
+                self._waiting[job.id].append(point)
             case JobEnded(PlannedPretraining() as job):
                 self._finish(job)
             case SweepEnded() if self._growing:
                 self._growing[1].finish()
-            case JobEnded(PlannedCell() as planned, Outcome() as outcome):
-                self._cell(planned, outcome)
-
-    def _point(self, job: PlannedPretraining, point: LossPoint) -> None:
-        """Into the open run, if it is this pretraining's; one beside it is written when it has ended."""
-        if self._growing and self._growing[0] == job.id:
-            self._growing[1].log(_losses(point), step=point.step)
-        else:
-            self._waiting[job.id].append(point)
+            case JobEnded(PlannedCell(cell=cell) as planned, Outcome() as outcome) if outcome.record.history:
+                settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
+                run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
+                _write(run, {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.record.history})
 
     def _finish(self, job: PlannedPretraining) -> None:
         points = self._waiting.pop(job.id, [])
@@ -130,12 +127,6 @@ class Tracker:
             said["learning_rate"] = settings.learning_rate
         which = f"-lr{settings.learning_rate:g}" if job.is_search else f"-p{settings.seed}" * (settings.seed != 1)
         return self._run(job.arm, f"pretraining{which}", "pretraining", said)
-
-    def _cell(self, planned: PlannedCell, outcome: Outcome) -> None:
-        cell = planned.cell
-        if curve := {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.record.history}:
-            settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
-            _write(self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin}), curve)
 
     def _run(self, arm: str, name: str, kind: str, settings: dict[str, Any]) -> GeneralTracker:
         return self._open(Run(self._experiment, self._folder, arm, name, kind, settings))

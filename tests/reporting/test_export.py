@@ -104,7 +104,7 @@ def test_partial_tasks_are_marked_and_their_share_is_named(bench):
     bench.store.write_labels("qnli", "d", {"validation": np.zeros(1000, int)})
     text = render(bench.plan())
     assert {"RTE†", "QNLI†", "CoLA"} <= set(rows_of(text)["add"])
-    assert "QNLI: 18.3% of validation, an unrecorded part of train or test" in text
+    assert "QNLI: 18.3% of validation, a part of train or test (these records do not say how much)" in text
     assert json.loads(render(bench.path, "json"))["partial_tasks"] == ["qnli", "rte"]
     assert next(csv.DictReader(io.StringIO(render(bench.path, "csv"))))["partial_tasks"] == "qnli;rte"
 
@@ -143,7 +143,7 @@ def test_undefined_scores_are_called_out(bench):
 
 def test_the_rate_rule_is_declared_only_where_there_was_a_choice(bench):
     bench.finish("rte", 1, rate=2e-5)
-    assert "one run each, after the last epoch, at one learning rate." in render(bench.plan())
+    assert "one run each, after the last epoch, with the learning rate 2e-5." in render(bench.plan())
     bench.finish("rte", 1, rate=3e-5)
     rule = (
         "at the learning rate with the best mean for each arm and task, chosen on the validation set that is reported"

@@ -178,3 +178,22 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
             torch.testing.assert_close(checkpoint(shared, arm)[name], tensor, rtol=1e-3, atol=1e-5)
     plan = json.loads((shared / "tiny" / "plan.json").read_text())
     assert len(plan["cells"]) == len(documents(Store(shared / "tiny"))) == 2
+
+
+@pytest.mark.slow
+def test_two_processes_search_for_the_rate_that_one_finds(experiment, write_yaml, tmp_path):
+    """The main process alone reads the searches' losses and chooses; the other one trains at what it is told."""
+    pretraining = {name: value for name, value in experiment["pretraining"].items() if name != "learning_rate"}
+    experiment["pretraining"] = pretraining | {"learning_rates": [0.5, 1.0], "rate_search": {"steps": 10}}
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    run(experiment, results=alone, console=Console(file=io.StringIO()))
+    command = ["run", str(write_yaml(experiment)), "--results", str(shared)]
+    (out, _), other = two_processes(tmp_path, *command, other_disk=tmp_path / "empty")
+
+    assert other == ("", "")
+    assert out.count("2 cells run, 0 were done before, 0 failed, 0 left") == 1
+    found, expected = (documents(Store(results / "tiny"), "pretraining") for results in (shared, alone))
+    assert len(found) == len(expected) == 6  # two arms, each with two searches and one pretraining
+    chosen = [{each["pretraining_id"]: each.get("learning_rate") for each in records} for records in (found, expected)]
+    assert chosen[0] == chosen[1]
+    assert sum(rate is not None for rate in chosen[0].values()) == 2

@@ -31,7 +31,7 @@ class Gate(Add):
     factor 2 to the LayerNorm that follows; here segments are added, and need it.
     """
 
-    summary = "a learned scalar a token divides the weight between token and position; + segment"
+    summary = "a learned scalar of each token divides the weight between token and position; + segment"
     source = "Hallam & Tseng 2026"
 
     def __init__(self, dims: Dimensions) -> None:

@@ -38,7 +38,7 @@ class Diet(Variant):
 class DietAbs(Diet):
     """DIET-ABS (equation 1): P_Q P_K^T of each head, P_Q and P_K of `rank` columns; the paper's is shared, rank 128."""
 
-    summary = "absolute positions as a low-rank bias P_Q P_K^T a head (DIET-ABS)"
+    summary = "absolute positions as a low-rank bias P_Q P_K^T of each head (DIET-ABS)"
 
     def __init__(self, dims: Dimensions, *, rank: PositiveInt = 128, share: bool = True) -> None:
         super().__init__(dims, share)
@@ -55,7 +55,7 @@ class DietAbs(Diet):
 class DietRel(Diet):
     """DIET-REL (equation 3): R_(i - j) of each head, a scalar per distance, no buckets, others in each block."""
 
-    summary = "one scalar a head and distance, of its own in each block (DIET-REL)"
+    summary = "one learned scalar for each head and distance, in each block (DIET-REL)"
 
     def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
         super().__init__(dims, share)

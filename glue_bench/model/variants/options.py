@@ -100,7 +100,10 @@ def parsed(variant: type[Variant], name: str, given: Mapping[str, Any], where: s
         try:
             values[option] = options[option].parse(value)
         except (ValueError, TypeError) as error:
-            raise UserError(f"{place}option '{option}' of {mine}: {_said(error)}, not {value!r}") from error
+            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            said = said.removeprefix("Value error, ")
+            said = said[:1].lower() + said[1:]
+            raise UserError(f"{place}option '{option}' of {mine}: {said}, not {value!r}") from error
     return values
 
 
@@ -109,9 +112,3 @@ def canonical(variant: type[Variant], name: str, given: Mapping[str, Any]) -> di
     options = declared(variant, name)
     plain = {option: options[option].plain(value) for option, value in parsed(variant, name, given).items()}
     return {option: value for option, value in plain.items() if value != options[option].default}
-
-
-def _said(error: Exception) -> str:
-    message = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-    message = message.removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]

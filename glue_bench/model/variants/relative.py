@@ -61,7 +61,9 @@ class Alibi(Variant):
     interleaved where h is no power of two.
     """
 
-    summary = "no table: scores fall linearly with distance, a fixed slope a head (ALiBi, symmetric)"
+    summary = (
+        "no position table: scores fall linearly with distance, with a fixed slope for each head (ALiBi, symmetric)"
+    )
     source = "Press, Smith & Lewis 2022"
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002

@@ -17,7 +17,7 @@ class Shaw(Variant):
     What is missing of the paper: the relative values a^V, which it adds to what attention mixes (its equation 3).
     """
 
-    summary = "a key a distance, of its own in each block (relative keys)"
+    summary = "a learned key vector for each distance, in each block (relative keys, Shaw et al.)"
     source = "Shaw, Uszkoreit & Vaswani 2018"
 
     def __init__(self, dims: Dimensions, *, max_distance: PositiveInt = 16) -> None:

@@ -106,13 +106,11 @@ class UntiedRelative(Untied):
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
     def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
-        return super().score_bias(length, start) + self._reset_relative(self.relative(length))
-
-    def _reset_relative(self, bias: Float[Tensor, "1 h l l"]) -> Float[Tensor, "1 h l l"]:
         to_others, to_cls = self.relative.table.weight[self.buckets // 2], self.relative.table.weight[self.buckets]
-        row = to_others[None, :, None, None].expand(-1, -1, 1, bias.shape[-1])
-        column = to_cls[None, :, None, None].expand(-1, -1, bias.shape[-1] - 1, 1)
-        return torch.cat([row, torch.cat([column, bias[:, :, 1:, 1:]], dim=3)], dim=2)
+        row = to_others[None, :, None, None].expand(-1, -1, 1, length)
+        column = to_cls[None, :, None, None].expand(-1, -1, length - 1, 1)
+        relative = torch.cat([row, torch.cat([column, self.relative(length)[:, :, 1:, 1:]], dim=3)], dim=2)
+        return super().score_bias(length, start) + relative
 
     def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.relative.table.weight)

@@ -72,9 +72,16 @@ def compare(published: Published, store: Store | None = None) -> Comparison:
             then = board if share == 1.0 else make_board(store, steps, published.ours)
             ours[share] = then.results, our_values(published, store, then)
     placed = {arm.name for matched in beside.values() for arm in matched}
+    cells: list[dict[str, Any]] = []
+    for row in published.rows:
+        mine = beside[row.label]
+        if not mine or row.share not in ours:
+            cells += _without_arm(row, _why_missing(published, row, bool(mine)))
+        else:
+            cells += [cell for arm in mine for cell in _with_arm(published, row, arm, *ours[row.share])]
     return Comparison(
         published=published,
-        cells=_frame([cell for row in published.rows for cell in _cells(published, row, beside[row.label], ours)]),
+        cells=_frame(cells),
         results=last,
         without_row=tuple(arm.name for arm in arms if arm.name not in placed),
     )
@@ -137,14 +144,6 @@ def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
     return f"no arm {mine.variant}{segments}" + (f" near {short(mine.parameters)} parameters" if several else "")
 
 
-def _cells(
-    published: Published, row: Row, arms: list[OurArm], ours: Mapping[float, tuple[Results, Values]]
-) -> Iterable[dict[str, Any]]:
-    if not arms or row.share not in ours:
-        return _without_arm(row, _why_missing(published, row, bool(arms)))
-    return [cell for arm in arms for cell in _with_arm(published, row, arm, *ours[row.share])]
-
-
 def _with_arm(
     published: Published, row: Row, arm: OurArm, results: Results, values: Values
 ) -> Iterator[dict[str, Any]]:
@@ -154,17 +153,14 @@ def _with_arm(
     facts = {"arm": arm.name, "variant": arm.variant, "origin": arm.origin, "steps": results.steps}
     for column, value in mine.items():
         theirs = float(row.printed[column])
+        inside = "yes" if value["low"] <= theirs <= value["high"] else "no"
         yield {
             **{"model": row.label, "column": column, "published": row.printed[column], "unlike": unlike},
             **facts,
             **value,
             "difference": value["ours"] - theirs,
-            "inside": "" if unlike or math.isnan(value["low"]) else _inside(value, theirs),
+            "inside": "" if unlike or math.isnan(value["low"]) else inside,
         }
-
-
-def _inside(value: Mapping[str, float], theirs: float) -> str:
-    return "yes" if value["low"] <= theirs <= value["high"] else "no"
 
 
 def _without_arm(row: Row, why: str) -> Iterator[dict[str, Any]]:

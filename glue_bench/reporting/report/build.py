@@ -1,0 +1,109 @@
+"""An experiment, or several together, as a report: which parts there are, and in which order."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from glue_bench.records.store import Store, open_store
+from glue_bench.reporting.budget_page import budget_page
+from glue_bench.reporting.document import PageSection
+from glue_bench.reporting.export import Paths, find
+from glue_bench.reporting.findings import Findings, verdict
+from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
+from glue_bench.reporting.notes import BANNER, is_demo
+from glue_bench.reporting.papers import TABLES
+from glue_bench.reporting.papers.compare import compare
+from glue_bench.reporting.papers.page import paper_page
+from glue_bench.reporting.report.method import commands_part, data_part, environment_part, protocol_part
+from glue_bench.reporting.report.parts import Part, Report, of_experiment, part_of
+from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
+from glue_bench.results.board import steps_frame
+from glue_bench.results.budgets import budget_frame, rates_frame
+from glue_bench.results.frame import Results
+
+
+def build_report(path: Paths) -> Report:
+    """The report of the experiment in the folder `path`, or of several together: what they share first, then each.
+
+    Raises:
+        UserError: as `find`.
+    """
+    findings = find(path)
+    if isinstance(path, str | Path):
+        parts = list(experiment_parts(open_store(path), findings))
+    else:
+        parts = [leaderboard_part(findings)]
+        for one in map(open_store, path):
+            mine = find(one.folder)
+            parts += [of_experiment(part, mine.results.experiment) for part in experiment_parts(one, mine)]
+    return Report(
+        title=f"Report: {findings.results.experiment}",
+        banner=BANNER if is_demo(findings.results) else "",
+        lead=verdict(findings),
+        text=extent(findings.results),
+        parts=tuple(parts),
+    )
+
+
+def experiment_parts(store: Store, findings: Findings) -> Iterator[Part]:
+    """What one experiment has found, from the leaderboard to the commands that made it."""
+    yield leaderboard_part(findings)
+    yield from differences_part(findings)
+    yield from pretraining_part(store, findings)
+    yield from steps_part(store, findings)
+    yield from papers_part(store, findings)
+    yield protocol_part(store, findings)
+    yield data_part(findings.results)
+    yield environment_part(store)
+    yield commands_part(store, findings)
+
+
+def leaderboard_part(findings: Findings) -> Part:
+    """The tables of the leaderboard's page, and its notes in sight: they say what the marks mean."""
+    page = leaderboard_page(findings)
+    return Part(title="Leaderboard", sections=page.sections, notes=page.notes)
+
+
+def differences_part(findings: Findings) -> Iterator[Part]:
+    """Forest plots, and the tables of the statistics' page behind a fold; nothing where no arm can be compared."""
+    if findings.assessment is None or not contrast_frames(findings.assessment):
+        return
+    page = statistics_page(findings.assessment)
+    tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
+    yield Part(title="Differences from the reference", folded=(tables,))
+
+
+def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
+    """Loss curves and budgets; nothing where no arm is pretrained."""
+    budgets = budget_frame(store)
+    if budgets["stream"].notna().any():
+        yield part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
+
+
+def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
+    """Scores against steps of pretraining, where several checkpoints are fine-tuned."""
+    steps = steps_frame(store, findings.results.protocol)
+    if len(steps):
+        section = PageSection(title="", grid=steps_grid(findings, steps))
+        yield Part(title="Against steps of pretraining", text=STEPS_MEAN, sections=(section,))
+
+
+def papers_part(store: Store, findings: Findings) -> Iterator[Part]:
+    """Published rows with ours under them, the table with most of our arms in sight; none beside made-up data."""
+    if is_demo(findings.results):
+        return
+    compared = [compare(table, store) for table in TABLES.values()]
+    beside = sorted((one for one in compared if (one.cells["arm"] != "").any()), key=lambda one: len(one.without_row))
+    parts = [part_of(paper_page(one)) for one in beside]
+    if parts:
+        first, *others = parts
+        section = replace(first.sections[0], title=first.title)
+        yield replace(first, title="Beside published tables", sections=(section,), folded=(*first.folded, *others))
+
+
+def extent(results: Results) -> str:
+    """How much of the experiment there is."""
+    cells = results.cells
+    numbers = [f"{cells[key].nunique():,} {key}{'s' * (cells[key].nunique() > 1)}" for key in ("arm", "task", "seed")]
+    finished = int(cells["finished"].sum())
+    return f"{', '.join(numbers)}; {finished:,} of {len(cells):,} planned runs are finished."

@@ -1,0 +1,154 @@
+"""The parts of a report that say how its numbers were made: protocol, data, environment, commands."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+
+from glue_bench.benchmark.tasks import TASKS
+from glue_bench.records.plan import NO_PLAN, Plan
+from glue_bench.records.record import Environment
+from glue_bench.records.store import Store
+from glue_bench.reporting.document import Grid, GridCell, PageSection
+from glue_bench.reporting.findings import Findings
+from glue_bench.reporting.next_step import next_step
+from glue_bench.reporting.notes import METRICS, protocol_notes, segment_notes
+from glue_bench.reporting.numbers import MISSING
+from glue_bench.reporting.report.parts import Part
+from glue_bench.results.frame import Results
+
+SOURCES = {
+    "tsv": "GLUE in the classic TSV layout",
+    "hub": "nyu-mll/glue of the Hugging Face hub",
+    "demo": "the embedded demo data, which are made up",
+}
+DIGITS = 12
+"""So much of a digest is shown."""
+_KEYS = {"start": "from"}
+"""What keys of an experiment's file are called in a plan."""
+
+
+def protocol_part(store: Store, findings: Findings) -> Part:
+    """How runs become scores, and what they were trained with."""
+    results, plan = findings.results, store.read_plan() or NO_PLAN
+    settings = {TASKS[task].title: json.loads(text) for task, text in results.settings.items()}
+    rates = {
+        TASKS[task].title: {"learning_rate": ", ".join(f"{rate:g}" for rate in sorted(mine["learning_rate"].unique()))}
+        for task, mine in results.cells.groupby("task", sort=False)
+    }
+    every = {task: settings.get(task, {}) | rates[task] for task in rates}
+    pretraining = plan.config.get("pretraining")
+    notes = [*protocol_notes(results), *segment_notes(results)]
+    if pretraining:
+        notes.append(f"Pretraining: {_said(pretraining)}.")
+    return Part(title="Protocol", notes=tuple(notes), sections=told_apart("Task", every, "Fine-tuning"))
+
+
+def data_part(results: Results) -> Part:
+    """One row per task: its metric, how many rows GLUE has, and the digest of the content that was read."""
+    rows = []
+    for task in dict.fromkeys(results.cells["task"]):
+        metric, splits = TASKS[task].metrics[0], TASKS[task].splits
+        sizes = [sum(s.rows for name, s in splits.items() if name.startswith(kind)) for kind in ("train", "validation")]
+        share = "a part" if task in results.partial_tasks else "all"
+        numbers = (GridCell(f"{size:,}") for size in sizes)
+        digest = results.digests.get(task, MISSING)[:DIGITS]
+        rows.append(
+            (GridCell(TASKS[task].title), GridCell(METRICS[metric]), *numbers, GridCell(share), GridCell(digest))
+        )
+    header = ("Task", "Metric", "Train rows", "Validation rows", "Of them here", "SHA-256")
+    grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1, 4, 5}))
+    source = ", ".join(SOURCES.get(kind, kind) for kind in results.data_source.split(", "))
+    text = f"Read from {source}. Numbers of rows are GLUE's own; the digest is of the content that was read."
+    return Part(title="Data", text=text, sections=(PageSection(title="", grid=grid),))
+
+
+def environment_part(store: Store) -> Part:
+    """Where the runs were computed: what all of them share in a sentence, what differs in a table."""
+    records, pretrainings = store.scan_records()[0], store.read_pretrainings()
+    kinds = {"Fine-tuning runs": [record.environment for record in records]}
+    kinds |= {"Pretrainings": [record.environment for record in pretrainings]} if pretrainings else {}
+    made = {kind: Counter(_environment(each) for each in mine) for kind, mine in kinds.items()}
+    rows = {
+        f"{kind}, {i}" if len(counts) > 1 else kind: {"runs": f"{count:,}", **dict(facts)}
+        for kind, counts in made.items()
+        for i, (facts, count) in enumerate(sorted(counts.items()), 1)
+    }
+    seconds = sum(each.seconds.total for each in records) + sum(each.seconds for each in pretrainings)
+    text = f"All runs together took {seconds / 3600:,.1f} hours of the processes that ran them."
+    return Part(title="Environment", text=text, sections=told_apart("Where", rows))
+
+
+def commands_part(store: Store, findings: Findings) -> Part:
+    """What to type for the same numbers, with the experiment's file, and what to type next."""
+    plan, name = store.read_plan() or NO_PLAN, findings.results.experiment
+    folder, kind = f"results/{name}", findings.results.data_source
+    data = kind if kind in ("demo", "hub") else "GLUE_FOLDER"
+    corpus = " --corpus TEXT" * bool(plan.config.get("pretraining"))
+    lines = (
+        f"glue-bench run {name}.yaml --data {data}{corpus}",
+        *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
+    )
+    experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan))
+    return Part(
+        title="Commands",
+        text=f"Next: {next_step(findings, folder)}.",
+        listing="\n".join(lines) + "\n",
+        folded=(experiment,) if plan.config else (),
+    )
+
+
+def experiment_text(plan: Plan) -> str:
+    """The experiment as YAML, without what is empty; it lacks the places of data and text, which no plan has."""
+    config = dict(plan.config)
+    if pretraining := config.get("pretraining"):
+        config["pretraining"] = {_KEYS.get(key, key): value for key, value in pretraining.items()}
+    return yaml.safe_dump(_filled(config), sort_keys=False, allow_unicode=True, width=100)
+
+
+def told_apart(name: str, rows: Mapping[str, Mapping[str, Any]], title: str = "") -> tuple[PageSection, ...]:
+    """A section: in a sentence what all rows have in common, in a table what differs; none without rows."""
+    if not rows:
+        return ()
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    differ = [key for key in keys if len({str(row.get(key)) for row in rows.values()}) > 1]
+    common = {key: next(iter(rows.values()))[key] for key in keys if key not in differ}
+    cells = tuple((GridCell(each), *(_cell(row.get(key)) for key in differ)) for each, row in rows.items())
+    header = (name, *(_words(key).capitalize() for key in differ))
+    grid = Grid(header=header, rows=cells, texts=frozenset(range(len(header)))) if differ else None
+    return (PageSection(title=title, text=f"The same for all: {_said(common)}." * bool(common), grid=grid),)
+
+
+def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:
+    """What of an environment is shown, as pairs."""
+    facts = environment.document()
+    facts = {key: value for key, value in facts.items() if key != "packages"} | facts.get("packages", {})
+    facts["git_commit"] = (facts.get("git_commit") or "")[:DIGITS]
+    return tuple((key, str(value)) for key, value in facts.items() if value not in (None, ""))
+
+
+def _said(facts: Mapping[str, Any]) -> str:
+    """Settings in a sentence."""
+    return ", ".join(f"{_words(key)} {value}" for key, value in facts.items() if value not in (None, [], {}))
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _cell(value: Any) -> GridCell:
+    return GridCell(MISSING if value is None else str(value))
+
+
+def _filled(value: Any) -> Any:
+    """Plain values without what is empty."""
+    if isinstance(value, Mapping):
+        filled = {key: _filled(each) for key, each in value.items()}
+        return {key: each for key, each in filled.items() if each not in (None, [], {})}
+    if isinstance(value, list | tuple):
+        return [_filled(each) for each in value]
+    # Where a person keeps a checkpoint is no one's business.
+    return PurePath(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value

@@ -1,0 +1,49 @@
+"""What a report is made of, whatever is in it."""
+
+import re
+from dataclasses import dataclass, replace
+
+from glue_bench.reporting.document import Page, PageSection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a report: a sentence, figures (SVG), tables, notes below them, and what is typed (`listing`).
+
+    `folded` are parts that are shown on request, each behind its title.
+    """
+
+    title: str
+    text: str = ""
+    figures: tuple[str, ...] = ()
+    sections: tuple[PageSection, ...] = ()
+    notes: tuple[str, ...] = ()
+    listing: str = ""
+    folded: tuple["Part", ...] = ()
+
+    @property
+    def anchor(self) -> str:
+        """Where links to it lead: its title in lower case."""
+        return "-".join(re.findall(r"\w+", self.title.lower()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report: its title, a warning above everything (demo data), the verdict, what there is of it, and its parts."""
+
+    title: str
+    text: str
+    parts: tuple[Part, ...]
+    banner: str = ""
+    lead: str = ""
+
+
+def part_of(page: Page, title: str = "") -> Part:
+    """A page as a part, its notes behind a fold."""
+    folded = (Part(title="Notes", notes=page.notes),) if page.notes else ()
+    return Part(title=title or page.title, text=page.lead, sections=page.sections, folded=folded)
+
+
+def of_experiment(part: Part, experiment: str) -> Part:
+    """The part of one experiment among several."""
+    return replace(part, title=f"{experiment}: {part.title}")
