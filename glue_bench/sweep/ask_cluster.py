@@ -2,20 +2,18 @@
 
     python -P ask_cluster.py HOST:PORT|auto
 
-Prints one JSON object: the `address` that was found, the `mode` that RAY_AUTH_MODE has to have for it, and `error`,
-null or why this process could not connect.
+Prints a line once it begins to ask, because it may take Python long to come so far, and then one JSON object: the
+`address` that was found, the `mode` that RAY_AUTH_MODE has to have for it, and `error`, null or why it is of no use.
 """
 
 import json
-import logging
 import os
 import socket
 import sys
 from importlib import import_module
 from typing import Any
 
-import ray
-from ray._private.services import canonicalize_bootstrap_address
+from ray._private.services import canonicalize_bootstrap_address, get_node_to_connect_for_driver
 from ray.exceptions import AuthenticationError
 
 raylet: Any = import_module("ray._raylet")  # has no types
@@ -41,18 +39,28 @@ def ask(address: str) -> dict[str, Any]:
             _ask_head(found, mode)
         except AuthenticationError:
             return {"error": f"its token is not that of this machine; {COPY}"}
-    ray.init(address=found, configure_logging=False, log_to_driver=False, logging_level=logging.ERROR)
     return {"address": found, "mode": mode, "error": None}
 
 
 def _ask_head(address: str, mode: str) -> None:
-    """Raises AuthenticationError where the cluster refuses this mode. In a wrong one that it takes, workers fail."""
+    """Find this machine's part of the cluster.
+
+    Raises:
+        AuthenticationError: the cluster refuses this mode. In a wrong one that it takes, workers would fail.
+        RuntimeError: there is none.
+    """
     os.environ["RAY_AUTH_MODE"] = mode
     raylet.Config.initialize("")  # which reads the variable
-    raylet.GcsClient(address=address)
+    head = raylet.GcsClient(address=address)
+    try:
+        get_node_to_connect_for_driver(head, timeout_seconds=CONNECT_SECONDS)
+    except RuntimeError as error:
+        why = f"this machine is none of its; first run: ray start --address={address}"
+        raise RuntimeError(why) from error
 
 
 if __name__ == "__main__":
+    print("asking", flush=True)
     try:
         said = ask(sys.argv[1])
     except Exception as error:

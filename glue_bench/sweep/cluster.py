@@ -89,13 +89,15 @@ def _authenticate(mode: str | None) -> None:
 def _ask(address: str) -> dict[str, Any]:
     """What `ask_cluster.py` says of an address."""
     command = [sys.executable, "-P", str(Path(__file__).with_name("ask_cluster.py")), address]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
-        said: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        said = {"error": f"no answer within {ANSWER_SECONDS:g} s"}
-    except ValueError:  # Ray has ended the process
-        said = {"error": (done.stderr.strip().splitlines() or ["it does not answer as one"])[-1][:200]}
+    said: dict[str, Any] = {"error": "what listens there does not answer as one"}  # then Ray ends the process
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as asking:
+        assert asking.stdout is not None, "it is a pipe"
+        asking.stdout.readline()
+        try:
+            said = json.loads(asking.communicate(timeout=ANSWER_SECONDS)[0] or json.dumps(said))
+        except subprocess.TimeoutExpired:
+            asking.kill()
+            said["error"] = f"no answer within {ANSWER_SECONDS:g} s"
     if said["error"]:
         raise UserError(
             f"cannot use the Ray cluster at '{address}': {said['error']} (docs/operations.md says how to start one)"

@@ -20,7 +20,7 @@ from glue_bench.sweep import cluster as module
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL"), pytest.mark.slow]
 
-OURS = re.compile(r"checking the |computing on |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S|interrupted: |error: |the head of ")
+OURS = re.compile(r"checking the |computing on |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S|terminated: |error: |the head of ")
 CELLS = 30
 
 
@@ -54,6 +54,7 @@ def ended(process: Forked) -> tuple[int | None, str, list[str]]:
     """Exit status, output, and the lines on standard error, none of which Ray has written."""
     out, err = process.communicate(timeout=400)
     lines = err.splitlines()
+    print(err)  # shown if the test fails
     assert [line for line in lines if not OURS.match(line)] == []
     return process.returncode, out, lines
 
