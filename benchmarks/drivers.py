@@ -61,7 +61,7 @@ def _drive(words: list[str], cache: str, said: Path) -> None:
         os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
     gc.freeze()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background ignores it
-    os.environ |= {"GLUE_BENCH_CACHE": cache, "OMP_NUM_THREADS": "1"}
+    os.environ |= {"GLUE_BENCH_CACHE": cache, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
     from glue_bench.cli import main
     from glue_bench.sweep import cluster, patience
 

@@ -36,7 +36,8 @@ class Head:
         return f"127.0.0.1:{self.port}"
 
     def ray(self, *words: str) -> None:
-        environment = os.environ | {"HOME": str(self.home)}
+        # Ray's workers would have the lowest priority, and wait for whatever else the machine does.
+        environment = os.environ | {"HOME": str(self.home), "RAY_worker_niceness": "0"}
         environment |= {} if self.asks_for_token else {"RAY_AUTH_MODE": "disabled"}
         done = subprocess.run([RAY, *words], env=environment, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
