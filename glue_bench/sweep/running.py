@@ -4,6 +4,7 @@ import shutil
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
@@ -33,6 +34,8 @@ class Running:
         self.console, self.observer = shared.console, shared.observer
         self.finished: list[str] = []
         self.elsewhere, self.cause = 0, ""
+        # No method of this object: with itself in a circle, it would keep data open until the next collection.
+        self._say = partial(shared.console.print, markup=False, highlight=False, soft_wrap=True)
         self.patience = Patience(costs, shared.inputs.experiment.resources.give_up_after, self._say)
         self.failed: dict[str, str] = {}
         self._jobs = jobs
@@ -149,6 +152,3 @@ class Running:
         rate = min(losses, key=lambda rate: (losses[rate], rate))
         self._say(f"pretraining {job.label}: learning rate {rate:g}, by the validation loss of its search ({shown})")
         return replace(job, rate=rate), None
-
-    def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
