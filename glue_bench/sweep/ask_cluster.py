@@ -17,7 +17,7 @@ from ray._private.services import canonicalize_bootstrap_address, get_node_to_co
 from ray.exceptions import AuthenticationError
 
 raylet: Any = import_module("ray._raylet")  # has no types
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5
 COPY = "copy ~/.ray/auth_token from the machine of its head"
 
 
