@@ -1,10 +1,12 @@
-# On a bare machine with Python 3.11 or later: `make demo`, `make test`.
+# On a bare machine with Python 3.11 or later: `make demo`, `make test`, `make docs`.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WITH_DOCS := $(VENV)/.with-docs
+SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md $(wildcard results/*/*.md results/*/*.csv)
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 
 demo: $(READY)
 	$(BIN)/glue-bench run configs/demo.yaml
@@ -16,6 +18,17 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(WITH_DOCS)  # build/site/index.html
+	rm -rf build/pages && mkdir -p build/pages
+	tar cf - $(SHOWN) | tar xf - -C build/pages
+	$(BIN)/python -m typer glue_bench.cli utils docs --name glue-bench --title Commands \
+		--output build/pages/docs/reference/commands.md
+	$(BIN)/mkdocs build --quiet --strict
+
+$(WITH_DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $(WITH_DOCS)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

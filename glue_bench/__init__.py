@@ -10,24 +10,39 @@ from typing import TYPE_CHECKING, Any
 from wrapt import when_imported
 
 if TYPE_CHECKING:
+    from glue_bench.analysis.analyse import analyse
     from glue_bench.analysis.checkpoints import intrinsic
     from glue_bench.api import run
     from glue_bench.benchmark.glue_metric import GlueMetric
     from glue_bench.benchmark.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
+    from glue_bench.reporting.report.page import report
     from glue_bench.results.board import leaderboard
     from glue_bench.testing.plugins import load_plugins
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "VARIANTS", "GlueMetric", "__version__", "intrinsic", "leaderboard", "load_plugins", "run"]
+__all__ = [
+    "TASKS",
+    "VARIANTS",
+    "GlueMetric",
+    "__version__",
+    "analyse",
+    "intrinsic",
+    "leaderboard",
+    "load_plugins",
+    "report",
+    "run",
+]
 
 _HOMES = {
     "GlueMetric": "glue_bench.benchmark.glue_metric",
     "TASKS": "glue_bench.benchmark.tasks",
     "VARIANTS": "glue_bench.model.variants",
+    "analyse": "glue_bench.analysis.analyse",
     "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.results.board",
     "load_plugins": "glue_bench.testing.plugins",
+    "report": "glue_bench.reporting.report.page",
     "run": "glue_bench.api",
 }
 

@@ -24,7 +24,7 @@ def run(
     console: "Console | None" = None,
     **options: Any,
 ) -> "Summary":
-    """Pretrain and fine-tune what an experiment lacks, and write its tables to `results/<experiment>`.
+    """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
     place of the experiment's own, as `corpus` does of its text to pretrain on. `plugins` are Python files with
@@ -63,7 +63,15 @@ def run_with(
         if summary.is_main and not options.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
+                write_page(summary.folder)
     return summary
+
+
+def write_page(folder: Path) -> Path:
+    """Write the report of an experiment that has been run beside its tables; where it is."""
+    from glue_bench.reporting.report.page import report
+
+    return report(folder)
 
 
 def explain(

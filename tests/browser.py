@@ -5,6 +5,7 @@ Selenium and Playwright do the same through packages of 10 and 40 MB, and throug
 
 import base64
 import json
+import select
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ FLAGS = (
     "--no-first-run",
 )
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+PATIENCE = 120
+"""Seconds without a word after which the browser is given up."""
 KEYS = {"Enter": (13, "\r"), " ": (32, " "), "Tab": (9, "")}
 
 
@@ -54,8 +57,9 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._left:
-            block = self.process.stdout.read(2**20)
-            assert block, "the browser has ended"
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            block = self.process.stdout.read(2**20) if ready else b""
+            assert block, "the browser has ended, or says nothing"
             self._left += block
         text, _, self._left = self._left.partition(b"\0")
         return json.loads(text)
@@ -123,9 +127,9 @@ class Tab:
         return [each["params"] for each in self.browser.events if each.get("method") in TROUBLE]
 
     def fetched(self) -> list[str]:
-        """The addresses that were asked for."""
+        """The addresses that were asked for, without what the page itself holds."""
         asked = [each["params"] for each in self.browser.events if each.get("method") == "Network.requestWillBeSent"]
-        return [each["request"]["url"] for each in asked]
+        return [url for each in asked if not (url := each["request"]["url"]).startswith("data:")]
 
     def picture(self, path: Path, width: int) -> None:
         """The whole page as PNG."""

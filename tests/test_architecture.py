@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-DRAWING = TEXT.split("```")[1]
+DRAWING = next(block for block in TEXT.split("```") if block.startswith("\n experiment.yaml"))
 
 
 def stations() -> list[str]:

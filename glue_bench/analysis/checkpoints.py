@@ -1,6 +1,5 @@
 """The measures of any masked-LM checkpoint on any text."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,18 +7,17 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.intrinsic import intrinsic_sums
+from glue_bench.analysis.sources import last_checkpoint, trained_positions
 from glue_bench.analysis.text import TOKENS, HeldOut
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
-from glue_bench.model.locate import locate
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack_beginning
-from glue_bench.training.pretrained import IDENTITY
 from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.runtime import accelerator, computing
-from glue_bench.training.tokenizers import load_tokenizer
+from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 COLUMNS = ("checkpoint", "measure", "value", "standard_error", "n")
 LENGTH = 128
@@ -63,10 +61,10 @@ class _Measurable:
     """A checkpoint with all that it takes to measure it. `positions` are those that it was trained on."""
 
     def __init__(self, name: str, corpus: Corpus, length: int, tokens: int, tokenizer: str | None) -> None:
-        folder = _last_checkpoint(name)
+        folder = last_checkpoint(name)
         self.name = name
         self.model = open_masked_lm(folder)
-        self.positions = _trained_positions(folder, self.model)
+        self.positions = trained_positions(folder) or int(self.model.config.max_position_embeddings)
         loaded = _fitting_tokenizer(self.model, tokenizer or folder)
         self.text = HeldOut(pack_beginning(corpus, loaded, min(length, self.positions), tokens), loaded, tokens=tokens)
 
@@ -80,30 +78,11 @@ def open_masked_lm(name: str) -> EncoderForMaskedLM:
     return masked_lm(read_checkpoint(name)).eval().to(accelerator().device)
 
 
-def _last_checkpoint(name: str) -> str:
-    """The last checkpoint of a pretraining's folder; any other name as it is."""
-    folder = Path(name).expanduser()
-    if not (folder / IDENTITY).is_file():
-        return name
-    steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
-    if not steps:
-        raise UserError(f"the pretraining in '{name}' has kept no checkpoint yet")
-    return str(steps[-1])
-
-
-def _trained_positions(folder: str, model: EncoderForMaskedLM) -> int:
-    """The length of the sequences of a pretraining of ours; of any other checkpoint all positions that it has."""
-    identity = locate(folder).parent / IDENTITY
-    if not identity.is_file():
-        return int(model.config.max_position_embeddings)
-    return int(json.loads(identity.read_bytes())["settings"]["length"])
-
-
 def _fitting_tokenizer(model: EncoderForMaskedLM, name: str) -> PreTrainedTokenizerBase:
     tokenizer = load_tokenizer(name)
-    if len(tokenizer) > model.config.vocab_size:
+    if vocabulary_size(tokenizer) > model.config.vocab_size:
         raise UserError(
-            f"the tokenizer of '{name}' has {len(tokenizer)} tokens but the checkpoint embeds "
+            f"the tokenizer of '{name}' has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
             f"{model.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
         )
     return tokenizer

@@ -1,6 +1,6 @@
 """All measures of one masked-LM encoder on held-out text, by their names in tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from glue_bench.analysis.shuffle import N_GRAMS, reverse_sums, shuffle_sums
 from glue_bench.analysis.start import start_sums
@@ -11,19 +11,24 @@ from glue_bench.analysis.validation import validation_sums
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 
-def intrinsic_sums(model: EncoderForMaskedLM, text: HeldOut, positions: int) -> dict[str, Sums]:
+def intrinsic_sums(
+    model: EncoderForMaskedLM, text: HeldOut, positions: int, distances: Sequence[int] = DISTANCES
+) -> dict[str, Sums]:
     """Every measure by name: validation_loss, swap_1, ..., shuffle_1, ..., reverse, start_8, ...
 
-    `positions` are those that the model was trained on. A swap test of a text that has no such two words is left out.
+    `positions` are those that the model was trained on, and words at `distances` are swapped, which takes most of the
+    time. A swap test of a text that has no such two words is left out.
     """
     model.eval()
-    return {name: sums for name, sums in _measured(model, text, positions) if sums.counts.any()}
+    return {name: sums for name, sums in _measured(model, text, positions, distances) if sums.counts.any()}
 
 
-def _measured(model: EncoderForMaskedLM, text: HeldOut, positions: int) -> Iterator[tuple[str, Sums]]:
+def _measured(
+    model: EncoderForMaskedLM, text: HeldOut, positions: int, distances: Sequence[int]
+) -> Iterator[tuple[str, Sums]]:
     base = validation_sums(model, text)
     yield "validation_loss", base
-    for distance in DISTANCES:
+    for distance in distances:
         yield f"swap_{distance}", swap_sums(model, text, distance)
     for n in N_GRAMS:
         yield f"shuffle_{n}", shuffle_sums(model, text, n, base)

@@ -8,7 +8,7 @@ from glue_bench import recipe as recipes
 from glue_bench.audit.differences import Difference, compare
 from glue_bench.audit.identity import Known, known
 from glue_bench.errors import UserError
-from glue_bench.records.identity import CellIdentity, digest_of
+from glue_bench.records.identity import digest_of
 from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.record import Environment, Record
 from glue_bench.records.store import Store
@@ -134,17 +134,15 @@ def _nearest(cell_id: str, cells: Known, among: Iterable[str], forwards: bool = 
         return ()
     distances = {name: _distance(name, cell_id, cells) for name in others}
     least = min(distances.values())
-    candidates = [_candidate(name, mine, cells, forwards) for name in others if distances[name] == least]
+    candidates = []
+    for name in (name for name in others if distances[name] == least):
+        other = cells.identity(name)
+        assert other is not None, "a record or a planned cell has an identity"
+        differences, unknown = compare(other, mine, cells) if forwards else compare(mine, other, cells)
+        made = made_by(cells.records[name]) if name in cells.records else "not run yet"
+        candidates.append(Candidate(name, made, tuple(differences), tuple(unknown)))
     candidates.sort(key=lambda one: (len(one.differences), one.cell_id in cells.planned, one.cell_id))
     return tuple(candidates[: SHOWN if least == 0 else 1])
-
-
-def _candidate(cell_id: str, mine: CellIdentity, cells: Known, forwards: bool) -> Candidate:
-    other = cells.identity(cell_id)
-    assert other is not None, "a record or a planned cell has an identity"
-    differences, unknown = compare(other, mine, cells) if forwards else compare(mine, other, cells)
-    made = made_by(cells.records[cell_id]) if cell_id in cells.records else "not run yet"
-    return Candidate(cell_id, made, tuple(differences), tuple(unknown))
 
 
 def _distance(first: str, second: str, cells: Known) -> int:

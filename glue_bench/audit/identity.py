@@ -26,10 +26,7 @@ class Known:
 
     def key(self, cell_id: str) -> CellKey:
         """What a cell that is planned or has a record is called by."""
-        key = self.planned.get(cell_id) or self.records[cell_id].cell
-        if key.steps is None or key.pretraining_seed is not None:
-            return key
-        return key.model_copy(update={"pretraining_seed": self.plan.pretraining_seed})
+        return self.plan.seeded(self.planned.get(cell_id) or self.records[cell_id].cell)
 
     def identity(self, cell_id: str) -> CellIdentity | None:
         """What the id ends in the digest of, from the plan or else the record; None where neither holds it."""

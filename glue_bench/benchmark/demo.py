@@ -57,20 +57,18 @@ def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple
     # Balanced labels in random order; for STS-B the scores 0 to 5.
     classes = 6 if TASKS[task].is_regression else TASKS[task].num_labels
     labels = generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes)
-    rows = [_unseen(maker, label, generator, seen) for label in labels]
+    rows = []
+    for label in labels:
+        row = maker(generator, label)
+        while row[:2] in seen:
+            row = maker(generator, label)
+        seen.add(row[:2])
+        rows.append(row)
     frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
     frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
     if name.startswith("test"):
         frame["label"] = np.full(len(frame), UNLABELLED, dtype=frame["label"].to_numpy().dtype)
     return frame if len(TASKS[task].texts) == 2 else frame.drop(columns="text_b")
-
-
-def _unseen(maker: Maker, label: float, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> Row:
-    row = maker(generator, label)
-    while row[:2] in seen:
-        row = maker(generator, label)
-    seen.add(row[:2])
-    return row
 
 
 def _pick(generator: np.random.Generator, words: Sequence[str], count: int = 1) -> list[str]:

@@ -13,7 +13,8 @@ import pandas as pd
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.tasks import TASKS, Task, find_task
 from glue_bench.benchmark.tsv import SCORES, needed_splits, unlabelled
-from glue_bench.errors import UserError, first_line
+from glue_bench.errors import UserError, first_line, quoted
+from glue_bench.files import check_file
 
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -74,7 +75,13 @@ class CloneSource:
         for split, paths in files.items():
             _check_shards(split, paths)
             for path in paths:
-                _refuse_lfs_pointer(path)
+                try:
+                    check_file(path, 2**40)
+                except OSError as error:
+                    raise UserError(f"cannot read {path}: {error.strerror}") from error
+                with path.open("rb") as file:
+                    if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                        raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
         where = str(self.folder / task)
         return to_task_data(row, _read_parquet(files, where), where, self._readme_names(task))
 
@@ -119,12 +126,6 @@ def _check_shards(split: str, paths: list[Path]) -> None:
         raise UserError(f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again")
 
 
-def _refuse_lfs_pointer(path: Path) -> None:
-    with path.open("rb") as file:
-        if file.read(len(LFS_POINTER)) == LFS_POINTER:
-            raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
-
-
 def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None) -> TaskData:
     """Turn a `DatasetDict` into the schema; `where` starts the messages of UserError.
 
@@ -159,7 +160,7 @@ def _texts(dataset: Any, name: str, where: str) -> list[str]:
     texts = dataset.data.column(name).to_pylist()
     bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
-        raise UserError(f"{where}, row {bad}: column {name} holds {texts[bad]!r}; expected text")
+        raise UserError(f"{where}, row {bad}: column {name} holds {quoted(texts[bad])}; expected text")
     return texts
 
 
@@ -176,7 +177,7 @@ def _labels(task: Task, dataset: Any, where: str, names: Sequence[str]) -> np.nd
         permitted = f"an id from 0 to {len(names) - 1}"
     if not all(good):
         row = good.index(False)
-        raise UserError(f"{where}, row {row}: bad label {values[row]!r}; expected {permitted}")
+        raise UserError(f"{where}, row {row}: bad label {quoted(values[row])}; expected {permitted}")
     if task.is_regression:
         return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
     return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]

@@ -8,9 +8,9 @@ from typer.core import TyperGroup
 
 ORDER = (
     *("run", "status", "explain"),
-    *("leaderboard", "statistics", "power", "table", "submit", "diagnostics"),
+    *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics"),
     *("export", "verify"),
-    *("data", "tasks", "variants", "convert", "intrinsic"),
+    *("data", "tasks", "variants", "convert", "intrinsic", "analyse"),
 )
 
 

@@ -7,6 +7,7 @@ import typer
 
 from glue_bench.cli.app import Format, Output, Plugins, app
 from glue_bench.cli.printing import emit, new_table, print_table, say
+from glue_bench.terminal import echo
 
 
 @app.command()
@@ -92,14 +93,14 @@ def intrinsic(
 def _print_conversion(record: dict[str, Any], out: Path) -> None:
     from rich.table import Table
 
-    typer.echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
+    echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     for name, value in _describe_conversion(record).items():
         table.add_row(name, value)
     print_table(table)
-    typer.echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
-    typer.echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
+    echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
+    echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
 
 
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
@@ -117,7 +118,11 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
         rows["masked-LM loss"] = f"{losses['before']:.3f} before, {losses['after']:.3f} after"
     if kept:
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
-    return rows | {"measured on": _describe_sample(record["sample"], masked=losses is not None)}
+    sample = record["sample"]
+    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if losses is not None else "")
+    if sample["kind"] == "text":
+        return rows | {"measured on": f"{sample['sequences']} pairs of English sentences, {size}"}
+    return rows | {"measured on": f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"}
 
 
 _EXACT = {
@@ -130,10 +135,3 @@ _ORIGINS = {
     "grafted": "weights of another variant, only converted",
     "scratch": "not pretrained",
 }
-
-
-def _describe_sample(sample: dict[str, Any], *, masked: bool) -> str:
-    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if masked else "")
-    if sample["kind"] == "text":
-        return f"{sample['sequences']} pairs of English sentences, {size}"
-    return f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"

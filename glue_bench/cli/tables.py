@@ -8,6 +8,7 @@ import typer
 
 from glue_bench.cli.app import Folder, Folders, Format, Output, app
 from glue_bench.cli.printing import emit
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from glue_bench.reporting.document import Page
@@ -34,6 +35,32 @@ def leaderboard(
         print_leaderboard(several, protocol or (), runs=seeds)
     else:
         emit(render(several, chosen_format(format, output), protocol or (), runs=seeds), output)
+
+
+@app.command()
+def report(
+    folders: Folders,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The page; report.html in the experiment's folder if left out."
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each figure there: PDF, SVG and PNG for a paper.")
+    ] = None,
+) -> None:
+    """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
+    from glue_bench.cli.printing import check_output, say
+
+    if output is not None:
+        check_output(output, ".html", "a report")
+    say("reading the records ...")
+    from glue_bench.reporting.report.page import report as write_report
+
+    echo(f"page: {write_report(folders[0] if len(folders) == 1 else folders, output, figures)}")
+    if figures is not None:
+        echo(f"figures: {figures}")
 
 
 @app.command()
@@ -108,16 +135,14 @@ def print_leaderboard(
 
     Of a sweep, whose `summary` it is, what to do next is said there, too.
     """
-    from rich.console import Console
-
     from glue_bench.reporting.export import find, render
     from glue_bench.reporting.leaderboard_page import leaderboard_screen, legend
     from glue_bench.reporting.next_step import next_step
     from glue_bench.reporting.terminal import show
 
-    console = Console()
+    console = Screen()
     if not console.is_terminal:
-        typer.echo(render(folders, "markdown", protocol, runs=runs), nl=False)
+        echo(render(folders, "markdown", protocol, runs=runs), nl=False)
         if not summary:
             return
     findings = find(folders, protocol, runs=runs)
@@ -125,21 +150,20 @@ def print_leaderboard(
         ending = [f"page: `glue-bench leaderboard {' '.join(map(str, folders))} -o page.md`"]
     else:
         step = next_step(findings, str(folders), tuple(summary.failed) if summary else ())
-        ending = [f"page: {folders / 'leaderboard.md'}", f"next: {step}"]
+        page = folders / ("report.html" if summary else "leaderboard.md")
+        ending = [f"page: {page}", f"next: {step}"]
     if console.is_terminal:
-        page = leaderboard_screen(findings)
-        show(page, console, [legend(findings, page), *ending])
+        screen = leaderboard_screen(findings)
+        show(screen, console, [legend(findings, screen), *ending])
     else:
-        typer.echo("\n" + "\n".join(ending).replace("`", ""))
+        echo("\n" + "\n".join(ending).replace("`", ""))
 
 
 def show_or_emit(page: Callable[[], "Page"], text: Callable[[], str], format: str | None, output: Path | None) -> None:
     """A page fit for the terminal, or its text where a format is asked for or the output goes elsewhere."""
-    from rich.console import Console
-
     from glue_bench.reporting.terminal import show
 
-    console = Console()
+    console = Screen()
     if output is None and format is None and console.is_terminal:
         show(page(), console)
     else:

@@ -1,35 +1,38 @@
 """How arms are pretrained."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
-from glue_bench.config.sections import SCRATCH, LearningRates, Section, Seed, distinct
+from glue_bench.config.sections import (
+    MOST_POSITIONS,
+    MOST_STEPS,
+    SCRATCH,
+    Brief,
+    LearningRates,
+    Place,
+    Section,
+    Seed,
+    distinct,
+)
 
-_SHORT = {"seed": "seeds", "learning_rate": "learning_rates"}
+SHORT = {"seed": "seeds", "learning_rate": "learning_rates"}
 
 
 class RateSearch(Section):
     """How each arm's learning rate is chosen: every rate is tried for so many steps, with a seed of its own."""
 
-    steps: int = Field(gt=0)
+    steps: int = Field(gt=0, le=MOST_STEPS)
     seed: Seed = 0
 
 
-NEWER = ("documents", "segments", "schedule", "decay_share", "dropout")
-"""Keys that earlier versions did not know. A dump leaves them out where they have their defaults, so that the ids that
-are hashes of a dump stay those of earlier versions."""
-
-
-class Pretraining(Section):
+class Pretraining(Brief, Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
     With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
@@ -38,15 +41,18 @@ class Pretraining(Section):
     `learning_rate: 1e-4` are short for lists of one. Each key is explained in docs/pretraining.md.
     """
 
-    corpus: Annotated[list[str], Field(min_length=1), AfterValidator(distinct)]
+    # Keys that earlier versions did not know: ids, which are hashes of a dump, stay those of earlier versions.
+    left_out: ClassVar = frozenset({"documents", "segments", "schedule", "decay_share", "dropout"})
+
+    corpus: Annotated[list[Place], Field(min_length=1), AfterValidator(distinct)]
     documents: Literal["files", "blank_lines"] = "files"
     segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
-    tokenizer: str | None = None
-    steps: int = Field(gt=0)
-    batch_tokens: int = Field(8192, gt=0)
+    tokenizer: Place | None = None
+    steps: int = Field(gt=0, le=MOST_STEPS)
+    batch_tokens: int = Field(8192, gt=0, le=2**30)
     micro_batch_tokens: int | None = Field(None, gt=0)
-    length: int = Field(128, ge=8)
+    length: int = Field(128, ge=8, le=MOST_POSITIONS)
     mask_probability: float = Field(0.15, gt=0, lt=1)
     learning_rates: LearningRates = Field([1e-4])
     rate_search: RateSearch | None = None
@@ -59,7 +65,7 @@ class Pretraining(Section):
     clip_norm: float = Field(1.0, gt=0)
     seeds: Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)] = Field([1])
     validation_share: float = Field(0.03, gt=0, lt=1)
-    validations: int = Field(10, gt=0)
+    validations: int = Field(10, gt=0, le=10_000)
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = Field([])
     finetune_checkpoints: bool = False
 
@@ -69,10 +75,10 @@ class Pretraining(Section):
         """One seed and one rate as lists of one."""
         if not isinstance(given, Mapping):
             return given
-        for short, full in _SHORT.items():
+        for short, full in SHORT.items():
             if short in given and full in given:
                 raise ValueError(f"give {short} or {full}, not both")
-        return {_SHORT.get(key, key): [value] if key in _SHORT else value for key, value in given.items()}
+        return {SHORT.get(key, key): [value] if key in SHORT else value for key, value in given.items()}
 
     @field_validator("corpus", mode="before")
     @classmethod
@@ -151,11 +157,6 @@ class Pretraining(Section):
                 f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_newer_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        default = {name: type(self).model_fields[name].default for name in NEWER}
-        return {key: value for key, value in dump(self).items() if key not in NEWER or value != default[key]}
 
     @property
     def rows(self) -> int:

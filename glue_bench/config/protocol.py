@@ -1,19 +1,17 @@
 """How many runs become one number: what the tables of an experiment report."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import Field, ValidationError
 
-from glue_bench.config.sections import Section
+from glue_bench.config.sections import Brief, Section
 from glue_bench.errors import UserError, unknown
 
 HELD_OUT = "held_out"
-COMPARISONS = ("reference", "primary", "contrasts")
-"""Keys that say what is compared; the others say how a score comes about."""
 
 
-class Protocol(Section):
+class Protocol(Brief, Section):
     """How a score is chosen among rates and epochs, and made from seeds. No cell is run anew for another protocol.
 
     `rate`: the learning rate of the best mean or median over seeds, or "fixed", the only one there is. `seeds`: what is
@@ -26,6 +24,9 @@ class Protocol(Section):
     `contrasts` are pairs of arms whose difference is asked for beforehand, each the first arm less the second.
     """
 
+    # What says who is compared: plans that do not need it stay as they were.
+    left_out: ClassVar = frozenset({"reference", "primary", "contrasts"})
+
     rate: Literal["best-mean", "best-median", "fixed"] = "best-mean"
     seeds: Literal["mean", "median"] = "mean"
     epoch: Literal["last", "best"] = "last"
@@ -33,16 +34,6 @@ class Protocol(Section):
     reference: str | None = None
     primary: Literal["average", "validation_loss"] = "average"
     contrasts: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field([])
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what says who is compared, unless it is set: plans that do not need it stay as they were."""
-        said = dump(self)
-        return {
-            key: value
-            for key, value in said.items()
-            if key not in COMPARISONS or value != type(self).model_fields[key].default
-        }
 
     @property
     def rate_statistic(self) -> str:

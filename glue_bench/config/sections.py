@@ -1,33 +1,57 @@
 """The sections of an experiment file, frozen and validated."""
 
-from typing import Annotated, Any, Literal
+from collections import Counter
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.errors import unknown
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+"""What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
+Place = Annotated[str, StringConstraints(min_length=1)]
+"""A file, a folder, a URL, or a name of the hub."""
+# Upper bounds are far beyond any encoder or run there is. What exceeds them would end in an error of memory, or of a
+# library, only after work has been done.
+MOST_TOKENS, MOST_POSITIONS, MOST_STEPS, MOST_PARAMETERS = 10**6, 2**17, 10**9, 10**10
 SCRATCH = "scratch"
 
 
 def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
-    twice = {str(value) for value in values if values.count(value) > 1}
+    twice = {str(value) for value, count in Counter(values).items() if count > 1}
     if twice:
         raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
     return values
 
 
-LearningRates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
+LearningRates = Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), AfterValidator(distinct)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
+
+
+class Brief(BaseModel):
+    """A value whose dump leaves out the fields `left_out` where they have their defaults."""
+
+    left_out: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in dump(self).items()
+            if name not in self.left_out or value != fields[name].default
+        }
 
 
 class Section(BaseModel):
@@ -40,15 +64,15 @@ class Section(BaseModel):
 class ScratchEncoder(Section):
     """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
 
-    vocab_size: int = Field(8000, ge=100)
-    hidden_size: int = Field(128, gt=0)
-    num_hidden_layers: int = Field(2, gt=0)
-    num_attention_heads: int = Field(2, gt=0)
-    intermediate_size: int = Field(512, gt=0)
-    max_position_embeddings: int = Field(128, gt=0)
+    vocab_size: int = Field(8000, ge=100, le=MOST_TOKENS)
+    hidden_size: int = Field(128, gt=0, le=2**14)
+    num_hidden_layers: int = Field(2, gt=0, le=2**8)
+    num_attention_heads: int = Field(2, gt=0, le=2**8)
+    intermediate_size: int = Field(512, gt=0, le=2**16)
+    max_position_embeddings: int = Field(128, gt=0, le=MOST_POSITIONS)
     hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
-    initializer_range: float = Field(0.02, gt=0)
+    initializer_range: float = Field(0.02, gt=0, le=1)
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ScratchEncoder":
@@ -56,6 +80,9 @@ class ScratchEncoder(Section):
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
             )
+        blocks = self.num_hidden_layers * self.hidden_size * (4 * self.hidden_size + 2 * self.intermediate_size)
+        if blocks + self.hidden_size * (self.vocab_size + self.max_position_embeddings) > MOST_PARAMETERS:
+            raise ValueError(f"an encoder of these sizes has more than {MOST_PARAMETERS:.0e} parameters")
         return self
 
 
@@ -70,10 +97,10 @@ class Arm(Section):
     name: Name
     variant: str
     options: dict[str, Any] = {}
-    checkpoint: str = Field(min_length=1)
-    revision: str | None = None
-    tokenizer: str | None = None
-    embedding_size: int | None = Field(None, gt=0)
+    checkpoint: Place
+    revision: Place | None = None
+    tokenizer: Place | None = None
+    embedding_size: int | None = Field(None, gt=0, le=2**14)
 
     @model_validator(mode="after")
     def _tables_are_fresh(self) -> "Arm":
@@ -88,9 +115,9 @@ class TaskSettings(Section):
     """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
 
     learning_rates: LearningRates | None = None
-    epochs: int | None = Field(None, gt=0)
-    batch_size: int | None = Field(None, gt=0)
-    max_length: int | None = Field(None, ge=4)
+    epochs: int | None = Field(None, gt=0, le=10_000)
+    batch_size: int | None = Field(None, gt=0, le=2**16)
+    max_length: int | None = Field(None, ge=4, le=MOST_POSITIONS)
 
 
 class Resources(Section):
@@ -121,13 +148,15 @@ class Finetuning(Section):
 
     `held_out_share` of each training set is kept out of training and scored after every epoch. Tasks of `from_mnli`
     start from the encoder of the arm's own MNLI run with the same seed, at `mnli_rate` where MNLI has several rates.
-    `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone.
+    `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone. With
+    `predictions: float16` logits are rounded before they are scored and stored, which halves what a cell leaves. With
+    `order` what a cell has learnt is also scored on validation sets whose words are shuffled.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
-    epochs: int = Field(10, gt=0)
-    batch_size: int = Field(32, gt=0)
-    max_length: int = Field(128, ge=4)
+    epochs: int = Field(10, gt=0, le=10_000)
+    batch_size: int = Field(32, gt=0, le=2**16)
+    max_length: int = Field(128, ge=4, le=MOST_POSITIONS)
     warmup_ratio: float = Field(0.06, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
@@ -135,7 +164,9 @@ class Finetuning(Section):
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
+    order: bool = False
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(["validation"])
+    predictions: Literal["float16"] | None = None
     tasks: dict[str, TaskSettings] = {}
 
     @field_validator("predict")

@@ -55,7 +55,10 @@ def check_against_transformers(
         for padded in (False, True):
             tokens = _tokens(config, padded)
             with _failing_in_one_line(name):
-                expected = _computed_there(theirs, tokens, config)
+                given: dict[str, Any] = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
+                given |= {"input_ids": tokens.ids, "attention_mask": tokens.mask}
+                output = theirs(**given, output_hidden_states=True, return_dict=True)
+                expected = _named(output.hidden_states, output.get("logits"))
             states = ours.base.hidden_states(tokens.ids, tokens.mask, tokens.segments)
             found = _named(states, ours.predict(states[-1]) if head else None)
             _compare(found, expected, tokens.mask, name)
@@ -139,14 +142,6 @@ def _tokens(config: EncoderConfig, padded: bool) -> _Tokens:
     mask = torch.ones_like(ids)
     mask[-1, (length + 1) // 2 :] = 0
     return _Tokens(ids.masked_fill(mask == 0, config.pad_token_id or 0), segments, mask)
-
-
-def _computed_there(model: Any, tokens: _Tokens, config: EncoderConfig) -> dict[str, Tensor]:
-    segments = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
-    output = model(
-        input_ids=tokens.ids, attention_mask=tokens.mask, output_hidden_states=True, return_dict=True, **segments
-    )
-    return _named(output.hidden_states, output.get("logits"))
 
 
 def _named(states: Any, logits: Tensor | None) -> dict[str, Tensor]:

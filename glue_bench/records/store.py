@@ -2,7 +2,7 @@
 
 DIR/<experiment>/plan.json                         the cells that the experiment asks for
 DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
-DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 (rows, labels)
+DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 or float16 (rows, labels)
 DIR/<experiment>/test_predictions/<cell_id>.safetensors  those of test splits, where they were asked for
 DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
 DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
@@ -26,6 +26,7 @@ from glue_bench.records.disk import (
     Stamp,
     Value,
     dump,
+    dump_arrays,
     load,
     load_arrays,
     read_value,
@@ -82,7 +83,7 @@ class Store:
             if self._whole.get(path) != now:
                 load(path)
                 self._whole[path] = now
-        except (FileNotFoundError, NotADirectoryError, DamagedError):
+        except (OSError, DamagedError):
             return False
         return True
 
@@ -142,10 +143,7 @@ class Store:
 
     def write_record(self, record: Record, predictions: Mapping[str, np.ndarray]) -> None:
         """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
-        from safetensors.numpy import save
-
-        arrays = {name: np.ascontiguousarray(logits, dtype=np.float32) for name, logits in predictions.items()}
-        stored = save(arrays)
+        stored = dump_arrays(predictions)
         whole = record.document() | {"predictions_sha256": hashlib.sha256(stored).hexdigest()}
         write_atomically(self._path("predictions", record.cell_id, ".safetensors"), stored)
         path = self._path("records", record.cell_id)
@@ -156,17 +154,6 @@ class Store:
     def write_failure(self, failure: FailureRecord) -> None:
         """Store why a cell failed; a later success removes it."""
         write_atomically(self._path("failures", failure.cell_id), dump(failure.document()))
-
-    def read_records(self) -> list[Record]:
-        """All records, sorted by cell id.
-
-        Raises:
-            UserError: the first of `scan_records`' problems.
-        """
-        records, problems = self.scan_records()
-        if problems:
-            raise UserError(problems[0])
-        return records
 
     def scan_records(self) -> tuple[list[Record], list[str]]:
         """The records that can be believed, sorted by cell id, and a line about each of the others.
@@ -233,9 +220,7 @@ class Store:
         """
         document = record.document()
         if validation:
-            from safetensors.numpy import save
-
-            stored = save({name: np.ascontiguousarray(values) for name, values in validation.items()})
+            stored = dump_arrays(validation)
             write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
             document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
         write_atomically(self._path("pretraining", record.pretraining_id), dump(document))
@@ -284,12 +269,13 @@ class Store:
         return self._path("predictions", cell_id, ".safetensors").exists()
 
     def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of each predicted split: float32 (rows, labels).
+        """Logits of each predicted split: float32 (rows, labels), also of those that are stored as float16.
 
         Raises:
             UserError: the file is missing or damaged.
         """
-        return load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        arrays = load_arrays(self._path("predictions", cell_id, ".safetensors"))
+        return {split: logits.astype(np.float32, copy=False) for split, logits in arrays.items()}
 
     def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
         """Store the gold labels of a task's scored splits, split -> (rows,), unless these very ones are there already.
@@ -297,12 +283,10 @@ class Store:
         `digest` is that of the task's data, as records have it: other data are other labels. Classes are stored as
         int8, STS-B's scores as float64.
         """
-        from safetensors.numpy import save
-
         path = self._labels_path(task, digest)
         arrays = {name: np.asarray(values) for name, values in labels.items()}
         kinds = {name: np.int8 if values.dtype.kind in "iu" else np.float64 for name, values in arrays.items()}
-        content = save({name: values.astype(kinds[name]) for name, values in arrays.items()})
+        content = dump_arrays({name: values.astype(kinds[name]) for name, values in arrays.items()})
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
 

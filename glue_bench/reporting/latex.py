@@ -9,7 +9,6 @@ taken for an option, and repeated hyphens, apostrophes and commas, which would b
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -46,11 +45,21 @@ _LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 COLUMN, LINE = 220.0, 345.0
 """Points of a column of a two-column article on A4 paper, and of the line of an article of one column."""
-DIGIT = {"small": 5.3, "footnotesize": 4.9, "scriptsize": 4.6}
-"""Points of a bold digit, by size of type (cmbx9, cmbx8, cmbx7; rounded up)."""
+DIGIT = {"small": 4.63, "footnotesize": 4.26, "scriptsize": 3.99}
+"""Points of a digit of Computer Modern, by size of type (cmr9, cmr8, cmr7)."""
+BOLD = 1.16
+"""How much wider a bold text is."""
 SEPARATION, SHARE = 6.0, 0.3
 """Points between two columns, and the part of the line that a column of long texts takes."""
-_WIDE, _NARROW = frozenset("MWmw@%▲▼†‡±–—"), frozenset("Iijlft.,:;|!'()[]- ")  # noqa: RUF001
+# Widths of cmr's characters in digits, rounded up; all others are as wide as a capital letter.
+_WIDTHS = {
+    **dict.fromkeys("ijl.,:;'|!", 0.62),
+    **dict.fromkeys("frst-()[]I ", 0.81),
+    **dict.fromkeys("0123456789aceovgz/–▲▼†‡", 1.07),  # noqa: RUF001
+    **dict.fromkeys("bdhknpquxy", 1.13),
+    **dict.fromkeys("mMW%@±−", 2.1),  # noqa: RUF001
+}
+CAPITAL = 1.6
 SPANS = {"plain": "%s", "bold": r"\textbf{%s}", "code": r"\texttt{%s}"}
 
 
@@ -133,16 +142,22 @@ def layout_of(grid: Grid) -> Layout:
 
 def points(grid: Grid, size: str, room: float) -> list[float]:
     """What each column takes at a size of type, as Computer Modern has it, rounded up."""
-    long, digit = long_columns(grid), DIGIT[size]
-    texts = replace(grid, header=tuple("\n".join(_broken(name)) for name in grid.header))
-    return [
-        SEPARATION + (SHARE * room if i in long else digit * texts.width(i, _digits)) for i in range(len(grid.header))
+    long, rows = long_columns(grid), (*grid.rows, *grid.feet)
+    digits = [
+        max([*map(_digits, _broken(name)), *(_cell_digits(row[i]) for row in rows)])
+        for i, name in enumerate(grid.header)
     ]
+    return [SEPARATION + (SHARE * room if i in long else DIGIT[size] * width) for i, width in enumerate(digits)]
 
 
 def _digits(text: str) -> float:
     """A text's width in digits."""
-    return sum(1.75 if c in _WIDE else 0.65 if c in _NARROW else 1.5 if c.isupper() else 1.1 for c in text)
+    return sum(_WIDTHS.get(character, CAPITAL) for character in text)
+
+
+def _cell_digits(cell: GridCell) -> float:
+    text, aside = (_MINUS.sub(MINUS, part) for part in (cell.text, f" ({cell.aside})" if cell.aside else ""))
+    return _digits(text) * (BOLD if cell.bold else 1) + _digits(cell.marks + aside)
 
 
 def header(grid: Grid) -> list[str]:

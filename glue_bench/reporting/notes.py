@@ -167,9 +167,14 @@ def protocol_notes(results: Results) -> list[str]:
 def _runs(results: Results) -> str:
     """Which epoch and rate of the runs is reported."""
     rates = results.cells["learning_rate"].unique()
-    one = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
-    one = one if len(rates) == 1 else "with one learning rate for each task"
-    return f"{_epoch(results.protocol)}, {_rate(results.protocol) if searches_rates(results) else one}"
+    one = f"with the learning rate {rates[0]:g}" if len(rates) == 1 else "with one learning rate for each task"
+    one = one.replace("e-0", "e-")
+    protocol, epoch = results.protocol, "after the last epoch"
+    if protocol.optimistic:
+        epoch = "**optimistic**: after each run's best epoch on the validation set that is reported"
+    elif protocol.epoch == "best":
+        epoch = "after each run's best epoch on the slice held out of train"
+    return f"{epoch}, {_rate(protocol) if searches_rates(results) else one}"
 
 
 def searches_rates(results: Results) -> bool:
@@ -230,14 +235,6 @@ def mixed_notes(results: Results) -> list[str]:
 def problem_notes(results: Results) -> list[str]:
     """A line about each record that cannot be believed."""
     return [f"Left out: `{problem}`." for problem in results.problems]
-
-
-def _epoch(protocol: Protocol) -> str:
-    if protocol.epoch == "last":
-        return "after the last epoch"
-    if protocol.optimistic:
-        return "**optimistic**: after each run's best epoch on the validation set that is reported"
-    return "after each run's best epoch on the slice held out of train"
 
 
 def _rate(protocol: Protocol) -> str:

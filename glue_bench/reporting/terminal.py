@@ -64,10 +64,8 @@ def evened(grid: Grid) -> Grid:
 
 def table(grid: Grid) -> Table:
     """One part of an evened grid, its feet dim."""
-    table, long = (
-        Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline"),
-        long_columns(grid),
-    )
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline")
+    long = long_columns(grid)
     for i, name in enumerate(grid.header):
         table.add_column(Text(name), no_wrap=i not in long)
     for rows, style in ((grid.rows, ""), (grid.feet, "dim")):

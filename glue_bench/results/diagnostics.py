@@ -23,10 +23,13 @@ FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples"
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of an experiment and what has to be said about them. `frame` is as `diagnostics_frame` returns it.
+    """The scores of an experiment and what has to be said about them.
 
-    `without` are finished runs that predicted no AX; `verified` is whether labels and predictions are known to be of
-    the same sentences in the same order.
+    `frame` is R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon. `category` and
+    `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, `examples` pairs, `labels` the
+    different labels among them: with one of them R3 is 0, whatever is predicted. `without` are finished runs that
+    predicted no AX; `verified` is whether labels and predictions are known to be of the same sentences in the same
+    order.
     """
 
     board: Board
@@ -35,21 +38,13 @@ class Scored:
     verified: bool
 
 
-def diagnostics_frame(store: Store, diagnostic: Diagnostic) -> pd.DataFrame:
-    """R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon.
-
-    `category` and `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, `examples`
-    pairs, `labels` the different labels among them: with one of them R3 is 0, whatever is predicted.
+def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
+    """Score every run that has predicted AX.
 
     Raises:
         UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the
             predicted sentences.
     """
-    return score_diagnostic(store, diagnostic).frame
-
-
-def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
-    """As `diagnostics_frame`, with what its page needs to say."""
     board = make_board(store)
     cells = at_rates(board.results.cells, board.rates)
     cells = cells[(cells["task"] == "mnli") & cells["finished"]]

@@ -69,15 +69,6 @@ class Results:
         return self.cells.loc[~self.cells["finished"], list(CELL_COLUMNS)]
 
 
-def scores_frame(store: Store) -> pd.DataFrame:
-    """Tidy scores of an experiment's finished cells: SCORE_COLUMNS, values 0 to 100.
-
-    Raises:
-        UserError: a record names an unknown task or origin.
-    """
-    return read_results(store).scores
-
-
 def read_results(store: Store, steps: int | None = None, protocol: Protocol | None = None) -> Results:
     """Read the plan and the records that belong to it; without a plan, all records.
 
@@ -92,7 +83,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     records = {record.cell_id: record for record in read}
     stored = store.read_plan()
     plan = stored or NO_PLAN
-    planned = [_with_pretraining_seed(cell, plan) for cell in _expected(stored, records.values())]
+    planned = [plan.seeded(cell) for cell in _expected(stored, records.values())]
     all_steps = tuple(sorted({cell.steps for cell in planned if cell.steps is not None}))
     steps = steps or max(all_steps, default=None)
     protocol = protocol or plan.protocol
@@ -110,17 +101,22 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         scores=_scores(expected, finished, protocol),
         choosing=_choosing(expected, finished, protocol),
         protocol=protocol,
-        partial_tasks=_in_order(record.cell.task for record in finished.values() if record.data.partial),
-        from_mnli=_in_order(cell.task for cell in expected if cell.from_mnli),
+        partial_tasks=in_order(record.cell.task for record in finished.values() if record.data.partial),
+        from_mnli=in_order(cell.task for cell in expected if cell.from_mnli),
         held_out_share=plan.held_out_share,
         problems=tuple(problems),
         digests={record.cell.task: record.data.digest for record in finished.values()},
         rows={r.cell.task: _rows(store, r) for r in finished.values() if r.data.partial},
-        settings={record.cell.task: _settings(record) for record in finished.values()},
+        settings={
+            record.cell.task: json.dumps(
+                {key: value for key, value in record.hyperparameters.items() if key != "learning_rate"}, sort_keys=True
+            )
+            for record in finished.values()
+        },
         left_out=len(records.keys() - {cell.cell_id for cell in planned}),
         steps=steps,
         all_steps=all_steps,
-        one_segment=(experiment,) if pretraining and pretraining.get("segments") != "pairs" else (),
+        one_segment=(experiment,) if isinstance(pretraining, dict) and pretraining.get("segments") != "pairs" else (),
     )
 
 
@@ -135,12 +131,6 @@ def _rows(store: Store, record: Record) -> Mapping[str, int]:
     return {split: len(values) for split, values in labels.items()}
 
 
-def _settings(record: Record) -> str:
-    return json.dumps(
-        {key: value for key, value in record.hyperparameters.items() if key != "learning_rate"}, sort_keys=True
-    )
-
-
 def _expected(plan: Plan | None, records: Iterable[Record]) -> Sequence[AskedCell]:
     if plan is not None:
         _check_names(plan.cells)
@@ -150,13 +140,6 @@ def _expected(plan: Plan | None, records: Iterable[Record]) -> Sequence[AskedCel
     _check_twins(cells)
     tasks = list(TASKS)
     return sorted(cells, key=lambda cell: (cell.arm, tasks.index(cell.task), cell.learning_rate, cell.seed))
-
-
-def _with_pretraining_seed(cell: AskedCell, plan: Plan) -> AskedCell:
-    """The cell with the seed of its pretraining: earlier versions had one for all, and wrote it in the plan alone."""
-    if cell.steps is None or cell.pretraining_seed is not None:
-        return cell
-    return cell.model_copy(update={"pretraining_seed": plan.pretraining_seed})
 
 
 def _check_twins(cells: Iterable[AskedCell]) -> None:
@@ -178,7 +161,7 @@ def _check_names(cells: Iterable[AskedCell]) -> None:
             raise unknown("origin", cell.origin, ORIGINS, f"cell '{cell.cell_id}'")
 
 
-def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
+def in_order(tasks: Iterable[str]) -> tuple[str, ...]:
     """These tasks, each once, in the order of all tasks."""
     found = set(tasks)
     return tuple(task for task in TASKS if task in found)

@@ -83,7 +83,10 @@ def gather(store: Store, arm: str | None = None) -> Submission:
         steps=board.results.steps,
         files=files,
         runs={name: runs[FILES[name].model] for name in files},
-        digests={name: _digest(store, records[runs[FILES[name].model].cell_id], FILES[name]) for name in files},
+        digests={
+            name: record.data.digest if FILES[name].task == FILES[name].model else diagnostic_digest(store, record)
+            for name, record in ((name, records[runs[FILES[name].model].cell_id]) for name in files)
+        },
         missing={name: why for name, why in found.items() if isinstance(why, str)},
     )
 
@@ -182,11 +185,6 @@ def _file(store: Store, file: File, run: Run | None) -> bytes | str:
         return write_file(file, logits)
     except ValueError as error:
         raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
-
-
-def _digest(store: Store, record: Record, file: File) -> str | None:
-    """The digest of the data that the file's rows are from."""
-    return record.data.digest if file.task == file.model else diagnostic_digest(store, record)
 
 
 def diagnostic_digest(store: Store, record: Record) -> str | None:

@@ -11,7 +11,7 @@ from glue_bench.benchmark.tasks import TASKS, titles
 from glue_bench.config import Protocol
 from glue_bench.errors import UserError
 from glue_bench.results.encoders import UNRECORDED
-from glue_bench.results.frame import Results
+from glue_bench.results.frame import Results, in_order
 
 Value = TypeVar("Value")
 NOTHING = "nothing"
@@ -43,8 +43,8 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         cells=pd.concat([results.cells for results in several], ignore_index=True),
         scores=pd.concat([results.scores for results in several], ignore_index=True),
         choosing=pd.concat([results.choosing for results in several], ignore_index=True),
-        partial_tasks=_union(several, "partial_tasks"),
-        from_mnli=_union(several, "from_mnli"),
+        partial_tasks=in_order(task for results in several for task in results.partial_tasks),
+        from_mnli=in_order(task for results in several for task in results.from_mnli),
         digests={task: digest for results in several[::-1] for task, digest in results.digests.items()},
         rows={task: rows for results in several[::-1] for task, rows in results.rows.items()},
         problems=tuple(line for results in several for line in results.problems),
@@ -61,11 +61,6 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
         all_steps=(),
         one_segment=tuple(name for results in several for name in results.one_segment),
     )
-
-
-def _union(several: Sequence[Results], name: str) -> tuple[str, ...]:
-    found = {task for results in several for task in getattr(results, name)}
-    return tuple(task for task in TASKS if task in found)
 
 
 def _tasks_that_differ(digests: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

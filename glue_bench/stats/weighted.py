@@ -22,9 +22,8 @@ def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndar
     if metric == "accuracy":
         return (predictions == labels).T[:, :, None].astype(np.float32)
     if metric in RATIOS:
-        return np.stack([predictions, np.broadcast_to(labels, predictions.shape)], axis=-1, dtype=np.float64).transpose(
-            1, 0, 2
-        )
+        trials = np.broadcast_to(labels, predictions.shape)
+        return np.stack([predictions, trials], axis=-1, dtype=np.float64).transpose(1, 0, 2)
     if metric == "matthews_correlation":
         positive = np.broadcast_to(labels, predictions.shape)
         return np.stack([predictions * positive, predictions, positive], axis=-1).transpose(1, 0, 2).astype(np.float32)

@@ -40,21 +40,20 @@ def _process() -> dict[str, Any]:
 
 
 def versions() -> Environment:
-    """Versions of glue-bench, its git commit, Python and the packages it computes with; none of them is imported."""
+    """Versions of glue-bench, Python and the packages it computes with, none of which is imported; and the git commit.
+
+    The commit ends in `+changes` where files differ from it, and is None outside a checkout.
+    """
+    folder = Path(__file__).parent.parent
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit and _git(folder, "status", "--porcelain", "--untracked-files=no", "."):
+        commit += "+changes"
     return Environment(
         glue_bench=version("glue-bench"),
-        git_commit=_git_commit(Path(__file__).parent.parent),
+        git_commit=commit,
         python=platform.python_version(),
         packages={name: version(name) for name in _PACKAGES},
     )
-
-
-def _git_commit(folder: Path) -> str | None:
-    """The commit of the source tree, with `+changes` if files differ from it; None outside a checkout."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    return commit + ("+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no", ".") else "")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from types import TracebackType
 from typing import Self
 
 from glue_bench.sweep.attempts import attempt
@@ -31,9 +30,7 @@ class Executor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing has to be ended."""
 
     def check(self) -> None:

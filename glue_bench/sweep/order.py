@@ -44,12 +44,10 @@ class Costs:
 def expected_tokens(cells: Iterable[PlannedCell], inputs: Inputs) -> dict[str, int]:
     """About how many tokens a cell of each task trains on, over all epochs; from characters, nothing is tokenised."""
     settings = {planned.cell.task: planned.cell.hyperparameters for planned in cells}
-    return {task: _tokens(task, each.max_length, inputs) * each.epochs for task, each in settings.items()}
-
-
-def _tokens(task: str, max_length: int, inputs: Inputs) -> int:
-    frame = inputs.data(task).splits["train"]
-    texts = frame[[column for column in ("text_a", "text_b") if column in frame]]
-    characters = texts.map(len).sum(axis="columns")
-    estimated = characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS
-    return round(float(estimated.clip(upper=max_length).sum()))
+    expected = {}
+    for task, each in settings.items():
+        frame = inputs.data(task).splits["train"]
+        characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
+        estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=each.max_length)
+        expected[task] = round(float(estimated.sum())) * each.epochs
+    return expected

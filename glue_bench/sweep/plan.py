@@ -1,5 +1,6 @@
 """From an experiment to cells with ids, everything checked before any compute is spent."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -97,14 +98,11 @@ def _parse_condition(condition: str, cells: Sequence[PlannedCell]) -> tuple[str,
     if key not in keys:
         raise unknown("key", key, keys, "--only")
     known = list(dict.fromkeys(planned.cell.key[key] for planned in cells))
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
     for candidate in known:
-        if str(candidate) == value or (isinstance(candidate, float) and _same_number(candidate, value)):
+        if str(candidate) == value or (isinstance(candidate, float) and candidate == number):
             return key, str(candidate)
     raise unknown(key, value, map(str, known), "--only")
-
-
-def _same_number(number: float, text: str) -> bool:
-    try:
-        return number == float(text)
-    except ValueError:
-        return False

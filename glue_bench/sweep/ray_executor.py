@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import ray
@@ -143,9 +142,7 @@ class RayExecutor(Executor):
             self._ending = entering.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._ending:
             for worker in [*self._idle, *(task.worker for task in self._under_way.values())]:
                 ray.kill(worker)

@@ -127,7 +127,8 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
 def store_outcome(store: Store, planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> None:
     """Store a finished cell; first what it has predicted of test splits, so that no record is there without it."""
     store_tests(store, planned, outcome, inputs)
-    scored = {split: logits for split, logits in outcome.predictions.items() if not is_test(split)}
+    kept = planned.cell.hyperparameters.predictions or "float32"  # they were rounded before they were scored
+    scored = {split: logits.astype(kept) for split, logits in outcome.predictions.items() if not is_test(split)}
     store.write_record(record_of(planned, outcome, inputs), scored)
 
 

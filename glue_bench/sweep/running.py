@@ -18,6 +18,7 @@ from glue_bench.sweep.records import failure_of, store_outcome
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.stop import Stop
+from glue_bench.terminal import tell
 from glue_bench.testing.order import check_order
 from glue_bench.training.starts import pretrained, pretraining_folder
 
@@ -35,14 +36,13 @@ class Running:
         self.finished: list[str] = []
         self.elsewhere, self.cause = 0, ""
         # No method of this object: with itself in a circle, it would keep data open until the next collection.
-        self._say = partial(shared.console.print, markup=False, highlight=False, soft_wrap=True)
+        self._say = partial(tell, shared.console)
         self.patience = Patience(costs, shared.inputs.experiment.resources.give_up_after, self._say)
         self.failed: dict[str, str] = {}
         self._jobs = jobs
         self._stamps = {job.id: shared.store.failure_stamp(job.id) for job in jobs}
-        self._without: dict[
-            str, Failure | None
-        ] = {}  # why cells cannot start from a pretraining, as far as it is known
+        # Why cells cannot start from a pretraining, as far as it is known.
+        self._without: dict[str, Failure | None] = {}
 
     def run(self, executor: Executor, jobs: Sequence[Job]) -> None:
         """Run the jobs to the end, or until they are interrupted."""

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start
-from glue_bench.model.fresh import fresh
+from glue_bench.model.checkpoints import Start, encoder
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import permutation
 
@@ -29,11 +28,12 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
         UserError: with the arm, the checkpoint, and what to do; also where the encoder cannot be built or run.
     """
     said = f"arm '{arm}' (variant '{start.config.variant}' from '{checkpoint}')"
-    ids, order = _tokens(start)
+    config, generator = start.config, torch.Generator().manual_seed(0)
+    # As different as the vocabulary permits.
+    ids = torch.randperm(config.vocab_size, generator=generator)[None, : min(LENGTH, config.max_position_embeddings)]
+    order = permutation(ids.shape[1])
     try:
-        model = fresh(EncoderModel, start.config)
-        model.load_state_dict(start.weights, strict=False)
-        model.double().eval()
+        model = encoder(start).double().eval()
         with torch.no_grad():
             change = float(_difference(model, ids, order).abs().max())
     except UserError as error:
@@ -58,14 +58,6 @@ def check_order(start: Start, arm: str, checkpoint: str) -> None:
             f"{said}: position is dead, permuting tokens does not change the output and no gradient can make it; "
             "give another checkpoint, or let the variant's graft leave positions that are not all zero"
         )
-
-
-def _tokens(start: Start) -> tuple[Tensor, Tensor]:
-    """Random tokens (1, l), as different as the vocabulary permits, and another order of them (l)."""
-    config = start.config
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randperm(config.vocab_size, generator=generator)[: min(LENGTH, config.max_position_embeddings)]
-    return ids[None], permutation(len(ids))
 
 
 def _difference(model: EncoderModel, ids: Tensor, order: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 from glue_bench.benchmark.hub import quiet
 from glue_bench.benchmark.sources import open_source
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
 from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
@@ -80,7 +80,13 @@ def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     parts = [part for name in names for part in _parts(name)]
     total = hashlib.sha256()
     for part in parts:
-        total.update(_checked(part) if isinstance(part, Path) else _digest(part))
+        if isinstance(part, Path):
+            total.update(_checked(part))
+        else:
+            rows = hashlib.sha256()
+            for text in part:
+                rows.update(text.encode() + b"\0")
+            total.update(rows.digest())
     corpus = Corpus(", ".join(names), tuple(parts), total.hexdigest(), documents == "blank_lines")
     if next(iter(corpus), None) is None:
         raise UserError(f"corpus '{corpus.name}' has no text in it")
@@ -137,15 +143,8 @@ def _hub_texts(name: str) -> Sequence[str]:
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
-        raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {texts[bad]!r}; expected text")
+        raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {quoted(texts[bad])}; expected text")
     return texts
-
-
-def _digest(texts: Sequence[str]) -> bytes:
-    total = hashlib.sha256()
-    for text in texts:
-        total.update(text.encode() + b"\0")
-    return total.digest()
 
 
 def _checked(path: Path) -> bytes:

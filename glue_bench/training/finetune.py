@@ -15,11 +15,12 @@ from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
-from glue_bench.records.record import Epoch, RunFacts, Seconds, Tokens
+from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
 from glue_bench.training.loop import HostTraining
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.runtime import all_threads, keeps_kernels, records_steps
+from glue_bench.training.shuffled import SUFFIX
 from glue_bench.training.tokens import TokenisedTask
 
 NARROW = 256
@@ -71,9 +72,19 @@ def finetune(
         seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
         tokens=Tokens(training=int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs),
         parameters=parameters,
+        order=_without_order(training, cell, tokens),
         micro_batch_size=rows_at_once,
     )
     return Outcome(record, predictions)
+
+
+def _without_order(training: Training, cell: Cell, tokens: TokenisedTask) -> Scores:
+    """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
+    shuffled = {name: name + SUFFIX for name in TASKS[cell.task].validation_splits if name + SUFFIX in tokens.splits}
+    return {
+        name: score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels)
+        for name, moved in shuffled.items()
+    }
 
 
 def training_of(
@@ -87,10 +98,12 @@ def training_of(
 def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
     """History, the last epoch's logits of all scored splits, and seconds spent training."""
     scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
+    kept = cell.hyperparameters.predictions or "float32"
     history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
     for epoch, loss in enumerate(training.epochs(), start=1):
         seconds += time.perf_counter() - began
-        predictions = {name: training.predict(name) for name in scored}
+        # Scores are of what is stored, so that whoever has the predictions gets the same ones.
+        predictions = {name: training.predict(name).astype(kept).astype(np.float32) for name in scored}
         scores = {name: score_logits(cell.task, predictions[name], tokens.splits[name].labels) for name in scored}
         history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
         began = time.perf_counter()

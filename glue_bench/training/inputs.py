@@ -6,12 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.hub import HubSource
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import Source, open_source
-from glue_bench.benchmark.tasks import AX_SPLIT
+from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.build import canonical_options
@@ -22,6 +23,7 @@ from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import PretrainingTask, trained_origin
+from glue_bench.training.shuffled import with_shuffled
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
     load_tokenizer,
@@ -29,8 +31,10 @@ from glue_bench.training.tokenizers import (
     segment_types,
     tokenizer_digest,
     train_tokenizer,
+    vocabulary_size,
 )
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
+from glue_bench.training.words import WordRule
 
 
 class Inputs:
@@ -69,6 +73,20 @@ class Inputs:
     def data(self, task: str) -> TaskData:
         """All splits of a task."""
         return self.once(("data", task), lambda: self.source.load(task))
+
+    def train(self, task: str) -> pd.DataFrame:
+        """The training split of a task.
+
+        Raises:
+            UserError: the data has none.
+        """
+        splits = self.data(task).splits
+        if "train" not in splits:
+            raise UserError(
+                f"task '{task}' has no train split in '{self.experiment.data}'; "
+                "complete the data or leave the task out of `tasks`"
+            )
+        return splits["train"]
 
     def diagnostic(self, task: str) -> TaskData | None:
         """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
@@ -112,15 +130,12 @@ class Inputs:
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer.
 
-        Where the cell asks for it, a slice of train is held out as a split of its own. Test splits are left out unless
+        Where the cell asks for it, a slice of train is held out as a split of its own; where the experiment asks for
+        it, validation splits are there a second time with shuffled words. Test splits are left out unless
         they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
         """
-        told, embedded = self.segments(cell.arm)
-        length, share, in_one = (
-            cell.hyperparameters.max_length,
-            cell.hyperparameters.held_out_share,
-            embedded == 1 < told,
-        )
+        (told, embedded), settings = self.segments(cell.arm), cell.hyperparameters
+        length, share, in_one = settings.max_length, settings.held_out_share, embedded == 1 < told
         key = ("tokens", self.tokenizer_digest(cell.arm), length, in_one)
 
         def of(task: str) -> TokenisedTask:
@@ -130,6 +145,11 @@ class Inputs:
         tokens = of(cell.task)
         if share:
             tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
+        if self.experiment.finetuning.order:
+            names = TASKS[cell.task].validation_splits
+            rule = self.once(("words", key[1]), lambda: WordRule.of(self.tokenizer(cell.arm)))
+            plain = tokens
+            tokens = self.once((*key, cell.task, share, "order"), lambda: with_shuffled(plain, names, rule))
         if not self.experiment.finetuning.predicts_test:
             return replace(tokens, splits={name: each for name, each in tokens.splits.items() if not is_test(name)})
         if self.diagnostic(cell.task) is None:
@@ -157,7 +177,7 @@ class Inputs:
             return graft(checkpoint, arm.variant, arm.options)
         tokenizer = self.tokenizer(arm)
         config = EncoderConfig(
-            **self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)},
+            **self.experiment.scratch.model_dump() | {"vocab_size": vocabulary_size(tokenizer)},
             embedding_size=arm.embedding_size or 0,
             variant=arm.variant,
             variant_options=canonical_options(arm.variant, arm.options),
@@ -178,7 +198,7 @@ class Inputs:
     def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
         vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
         if pretraining is None:
-            frames = (self.data(task).splits["train"] for task in self.experiment.tasks)
+            frames = (self.train(task) for task in self.experiment.tasks)
             columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
             return train_tokenizer(chain.from_iterable(columns), vocab_size)
         if pretraining.tokenizer:

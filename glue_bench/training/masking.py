@@ -14,9 +14,8 @@ from glue_bench.training.packing import PackedText
 
 TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first [MASK], below the second a random token, above the token itself
 EVALUATION_ROWS = 64
-VALIDATION_SEED = (
-    1  # of validation masks, whatever the seed of pretraining; earlier versions took that one, by default 1
-)
+VALIDATION_SEED = 1
+"""The seed of validation masks, whatever that of pretraining; earlier versions took the latter, by default 1."""
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,10 @@ class _PretrainingRun:
                 with self._untimed():
                     self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
             if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:
-                self._save_state()
+                if self.runtime.is_main_process:
+                    with self._untimed():
+                        weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
+                        self.folder.save_state({**weights, "progress": asdict(self.state)})
                 saved = time.perf_counter()
         self.runtime.wait_for_everyone()
 
@@ -219,7 +222,11 @@ class _PretrainingRun:
 
     def _step(self, batch: MaskedBatch) -> Tensor:
         """One update; returns the mean loss over the masked tokens of the batch, of all processes together."""
-        parts = self._parts(batch)
+        # This process's rows, in micro-batches.
+        rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
+        first, stop = rows * rank // processes, rows * (rank + 1) // processes
+        size = (self.settings.micro_batch_tokens or self.settings.batch_tokens) // self.settings.length
+        parts = [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
         total, loss = len(batch.targets), torch.zeros((), device=self.runtime.device)
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
@@ -232,13 +239,6 @@ class _PretrainingRun:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return self.runtime.reduce(loss, "sum")
-
-    def _parts(self, batch: MaskedBatch) -> list[MaskedBatch]:
-        """This process's rows of a batch, in micro-batches."""
-        rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
-        first, stop = rows * rank // processes, rows * (rank + 1) // processes
-        size = (self.settings.micro_batch_tokens or self.settings.batch_tokens) // self.settings.length
-        return [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
 
     def _point(self) -> dict[str, Any]:
         """Close the mean since the last point, with the validation loss where it is due."""
@@ -276,12 +276,6 @@ class _PretrainingRun:
             first += len(batch.ids)
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}
         return float(loss_sum.sum() / count.sum())
-
-    def _save_state(self) -> None:
-        if self.runtime.is_main_process:
-            with self._untimed():
-                weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
-                self.folder.save_state({**weights, "progress": asdict(self.state)})
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:

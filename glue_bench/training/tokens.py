@@ -102,23 +102,17 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     splits = kept_or_made(
         folder,
         read=lambda: {name: _read_split(folder, name, len(frame)) for name, frame in data.splits.items()},
-        make=lambda: keep_arrays(
-            folder,
-            {
-                f"{name}.{array}": values
-                for name, frame in data.splits.items()
-                for array, values in _encode(frame, tokenizer, max_length).items()
-            },
-        ),
+        make=lambda: _write(folder, data, tokenizer, max_length),
     )
     return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id))
 
 
-def keep_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _write(folder: Path, data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
     """Write a folder of .npy files as a whole; another process may have been first with the same."""
     with whole_folder(folder) as aside:
-        for name, values in arrays.items():
-            np.save(aside / f"{name}.npy", values)
+        for name, frame in data.splits.items():
+            for array, values in _encode(frame, tokenizer, max_length).items():
+                np.save(aside / f"{name}.{array}.npy", values)
         write_checksums(aside)
 
 

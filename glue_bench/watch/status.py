@@ -9,7 +9,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
-from glue_bench.sweep.claims import Claim, read_claims
+from glue_bench.sweep.claims import read_claims
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Snapshot, counts_by_arm
 
@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self.store, self.clock = store, clock
         self.cells: dict[str, AskedCell] = {}
-        self._pretrainings: dict[str, str] = {}
+        self._jobs: dict[str, str] = {}  # in words
         self._plan: Plan | None = None
         self._estimate = Estimate({}, {})
         self._seen: set[str] = set()
@@ -46,17 +46,13 @@ class Watch:
         states = dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running") | dict.fromkeys(done, "done")
         counts = counts_by_arm((cell.arm, states.get(cell_id, "queued")) for cell_id, cell in self.cells.items())
         shown = [claim for claim in claims if claim.name in running or claim.name not in self.cells]
-        snapshot = Snapshot(counts, [self._describe(claim) for claim in shown], rest="missing")
+        lines = [f"{self._jobs.get(claim.name, f'pretraining {claim.name}')} ({claim.worker})" for claim in shown]
+        snapshot = Snapshot(counts, lines, rest="missing")
         if not running:
             return snapshot
         per_hour, tokens = self._pace()
         left = self._estimate.seconds_left(self.cells.keys() - states, dict.fromkeys(running), len(running))
         return replace(snapshot, seconds_left=left, cells_per_hour=per_hour, tokens_per_second=tokens)
-
-    def _describe(self, claim: Claim) -> str:
-        cell = self.cells.get(claim.name)
-        what = cell.label if cell else f"pretraining {self._pretrainings.get(claim.name, claim.name)}"
-        return f"{what} ({claim.worker})"
 
     def _read_plan(self) -> None:
         """Its cells and what they cost, if it is another plan than before."""
@@ -65,7 +61,8 @@ class Watch:
             return
         self._plan, self._seen, self._ended = plan, set(), {}
         self.cells = {cell.cell_id: cell for cell in plan.cells}
-        self._pretrainings = {each.pretraining_id: each.label for each in plan.all_pretrainings()}
+        self._jobs = {each.pretraining_id: f"pretraining {each.label}" for each in plan.all_pretrainings()}
+        self._jobs |= {cell.cell_id: cell.label for cell in plan.cells}
         tasks = {cell.cell_id: cell.task for cell in plan.cells}
         costs = {
             cell.cell_id: plan.training_tokens[cell.task] * float(plan.arms[cell.arm].flops_per_token or 0)

@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
+from stored import read_records
 
 from glue_bench.api import run
 from glue_bench.audit.identity import known
@@ -32,7 +33,7 @@ def test_those_of_a_plugin_and_of_a_checkpoint(tiny, make_bert, write_plugin, tm
     plan = Store(summary.folder).read_plan()
     assert plan_of(parse_experiment(values), summary.folder).document() == plan.document()
     assert plan.arms["m"].plugin
-    records = {record.cell_id: record for record in Store(summary.folder).read_records()}
+    records = {record.cell_id: record for record in read_records(Store(summary.folder))}
     for cell in plan.cells:
         assert cell.id(plan.identity(cell).digest) == cell.cell_id
         assert records[cell.cell_id].identity({}) == plan.identity(cell)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stored import documents, plan_with
+from stored import documents, plan_with, read_records
 
 from glue_bench.errors import UserError
 from glue_bench.records import disk
@@ -48,7 +48,7 @@ def test_a_finished_cell_round_trips(store):
     logits = (store.folder / "predictions" / "a-cola-lr2e-05-s1-0.safetensors").read_bytes()
     whole = record(predictions_sha256=hashlib.sha256(logits).hexdigest())
     assert documents(store) == [{**whole, "digest": record_digest(whole)}]
-    assert [json.loads(json.dumps(read.document())) for read in store.read_records()] == documents(store)
+    assert [json.loads(json.dumps(read.document())) for read in read_records(store)] == documents(store)
     stored = store.read_predictions("a-cola-lr2e-05-s1-0")
     assert set(stored) == {"validation", "test"}
     for name, logits in LOGITS.items():
@@ -81,7 +81,7 @@ def test_gold_labels_round_trip_by_task_and_data(store):
 def test_records_are_read_in_the_order_of_their_ids(store):
     for cell_id in ("c", "a", "b"):
         store.write_record(Record(**record(cell_id)), LOGITS)
-    assert [found.cell_id for found in store.read_records()] == ["a", "b", "c"]
+    assert [found.cell_id for found in read_records(store)] == ["a", "b", "c"]
 
 
 def test_text_is_stored_readably(store):
@@ -201,7 +201,7 @@ def test_a_record_never_lacks_its_predictions(store, monkeypatch):
 def test_a_record_that_is_no_json_is_not_written(store):
     with pytest.raises(ValueError, match="finite number"):
         store.write_record(Record(**record(seconds={"total": float("nan")})), LOGITS)
-    assert store.read_records() == []
+    assert read_records(store) == []
 
 
 def test_files_are_readable_by_others(store):
@@ -227,7 +227,7 @@ def test_files_are_readable_by_others(store):
 def test_a_damaged_record_is_named(store, content, said):
     (store.folder / "records" / "a.json").write_bytes(content)
     with pytest.raises(UserError, match=rf"a\.json: {said}.*delete it and run again"):
-        store.read_records()
+        read_records(store)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_edited_record_is_named(store, edit):
     path = store.folder / "records" / "a.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     with pytest.raises(UserError, match=r"a\.json: edited since the run wrote it"):
-        store.read_records()
+        read_records(store)
 
 
 def test_the_other_records_are_read_when_one_is_damaged(store):
@@ -264,7 +264,7 @@ def test_a_record_of_another_schema_is_refused(store):
     text = json.dumps(record(schema_version=SCHEMA_VERSION + 1))
     (store.folder / "records" / "a.json").write_text(text)
     with pytest.raises(UserError, match=f"schema version {SCHEMA_VERSION + 1}, this glue-bench reads"):
-        store.read_records()
+        read_records(store)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_plan_is_read_again_only_if_its_file_is_another(store):
 def test_a_record_that_cannot_be_opened_is_named(store):
     (store.folder / "records" / "a.json").mkdir()
     with pytest.raises(UserError, match=r"cannot read '.*a\.json': Is a directory"):
-        store.read_records()
+        read_records(store)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
@@ -324,10 +324,10 @@ def test_opening_needs_records(tmp_path, store):
 
 def test_a_record_is_read_again_only_if_its_file_is_another(store, monkeypatch):
     store.write_record(Record(**record()), {"validation": np.zeros((1, 2))})
-    first = store.read_records()
+    first = read_records(store)
     loads, load = [], disk.load
     monkeypatch.setattr(disk, "load", lambda path: loads.append(path) or load(path))
-    assert store.read_records() == first
+    assert read_records(store) == first
     assert loads == []
     path = store.folder / "records" / f"{record()['cell_id']}.json"
     path.write_bytes(path.read_bytes().replace(b'"collapsed"', b'"Collapsed"'))

@@ -12,7 +12,7 @@ from glue_bench.benchmark.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.reporting.diagnostics_page import diagnostics_page
 from glue_bench.reporting.formats import render_page
-from glue_bench.results.diagnostics import diagnostics_frame, score_diagnostic
+from glue_bench.results.diagnostics import score_diagnostic
 
 ROWS = 1104
 LABELS = np.arange(ROWS) % 3
@@ -62,7 +62,7 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnos
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed))
     bench.plan()
-    frame = diagnostics_frame(bench.store, diagnostic)
+    frame = score_diagnostic(bench.store, diagnostic).frame
     for place, rows in (
         (("", ""), LOGIC | True),
         (("Logic", ""), LOGIC),
@@ -79,7 +79,7 @@ def test_right_is_a_hundred_and_always_wrong_is_less_than_chance(bench, diagnost
     finish(bench, 1, LABELS)
     finish(bench, 1, (LABELS + 1) % 3, arm="none")
     bench.plan()
-    frame = diagnostics_frame(bench.store, diagnostic)
+    frame = score_diagnostic(bench.store, diagnostic).frame
     assert row(frame)["mean"] == pytest.approx(100)
     assert row(frame, arm="none")["mean"] == pytest.approx(-50)
 
@@ -99,7 +99,7 @@ def test_only_runs_at_the_reported_rate_count(bench, diagnostic):
     finish(bench, 1, guesses(1), value=0.4, rate=1e-5)
     finish(bench, 1, LABELS, value=0.6, rate=2e-5)
     bench.plan()
-    assert row(diagnostics_frame(bench.store, diagnostic))["mean"] == pytest.approx(100)
+    assert row(score_diagnostic(bench.store, diagnostic).frame)["mean"] == pytest.approx(100)
 
 
 def test_the_page_has_a_column_an_arm(bench, diagnostic):
@@ -142,14 +142,14 @@ def test_runs_without_the_diagnostic_set_are_refused(bench, diagnostic):
     finish(bench, 1)
     bench.plan()
     with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; --yes trains the runs"):
-        diagnostics_frame(bench.store, diagnostic)
+        score_diagnostic(bench.store, diagnostic)
 
 
 def test_another_number_of_rows_is_refused(bench, diagnostic):
     finish(bench, 1, LABELS[:1000])
     bench.plan()
     with pytest.raises(UserError, match="has 1104 rows, but 'add-mnli-lr2e-05-s1' predicted 1000"):
-        diagnostics_frame(bench.store, diagnostic)
+        score_diagnostic(bench.store, diagnostic)
 
 
 def test_runs_on_different_data_are_refused(bench, diagnostic):
@@ -157,4 +157,4 @@ def test_runs_on_different_data_are_refused(bench, diagnostic):
     finish(bench, 2, LABELS, digest="b")
     bench.plan()
     with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
-        diagnostics_frame(bench.store, diagnostic)
+        score_diagnostic(bench.store, diagnostic)

@@ -11,48 +11,12 @@ from read_pages import READERS, read_markdown
 from rich.console import Console
 from stored import SHAPE
 
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.leaderboard_page import leaderboard_page, leaderboard_screen, legend
 from glue_bench.reporting.next_step import next_step
 from glue_bench.reporting.terminal import show
-
-ROWS = 400
-
-
-def finish(bench, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005):
-    """Runs of a task, whose predictions are right on such a share of its labels; of a correlation near enough."""
-    generator = np.random.default_rng([len(bench.cells), TRAINABLE.index(task)])
-    splits = TASKS[task].columns
-    labels = {split: labels_of(task) for split in splits}
-    bench.store.write_labels(task, "d", labels)
-    for seed in range(1, seeds + 1):
-        logits, scores = {}, {}
-        for split, gold in labels.items():
-            share = min(accuracy + spread * generator.uniform(-1, 1), 1.0)
-            if TASKS[task].is_regression:
-                said = share * gold + (1 - share) * generator.uniform(0, 5, ROWS)
-                logits[split], scores[split] = (
-                    said[:, None],
-                    {"pearson": np.corrcoef(said, gold)[0, 1], "spearmanr": 0.0},
-                )
-                continue
-            wrong = generator.choice(ROWS, round((1 - share) * ROWS), replace=False)
-            said = gold.copy()
-            said[wrong] = (said[wrong] + 1) % TASKS[task].num_labels
-            logits[split] = np.eye(TASKS[task].num_labels)[said]
-            right = float((said == gold).mean())
-            scores[split] = dict.fromkeys(TASKS[task].metrics, right)
-            if task == "cola":
-                scores[split] = {"matthews_correlation": np.corrcoef(said, gold)[0, 1]}
-        bench.finish(task, seed, scores, arm=arm, origin=origin)
-        bench.predict(bench.cells[-1]["cell_id"], logits)
-
-
-def labels_of(task):
-    number = TASKS[task].num_labels
-    return np.linspace(0, 5, ROWS) if TASKS[task].is_regression else np.arange(ROWS) % max(number, 2)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +24,7 @@ def told(lasting_bench):
     """Three arms of which one is clearly worse, one a little better than chance could say, and two tasks."""
     for arm, accuracy in (("add", 0.8), ("none", 0.5), ("concat", 0.805)):
         for task in ("rte", "sst2"):
-            finish(lasting_bench, task, arm, accuracy)
+            lasting_bench.finish_predicted(task, arm, accuracy)
     return lasting_bench.plan()
 
 
@@ -151,7 +115,7 @@ def test_the_screen_ends_with_marks_page_and_next_step(told):
 def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
     for arm in ("untied-relative", "add-relative", "concat-split", "add", "none", "concat"):
         for task in TRAINABLE:
-            finish(bench, task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
+            bench.finish_predicted(task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
     lines = screen(bench.plan(data_source="demo"))
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24
@@ -160,7 +124,7 @@ def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
 
 def test_nothing_shown_to_differ_names_what_would_have_been(bench):
     for arm in ("add", "concat"):
-        finish(bench, "rte", arm, 0.8)
+        bench.finish_predicted("rte", arm, 0.8)
     lead = leaderboard_page(find(bench.plan())).lead
     assert re.fullmatch(
         r"No arm is shown to differ from `add` on RTE; only differences above [\d.]+ points would have shown\.", lead
@@ -169,7 +133,7 @@ def test_nothing_shown_to_differ_names_what_would_have_been(bench):
 
 def test_one_seed_says_why_nothing_is_compared(bench):
     for arm in ("add", "concat"):
-        finish(bench, "rte", arm, 0.8, seeds=1)
+        bench.finish_predicted("rte", arm, 0.8, seeds=1)
     findings = find(bench.plan())
     assert leaderboard_page(findings).lead == "No arm can be compared with `add` on RTE: one seed shows no spread."
     assert [name for name, *_ in leaderboard_page(findings).sections[0].grid.rows] == [
@@ -178,9 +142,9 @@ def test_one_seed_says_why_nothing_is_compared(bench):
 
 
 def test_a_converted_arm_shows_what_the_conversion_costs_and_no_rank(bench):
-    finish(bench, "rte", "add", 0.8)
-    finish(bench, "rte", "concat", 0.8, origin="grafted")
-    finish(bench, "rte", "untied", 0.55, origin="grafted")
+    bench.finish_predicted("rte", "add", 0.8)
+    bench.finish_predicted("rte", "concat", 0.8, origin="grafted")
+    bench.finish_predicted("rte", "untied", 0.55, origin="grafted")
     arms = [{"name": arm, "checkpoint": "org/model"} for arm in bench.arms]
     text = render(bench.plan(config={"arms": arms}))
     pretrained, grafted = read_markdown(text)
@@ -202,7 +166,7 @@ def test_a_converted_arm_shows_what_the_conversion_costs_and_no_rank(bench):
 
 def test_notes_have_eight_lines_at_most_whatever_is_wrong(bench):
     for arm in ("add", "concat"):
-        finish(bench, "rte", arm, 0.8)
+        bench.finish_predicted("rte", arm, 0.8)
         bench.finish("cola", 1, 0.5, arm=arm, collapsed=["validation"], partial=True)
         bench.expect("wnli", 1, arm=arm)
         bench.finish("stsb", 1, None, arm=arm)
@@ -242,7 +206,7 @@ def test_the_next_step_follows_from_what_is_there(bench, change, command):
 def test_all_tasks_with_a_verdict_can_be_handed_in(bench):
     for arm in ("add", "none"):
         for task in TRAINABLE:
-            finish(bench, task, arm, 0.9 if arm == "add" else 0.5)
+            bench.finish_predicted(task, arm, 0.9 if arm == "add" else 0.5)
     assert (
         next_step(find(bench.plan()), "toy") == "`glue-bench submit toy --arm add -o add.zip` (for GLUE's test server)"
     )
@@ -261,7 +225,7 @@ def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
     pieces, counts = generator.normal(2000, 200, size=300), np.full(300, 500.0)
     for arm, accuracy in (("add", 0.8), ("untied", 0.7)):
         for task in ("rte", "sst2"):
-            finish(bench, task, arm, accuracy)
+            bench.finish_predicted(task, arm, accuracy)
         for seed in (1, 2, 3):
             loss = pieces - 50 * (arm == "untied") + generator.normal(0, 5, 300)
             facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}

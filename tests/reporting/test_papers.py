@@ -8,7 +8,7 @@ import pytest
 
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.reporting.papers import TABLES
-from glue_bench.reporting.papers.published import AVERAGE, Counterpart, recomputed_average
+from glue_bench.reporting.papers.published import AVERAGE, Counterpart
 
 SHIPPED = {published.file for published in TABLES.values()}
 NOT_SHIPPED = {"tupe_figure5_digitised.csv", "tupe_table2_hparams.csv"}
@@ -24,6 +24,15 @@ TOLERANCE = {
     # One decimal, and the server averaged more decimals than it printed: both roundings add up.
     "miniatures": 0.1,
 }
+
+
+def recomputed_average(published, row):
+    """The average of a printed row by the paper's convention, from the row's other columns."""
+    values = {score: float(row.printed[name]) for name, score in published.columns.items() if score}
+    parts = [[values[entry] for entry in part] for part in published.average.parts.values()]
+    return sum(sum(part) / len(part) for part in parts) / len(parts)
+
+
 averaged = [(name, row) for name, table in TABLES.items() if table.has_average for row in table.rows]
 
 

@@ -7,14 +7,14 @@ from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import tables
 from glue_bench.results.board import leaderboard
-from glue_bench.results.frame import SCORE_COLUMNS, read_results, scores_frame
+from glue_bench.results.frame import SCORE_COLUMNS, read_results
 
 
 def test_scores_are_tidy_and_in_the_order_of_plan_split_and_metric(bench):
     bench.finish("mnli", 1, {"validation_mismatched": {"accuracy": 0.7}, "validation_matched": {"accuracy": 0.8}})
     bench.finish("mrpc", 1, {"f1": 0.9, "accuracy": 0.85}, arm="aaa", variant="tupe", origin="grafted")
     bench.plan()
-    scores = scores_frame(bench.store)
+    scores = read_results(bench.store).scores
     assert list(scores.columns) == list(SCORE_COLUMNS)
     assert scores[["arm", "split", "metric", "value"]].values.tolist() == [
         ["add", "validation_matched", "accuracy", 80.0],
@@ -70,7 +70,7 @@ def test_two_records_of_one_cell_need_a_plan(bench):
 def test_an_undefined_score_is_nan(bench):
     bench.finish("stsb", 1, None)
     bench.plan()
-    assert all(math.isnan(value) for value in scores_frame(bench.store)["value"])
+    assert all(math.isnan(value) for value in read_results(bench.store).scores["value"])
 
 
 @pytest.mark.parametrize(

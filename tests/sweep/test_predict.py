@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
+from stored import read_records
 
 from glue_bench.api import run
 from glue_bench.audit.bundle import files_of
@@ -68,8 +69,8 @@ def predicted(store: Store, cell_ids, **where) -> list[str]:
 
 def test_by_default_only_validation_is_predicted_and_no_id_knows(finished, kept):
     both = Store(kept / "both" / "tiny")
-    ids = [record.cell_id for record in finished.read_records()]
-    assert ids == [record.cell_id for record in both.read_records()]
+    ids = [record.cell_id for record in read_records(finished)]
+    assert ids == [record.cell_id for record in read_records(both)]
     assert finished.tests.cells() == []
     assert both.tests.cells() == ids
     for cell_id in ids:

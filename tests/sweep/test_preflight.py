@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from stored import read_records
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
@@ -211,7 +212,7 @@ def test_stored_results_of_another_precision_or_device_are_said(call):
         f"1 of 3 cells were run on cuda, not on cpu (--device), and count as done; {anew}",
         f"1 of 3 cells were run in bf16, not in float32 (--precision), and count as done; {anew}",
     ]
-    assert len(Store(folder).read_records()) == 2
+    assert len(read_records(Store(folder))) == 2
 
 
 def test_a_cell_that_fell_back_to_float32_is_what_bf16_would_give_again(call):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from rich.console import Console
+from stored import read_records
 
 from glue_bench.api import run
 from glue_bench.records.store import Store
@@ -42,7 +43,7 @@ def test_once_lets_the_running_cell_end_and_starts_no_other(sweep):
     summary, said = sweep(1)
     assert (summary.interrupted, summary.finished, summary.failed) == (True, 1, {})
     assert "\nstopping: nothing is started any more; Ctrl-C again gives up those that run" in said
-    assert len(Store(summary.folder).read_records()) == 1
+    assert len(read_records(Store(summary.folder))) == 1
     assert signal.getsignal(signal.SIGINT) is before
     summary, _ = sweep(0)
     assert (summary.interrupted, summary.skipped, summary.finished) == (False, 1, 3)
@@ -51,7 +52,7 @@ def test_once_lets_the_running_cell_end_and_starts_no_other(sweep):
 def test_twice_gives_the_running_cell_up(sweep):
     summary, _ = sweep(2)
     assert (summary.interrupted, summary.finished, summary.failed) == (True, 0, {})
-    assert Store(summary.folder).read_records() == []
+    assert read_records(Store(summary.folder)) == []
     assert not (summary.folder / "claims").exists()
     assert sweep(0)[0].finished == 4
 

@@ -1,6 +1,7 @@
 """The diagnostic set beside MNLI: predicted by its models, and no part of what a cell is."""
 
 import pytest
+from stored import read_records
 
 from glue_bench.api import run
 from glue_bench.benchmark.demo import generate
@@ -86,7 +87,7 @@ def test_it_cannot_be_trained(tiny):
 def test_it_is_said_beside_the_predictions_which_one_was_predicted(tiny, tmp_path):
     run(tiny(tasks=["mnli", "rte"], arms=["add"], finetuning=BOTH), results=tmp_path)
     store = Store(tmp_path / "tiny")
-    told = {record.cell.task: store.tests.read(record.cell_id).diagnostic for record in store.read_records()}
+    told = {record.cell.task: store.tests.read(record.cell_id).diagnostic for record in read_records(store)}
     assert told == {"mnli": DemoSource().load("ax").digest, "rte": None}
 
 
@@ -104,6 +105,6 @@ def test_predictions_of_mnli_do_not_depend_on_it(tiny, tmp_path, monkeypatch):
             monkeypatch.setattr("glue_bench.benchmark.sources.DemoSource", WithoutAx)
         run(tiny(tasks=["mnli"], arms=["add"], finetuning=BOTH), results=tmp_path / name)
         store = Store(tmp_path / name / "tiny")
-        found.append(predictions(store, store.read_records()[0].cell_id))
+        found.append(predictions(store, read_records(store)[0].cell_id))
     assert set(found[0]) - set(found[1]) == {AX_SPLIT}
     assert all((found[0][split] == logits).all() for split, logits in found[1].items())

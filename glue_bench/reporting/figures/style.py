@@ -6,8 +6,9 @@ their hues were chosen by a search so that they stay apart with each kind of col
 tests compute both.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 from matplotlib import colormaps, style
@@ -36,9 +37,17 @@ BAND = 0.18
 """Opacity of the band around a line."""
 TEXT, SMALL = 7.0, 6.0
 """Sizes of text in points: of titles and labels, and of ticks and legends. Nothing is smaller."""
+LEGEND_ROW = 0.115
+"""Inches that a row of a legend takes."""
 SETTINGS: dict[str, Any] = {
     **{"font.family": "DejaVu Sans", "font.size": TEXT, "text.color": INK, "savefig.dpi": DPI, "figure.dpi": DPI},
-    **{"axes.titlesize": TEXT, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 4},
+    **{
+        "axes.titlesize": TEXT,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.titlepad": 4,
+        "axes.titley": 1.0,
+    },
     **{"axes.labelsize": TEXT, "axes.labelcolor": INK, "axes.edgecolor": QUIET, "axes.linewidth": 0.6},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.labelpad": 3},
     **{"axes.grid": True, "grid.color": LINE, "grid.linewidth": 0.4, "axes.formatter.useoffset": False},
@@ -46,21 +55,41 @@ SETTINGS: dict[str, Any] = {
     **{"xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.major.size": 2.5, "ytick.major.size": 2.5},
     **{"xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.size": 1.5, "ytick.minor.size": 1.5},
     **{"xtick.minor.width": 0.4, "ytick.minor.width": 0.4, "legend.fontsize": SMALL, "legend.frameon": False},
-    **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2},
+    **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2, "legend.borderpad": 0.1},
     **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "image.cmap": "cividis", "figure.facecolor": PAPER},
     **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False},
     **{"axes.facecolor": "none", "image.interpolation": "none"},
 }
 
 
-def paper_style() -> AbstractContextManager[None]:
+@contextmanager
+def paper_style() -> Iterator[None]:
     """The settings under which figures are made and drawn, whatever the user's own are; also a decorator."""
-    return style.context(["default", SETTINGS])
+    with style.context(["default", SETTINGS]):
+        yield
 
 
 def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
     """An empty figure of so many inches whose parts keep clear of each other."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def panel_grid(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of `height` inches, at most `abreast` side by side; `options` are of `subplots`.
+
+    Up to two side by side fit a paper's column, more take its whole width.
+    """
+    columns = min(count, abreast)
+    figure = new_figure(COLUMN if columns < 3 else WIDE, ceil(count / columns) * height)
+    grid = figure.subplots(ceil(count / columns), columns, squeeze=False, **options).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    return figure, list(grid[:count])
+
+
+def panel_name(name: object, panels: int) -> str:
+    """A panel's title, cut to the width that it has where there are so many of `panel_grid`."""
+    return fitted(str(name), 14 if panels == 2 else 24)
 
 
 def heat_colours() -> Colormap:
@@ -92,12 +121,16 @@ def arm_styles(arms: Sequence[str], reference: str | None = None) -> dict[str, d
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend under the axes, in as many columns as the longest label leaves room for; read column by column."""
+    """A legend under the axes, in as many columns as the longest label leaves room for; read column by column.
+
+    The figure grows by the height of the legend.
+    """
     if not labels:
         return
     labels = [fitted(label, 40) for label in labels]
-    inches = 0.42 + max(map(len, labels)) * SMALL * 0.62 / 72
+    inches = 0.36 + max(map(len, labels)) * SMALL * 0.56 / 72
     columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / inches)))
+    figure.set_figheight(figure.get_figheight() + LEGEND_ROW * ceil(len(labels) / columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
@@ -108,7 +141,16 @@ def fitted(name: str, length: int = 24) -> str:
 
 def empty(axes: Axes, why: str) -> None:
     """Axes that have nothing to show say why."""
+    axes.set(xticks=[], yticks=[], xlabel="", ylabel="")
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color=QUIET, wrap=True)
+
+
+def count_text(value: float, _: object = None) -> str:
+    """A large number on an axis, exact to six digits: 22.75M, 131B, 15T; B is a billion (1e9), T a trillion (1e12)."""
+    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
 def variable(name: str) -> str:

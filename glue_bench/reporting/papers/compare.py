@@ -66,7 +66,7 @@ def compare(published: Published, store: Store | None = None) -> Comparison:
     arms = read_arms(store, last)
     beside = {row.label: [arm for arm in arms if _nearest(arm, row, published) is row] for row in published.rows}
     ours = {}
-    for share in {row.share for row in published.rows}:
+    for share in {row.share for row in published.rows if beside[row.label]}:
         steps = last.steps if share == 1.0 else round(share * max(last.all_steps, default=0))
         if share == 1.0 or steps in last.all_steps:
             then = board if share == 1.0 else make_board(store, steps, published.ours)

@@ -164,13 +164,6 @@ class Published:
         return Row(label=label, printed=figures, steps=steps, counterpart=counterpart)
 
 
-def recomputed_average(published: Published, row: Row) -> float:
-    """The average of a printed row by the paper's convention, from the row's other columns."""
-    values = {score: float(row.printed[name]) for name, score in published.columns.items() if score}
-    parts = [[values[entry] for entry in part] for part in published.average.parts.values()]
-    return sum(sum(part) / len(part) for part in parts) / len(parts)
-
-
 def _same(mine: Any, theirs: Any) -> bool:
     """Equal values; lists and tuples without their order."""
     if isinstance(mine, list | tuple) and isinstance(theirs, list | tuple):

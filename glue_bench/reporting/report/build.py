@@ -1,10 +1,15 @@
 """An experiment, or several together, as a report: which parts there are, and in which order."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from glue_bench.errors import UserError
 from glue_bench.records.store import Store, open_store
+from glue_bench.reporting.analysis_page import analysis_page
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import PageSection
 from glue_bench.reporting.export import Paths, find
@@ -14,12 +19,25 @@ from glue_bench.reporting.notes import BANNER, is_demo
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.page import paper_page
+from glue_bench.reporting.report.drawings import (
+    analysis_figures,
+    cost_figures,
+    forests,
+    loss_figures,
+    steps_figures,
+)
 from glue_bench.reporting.report.method import commands_part, data_part, environment_part, protocol_part
 from glue_bench.reporting.report.parts import Part, Report, of_experiment, part_of
 from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
 from glue_bench.results.board import steps_frame
 from glue_bench.results.budgets import budget_frame, rates_frame
 from glue_bench.results.frame import Results
+
+DIFFERENCES = (
+    "A panel for each column. A point is the difference of two means over seeds, a line its 95% interval; the "
+    "intervals of a panel hold for all of its arms together."
+)
+COSTS = "A point is an arm, its bar one standard deviation over seeds; the stairs join arms that no cheaper one beats."
 
 
 def build_report(path: Paths) -> Report:
@@ -51,6 +69,7 @@ def experiment_parts(store: Store, findings: Findings) -> Iterator[Part]:
     yield from differences_part(findings)
     yield from pretraining_part(store, findings)
     yield from steps_part(store, findings)
+    yield from analysis_part(store)
     yield from papers_part(store, findings)
     yield protocol_part(store, findings)
     yield data_part(findings.results)
@@ -70,14 +89,18 @@ def differences_part(findings: Findings) -> Iterator[Part]:
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
-    yield Part(title="Differences from the reference", folded=(tables,))
+    figures = tuple(forests(findings))
+    yield Part(title="Differences from the reference", text=DIFFERENCES, figures=figures, folded=(tables,))
 
 
 def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
-    """Loss curves and budgets; nothing where no arm is pretrained."""
+    """Loss curves and budgets where arms are pretrained; cost against score where two arms have both."""
     budgets = budget_frame(store)
     if budgets["stream"].notna().any():
-        yield part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
+        part = part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
+        yield replace(part, figures=tuple(loss_figures(store, findings, budgets)))
+    if figures := tuple(cost_figures(findings, budgets)):
+        yield Part(title="Cost against score", text=COSTS, figures=figures)
 
 
 def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
@@ -85,7 +108,25 @@ def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
     steps = steps_frame(store, findings.results.protocol)
     if len(steps):
         section = PageSection(title="", grid=steps_grid(findings, steps))
-        yield Part(title="Against steps of pretraining", text=STEPS_MEAN, sections=(section,))
+        figures = tuple(steps_figures(findings, steps))
+        yield Part(title="Against steps of pretraining", text=STEPS_MEAN, figures=figures, sections=(section,))
+
+
+def analysis_part(store: Store) -> Iterator[Part]:
+    """What `analyse` has left in the experiment's folder `analysis`; nothing where it has not been run.
+
+    Raises:
+        UserError: a file of it cannot be read.
+    """
+    folder = store.folder / "analysis"
+    if not (folder / "analysis.json").is_file():
+        return
+    try:
+        page = analysis_page(json.loads((folder / "analysis.json").read_bytes()))
+        frames = {path.stem: pd.read_csv(path) for path in sorted(folder.glob("*.csv"))}
+    except (ValueError, KeyError) as error:
+        raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
+    yield replace(part_of(page, "Inside the encoders"), figures=tuple(analysis_figures(frames)))
 
 
 def papers_part(store: Store, findings: Findings) -> Iterator[Part]:

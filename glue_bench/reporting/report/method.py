@@ -15,7 +15,7 @@ from glue_bench.records.store import Store
 from glue_bench.reporting.document import Grid, GridCell, PageSection
 from glue_bench.reporting.findings import Findings
 from glue_bench.reporting.next_step import next_step
-from glue_bench.reporting.notes import METRICS, protocol_notes, segment_notes
+from glue_bench.reporting.notes import METRICS, protocol_notes
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.parts import Part
 from glue_bench.results.frame import Results
@@ -36,15 +36,14 @@ def protocol_part(store: Store, findings: Findings) -> Part:
     results, plan = findings.results, store.read_plan() or NO_PLAN
     settings = {TASKS[task].title: json.loads(text) for task, text in results.settings.items()}
     rates = {
-        TASKS[task].title: {"learning_rate": ", ".join(f"{rate:g}" for rate in sorted(mine["learning_rate"].unique()))}
-        for task, mine in results.cells.groupby("task", sort=False)
+        TASKS[str(task)].title: {"learning_rate": ", ".join(f"{rate:g}" for rate in sorted(set(mine)))}
+        for task, mine in results.cells.groupby("task", sort=False)["learning_rate"]
     }
     every = {task: settings.get(task, {}) | rates[task] for task in rates}
-    pretraining = plan.config.get("pretraining")
-    notes = [*protocol_notes(results), *segment_notes(results)]
-    if pretraining:
-        notes.append(f"Pretraining: {_said(pretraining)}.")
-    return Part(title="Protocol", notes=tuple(notes), sections=told_apart("Task", every, "Fine-tuning"))
+    sections = told_apart("Task", every, "Fine-tuning") + _chosen_rates(findings)
+    if pretraining := plan.config.get("pretraining"):
+        sections += (PageSection(title="Pretraining", text=f"{_said(pretraining)}."),)
+    return Part(title="Protocol", text=" ".join(protocol_notes(results)), sections=sections)
 
 
 def data_part(results: Results) -> Part:
@@ -59,7 +58,7 @@ def data_part(results: Results) -> Part:
         rows.append(
             (GridCell(TASKS[task].title), GridCell(METRICS[metric]), *numbers, GridCell(share), GridCell(digest))
         )
-    header = ("Task", "Metric", "Train rows", "Validation rows", "Of them here", "SHA-256")
+    header = ("Task", "Metric", "Train rows", "Validation rows", "Here", "SHA-256")
     grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1, 4, 5}))
     source = ", ".join(SOURCES.get(kind, kind) for kind in results.data_source.split(", "))
     text = f"Read from {source}. Numbers of rows are GLUE's own; the digest is of the content that was read."
@@ -78,7 +77,7 @@ def environment_part(store: Store) -> Part:
         for i, (facts, count) in enumerate(sorted(counts.items()), 1)
     }
     seconds = sum(each.seconds.total for each in records) + sum(each.seconds for each in pretrainings)
-    text = f"All runs together took {seconds / 3600:,.1f} hours of the processes that ran them."
+    text = f"The runs took {seconds / 3600:,.1f} hours, added up over processes."
     return Part(title="Environment", text=text, sections=told_apart("Where", rows))
 
 
@@ -122,17 +121,28 @@ def told_apart(name: str, rows: Mapping[str, Mapping[str, Any]], title: str = ""
     return (PageSection(title=title, text=f"The same for all: {_said(common)}." * bool(common), grid=grid),)
 
 
+def _chosen_rates(findings: Findings) -> tuple[PageSection, ...]:
+    """Which rate is reported of each arm and task, where several were run."""
+    rates = findings.board.rates
+    if findings.results.cells.groupby("task")["learning_rate"].nunique().max() < 2 or rates.empty:
+        return ()
+    chosen: dict[str, dict[str, str]] = {arm: {} for arm in rates["arm"]}
+    for row in rates.to_dict("records"):
+        chosen[row["arm"]][TASKS[row["task"]].title] = f"{row['learning_rate']:g}"
+    return told_apart("Arm", chosen, "Chosen learning rates")
+
+
 def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:
     """What of an environment is shown, as pairs."""
-    facts = environment.document()
-    facts = {key: value for key, value in facts.items() if key != "packages"} | facts.get("packages", {})
-    facts["git_commit"] = (facts.get("git_commit") or "")[:DIGITS]
-    return tuple((key, str(value)) for key, value in facts.items() if value not in (None, ""))
+    facts: dict[str, Any] = {"glue-bench": environment.glue_bench, **dict(environment), **environment.packages}
+    facts["git_commit"] = (environment.git_commit or "")[:DIGITS]
+    left_out = ("glue_bench", "packages")
+    return tuple((key, str(value)) for key, value in facts.items() if value not in (None, "") and key not in left_out)
 
 
 def _said(facts: Mapping[str, Any]) -> str:
-    """Settings in a sentence."""
-    return ", ".join(f"{_words(key)} {value}" for key, value in facts.items() if value not in (None, [], {}))
+    """Settings in a sentence, without those that are off."""
+    return ", ".join(f"{_words(key)} {value}" for key, value in facts.items() if value not in (None, [], {}, False))
 
 
 def _words(key: str) -> str:

@@ -3,19 +3,38 @@
 import re
 from dataclasses import dataclass, replace
 
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
 from glue_bench.reporting.document import Page, PageSection
+from glue_bench.reporting.figures.save import svg_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure: the name of its file, what it is called, what it shows in a sentence, and the drawn figure itself."""
+
+    name: str
+    title: str
+    description: str
+    drawn: Figure
+
+    @property
+    def svg(self) -> Markup:
+        """It for a page."""
+        return Markup(svg_text(self.drawn, self.title, self.description))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of a report: a sentence, figures (SVG), tables, notes below them, and what is typed (`listing`).
+    """A part of a report: a sentence, figures, tables, notes below them, and what is typed (`listing`).
 
     `folded` are parts that are shown on request, each behind its title.
     """
 
     title: str
     text: str = ""
-    figures: tuple[str, ...] = ()
+    figures: tuple[Drawing, ...] = ()
     sections: tuple[PageSection, ...] = ()
     notes: tuple[str, ...] = ()
     listing: str = ""
@@ -36,6 +55,11 @@ class Report:
     parts: tuple[Part, ...]
     banner: str = ""
     lead: str = ""
+
+    @property
+    def figures(self) -> list[Drawing]:
+        """All of them, those behind folds too."""
+        return [figure for part in self.parts for each in (part, *part.folded) for figure in each.figures]
 
 
 def part_of(page: Page, title: str = "") -> Part:

@@ -1,7 +1,7 @@
 "use strict";
 // The headings of tables become buttons that sort the rows: largest first, smallest first, as they were.
-const NUMBER = /^[<>]?\s*([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)([kMB]?)/;
-const UNITS = { "": 1, k: 1e3, M: 1e6, B: 1e9 };
+const NUMBER = /^[<>]?\s*([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)([kMBTPE]?)/;
+const UNITS = { "": 1, k: 1e3, M: 1e6, B: 1e9, T: 1e12, P: 1e15, E: 1e18 };
 
 function valueOf(row, column, isNumber) {
   const text = row.cells[column].textContent.trim();

@@ -1,0 +1,28 @@
+"""Draw the README's picture from results/tiny, for light and for dark pages: `python docs/picture.py [FOLDER]`."""
+
+import sys
+from pathlib import Path
+
+from glue_bench.records.store import Store
+from glue_bench.reporting.figures.losses import loss_curves
+from glue_bench.reporting.figures.save import svg_text
+from glue_bench.reporting.figures.style import DARK, LIGHT
+from glue_bench.results.budgets import losses_frame
+
+DOCS = Path(__file__).parent
+TITLE = "Validation loss of seven arms against the tokens of pretraining"
+DESCRIPTION = "The untied arms are lowest, add-relative and add follow, none stays far above."
+
+
+def draw(folder: Path) -> None:
+    """Write `loss.svg` and `loss-dark.svg` into the folder. Each has its own colours: a page cannot set them."""
+    losses = losses_frame(Store(DOCS.parent / "results" / "tiny"))
+    opening, _, rest = svg_text(loss_curves(losses, reference="add"), TITLE, DESCRIPTION).partition(">")
+    for name, colours in (("loss.svg", LIGHT), ("loss-dark.svg", DARK)):
+        variables = "".join(f"--fig-{key}:{colour};" for key, colour in colours.items())
+        style = f"<style>:root{{{variables}}}text{{font-family:sans-serif}}</style>"
+        (folder / name).write_text(f"{opening}>{style}{rest}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "images")

@@ -1,0 +1,65 @@
+"""All measures of the inside of an encoder, by the names that `--only` takes."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from glue_bench.analysis.attention import measure_attention
+from glue_bench.analysis.decoding import measure_decoding
+from glue_bench.analysis.decoding_layers import measure_decoding_layers
+from glue_bench.analysis.dimensions import measure_dimensions
+from glue_bench.analysis.layers import measure_layers
+from glue_bench.analysis.measure_terms import measure_terms
+from glue_bench.analysis.measured import Measured, numpy
+from glue_bench.analysis.order import measure_order
+from glue_bench.analysis.position_rows import heads, rows
+from glue_bench.analysis.position_scores import measure_position_scores
+from glue_bench.analysis.positions import measure_positions
+from glue_bench.analysis.subject import Subject
+from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
+from glue_bench.analysis.term_effect import measure_effect
+
+
+class Part(NamedTuple):
+    """What is measured at once, and where it stands in analysis.json: place -> the keys that are null if left out."""
+
+    measure: Callable[[Subject], Measured]
+    keys: Mapping[str, tuple[str, ...]]
+
+
+def _position_scores(subject: Subject) -> Measured:
+    return measure_position_scores(*map(numpy, heads(subject.model, subject.sum)))
+
+
+_FOUR = ("word_word", "word_position", "position_word", "position_position")
+_SUBSPACES = ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random")
+MEASURES: dict[str, tuple[Part, ...]] = {
+    "terms": (
+        Part(measure_terms, {"terms.share": _FOUR}),
+        Part(measure_effect, {"terms.kl": _FOUR}),
+        Part(measure_layers, {"layers": ()}),
+    ),
+    "subspaces": (
+        Part(lambda subject: measure_subspaces(subject.sum), {"subspaces": _SUBSPACES}),
+        Part(lambda subject: measure_tables(subject.sum), {"tables.participation_ratio": ("words", "positions")}),
+    ),
+    "decoding": (
+        Part(
+            lambda subject: measure_decoding(subject.sum, subject.model.norm),
+            {
+                "decoding.sum": ("word_accuracy", "position_accuracy", "position_mae"),
+                "decoding.random": ("position_accuracy",),
+            },
+        ),
+        Part(measure_decoding_layers, {"decoding.layers": ()}),
+    ),
+    "positions": (
+        Part(
+            lambda subject: measure_positions(numpy(rows(subject.model, subject.sum))),
+            {"positions": ("absolute_mae", "order_accuracy")},
+        ),
+        Part(_position_scores, {"positions.scores": ("toeplitz", "locality", "symmetric")}),
+        Part(lambda subject: measure_attention(subject.attention), {"positions.attention": ()}),
+    ),
+    "dimensions": (Part(lambda subject: measure_dimensions(subject.sum), {"dimensions": ("share_95", "spearman")}),),
+    "order": (Part(measure_order, {"order.swap": ("1",)}),),
+}

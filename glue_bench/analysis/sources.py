@@ -1,0 +1,73 @@
+"""What a name stands for: a checkpoint, a pretraining's last one, or those of all arms of an experiment."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from glue_bench.errors import UserError
+from glue_bench.model.locate import locate
+from glue_bench.records.store import Store
+from glue_bench.training.pretrained import IDENTITY
+
+
+class Source(NamedTuple):
+    """A checkpoint and what it is called in tables."""
+
+    label: str
+    name: str
+
+
+def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
+    """All checkpoints that the names stand for, each with a label of its own; and a line for each that is gone.
+
+    Raises:
+        UserError: a pretraining has kept no checkpoint.
+    """
+    found: list[Source] = []
+    gone: list[str] = []
+    for name in names:
+        folder = Path(name).expanduser()
+        plan = Store(folder).read_plan() if (folder / "plan.json").is_file() else None
+        if plan is None:
+            found.append(Source(_short(name), last_checkpoint(name)))
+            continue
+        pretrainings = [facts for facts in plan.all_pretrainings() if not facts.is_search]
+        for facts in pretrainings:
+            place = folder / "checkpoints" / facts.pretraining_id
+            if any(place.glob("step-*")):
+                found.append(Source(facts.label, last_checkpoint(str(place))))
+            else:
+                gone.append(f"{facts.label}: its checkpoint is not in '{place}'; `glue-bench run` makes it again")
+        if not pretrainings:
+            gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
+    # Equal labels get their checkpoint's whole name.
+    labels = [source.label for source in found]
+    return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in found], gone
+
+
+def last_checkpoint(name: str) -> str:
+    """The last checkpoint of a pretraining's folder; any other name as it is.
+
+    Raises:
+        UserError: the pretraining has kept none.
+    """
+    folder = Path(name).expanduser()
+    if not (folder / IDENTITY).is_file():
+        return name
+    steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    if not steps:
+        raise UserError(f"the pretraining in '{name}' has kept no checkpoint yet")
+    return str(steps[-1])
+
+
+def trained_positions(folder: str) -> int | None:
+    """The length of the sequences of a pretraining of ours; None of any other checkpoint."""
+    identity = locate(folder).parent / IDENTITY
+    return int(json.loads(identity.read_bytes())["settings"]["length"]) if identity.is_file() else None
+
+
+def _short(name: str) -> str:
+    """The last part of a path or hub id; for step-1000 of a pretraining, the pretraining's folder too."""
+    parts = Path(name).parts
+    return "/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1]

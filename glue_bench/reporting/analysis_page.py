@@ -1,0 +1,97 @@
+"""The inside of encoders as one page: each question, the number, its baseline, and what follows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from glue_bench.reporting.analysis_questions import QUESTIONS, Question, Side, at, side
+from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
+from glue_bench.reporting.numbers import MISSING
+
+NOTES = (
+    "A number says something by its distance to the baseline beside it, which is what chance alone gives.",
+    "`analysis.json` has every number with its interval, and the CSV files what the figures draw.",
+)
+
+
+def analysis_page(document: Mapping[str, Any]) -> Page:
+    """The page of an analysis.json."""
+    checkpoints = document["checkpoints"]
+    sections = [section for question in QUESTIONS if (section := _section(question, checkpoints))]
+    sections += [_finetuned(document["finetuned"])] if "finetuned" in document else []
+    lead = f"Text: {document['text']}, {document['sequences_asked']} sequences asked for."
+    return Page(
+        title="The inside of " + ", ".join(checkpoints),
+        lead=lead,
+        sections=tuple(sections),
+        notes=(*_left_out(checkpoints), *NOTES),
+    )
+
+
+def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection | None:
+    """A question with one row per checkpoint; None where no checkpoint answers it."""
+    rows: list[tuple[GridCell, ...]] = []
+    sides: dict[Side, list[str]] = {}
+    for label, numbers in checkpoints.items():
+        value, baseline = at(numbers, question.number), at(numbers, question.baseline)
+        if value is None or baseline is None:
+            continue
+        interval = at(numbers, question.interval)
+        sides.setdefault(side(value, baseline, interval), []).append(label)
+        shown = _shown(value, question) + (f" [{_shown(interval, question)}]" if interval else "")
+        rows.append(tuple(GridCell(text) for text in (label, shown, _shown(baseline, question))))
+    if not rows:
+        return None
+    header = ("Checkpoint", question.what, f"Baseline: {question.against}")
+    several = len(rows) > 1
+    said = [(f"{', '.join(labels)}: " if several else "") + getattr(question, which) for which, labels in sides.items()]
+    return PageSection(
+        title=question.title,
+        text=" ".join([*said, question.but]),
+        grid=Grid(header=header, rows=tuple(rows)),
+    )
+
+
+def _finetuned(arms: Mapping[str, Any]) -> PageSection:
+    """What fine-tuned cells score on validation sets with shuffled words: the first metric of each task."""
+    rows = [
+        (arm, f"{task} ({split})", *(f"{100 * means[name]:.1f}" for name in ("score", "shuffled")), str(means["cells"]))
+        for arm, tasks in arms.items()
+        for task, splits in tasks.items()
+        for split, metrics in splits.items()
+        for means in [next(iter(metrics.values()))]
+    ]
+    return PageSection(
+        title="What do fine-tuned models score without the order of words?",
+        text="The same models read validation sets with the words of each text shuffled, and nothing is trained again. "
+        "A score that stays says that the task can be done by a bag of words, and not that the model ignores order.",
+        grid=Grid(
+            header=("Arm", "Task", "Score", "Words shuffled", "Cells"),
+            rows=tuple(tuple(GridCell(text) for text in row) for row in rows),
+            texts=frozenset({0, 1}),
+        ),
+    )
+
+
+def _shown(value: float | list[float], question: Question) -> str:
+    if isinstance(value, list):
+        return " to ".join(_shown(each, question) for each in value)
+    decimals = 2 if 0.99 < value < 1 else 1  # 99.97% is not all
+    return f"{100 * value:.{decimals}f}%" if question.percent else f"{value:.3g}"
+
+
+def _left_out(checkpoints: Mapping[str, Any]) -> list[str]:
+    """One line for each measure that does not apply, and the reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for label, numbers in checkpoints.items():
+        for place, reason in reasons(numbers):
+            found.setdefault((place, reason), []).append(label)
+    return [f"Left out of {', '.join(labels)}: {place} ({reason})." for (place, reason), labels in found.items()]
+
+
+def reasons(numbers: Mapping[str, Any], place: str = "") -> list[tuple[str, str]]:
+    """(measure, reason) of all that is left out of a checkpoint's numbers."""
+    found = [(place or MISSING, str(numbers["left_out"]))] if "left_out" in numbers else []
+    for name, value in numbers.items():
+        if isinstance(value, Mapping):
+            found += reasons(value, f"{place}.{name}" if place else name)
+    return found

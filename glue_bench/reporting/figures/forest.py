@@ -1,0 +1,107 @@
+"""Differences from the reference with their simultaneous intervals: one panel per column of the leaderboard."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from glue_bench.reporting.figures.style import (
+    CYCLE,
+    INK,
+    PAPER,
+    QUIET,
+    SMALL,
+    fitted,
+    legend_below,
+    panel_grid,
+    paper_style,
+)
+from glue_bench.reporting.findings import title_of
+
+ROW, AROUND = 0.15, 0.62
+"""Inches: the height of an arm's row, and of what stands above and below the rows."""
+ABREAST = 4
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the arms of one verdict are drawn; `label` is what the legend says."""
+
+    label: str
+    marker: str
+    color: str
+    face: str
+
+
+KINDS = {
+    "better": Kind("better", "^", CYCLE[0], CYCLE[0]),
+    "worse": Kind("worse", "v", CYCLE[1], CYCLE[1]),
+    "": Kind("not told apart", "o", INK, PAPER),
+    "none": Kind("no interval", "x", QUIET, QUIET),
+}
+
+
+@paper_style()
+def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Figure:
+    """A panel for each of `columns` (all that the frame has) and in it a row for each arm, in one order for all panels.
+
+    `contrasts` has rows of `stats.verdicts.verdicts` with one reference: column, arm, reference, difference, low, high
+    (points, of a loss nats; NaN where there is none) and verdict. Arms are in the order of the first column's
+    differences, the best one on top. A line is the interval; its marker says the verdict in shape and colour.
+
+    Raises:
+        ValueError: the frame has several references.
+    """
+    (reference,) = contrasts["reference"].unique()
+    columns = list(contrasts["column"].unique()) if columns is None else columns
+    arms = arms_in_order(contrasts)
+    figure, grid = panel_grid(len(columns), ROW * len(arms) + AROUND, ABREAST, sharey=True)
+    kinds: set[str] = set()
+    for axes, column in zip(grid, columns, strict=True):
+        kinds |= _panel(axes, contrasts[contrasts["column"] == column].set_index("arm").reindex(arms))
+        unit = "nats, lower is better" if "loss" in column else "points"
+        axes.set(title=title_of(column), xlabel=f"difference from {fitted(reference, 16)} ({unit})")
+        if len(grid) > 1:
+            axes.set_xlabel(unit)
+    if len(grid) > 1:
+        figure.suptitle(f"Difference from {fitted(reference)}", x=0.01, ha="left", fontweight="bold")
+    shown = [kind for name, kind in KINDS.items() if name in kinds]
+    handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]
+    legend_below(figure, handles, [kind.label for kind in shown])
+    return figure
+
+
+def arms_in_order(contrasts: pd.DataFrame) -> list[str]:
+    """The arms of a frame of contrasts, the best of its first column first; those without a difference come last."""
+    column = contrasts["column"].iloc[0]
+    first = contrasts[contrasts["column"] == column].sort_values(
+        "difference", ascending="loss" in column, kind="stable"
+    )
+    return list(dict.fromkeys([*first["arm"], *contrasts["arm"]]))
+
+
+def _panel(axes: Axes, rows: pd.DataFrame) -> set[str]:
+    """Draw one column; the kinds that were drawn."""
+    kinds = rows["verdict"].where(rows["low"].notna(), "none").where(rows["difference"].notna()).to_numpy()
+    numbers, places = rows[["difference", "low", "high"]].to_numpy(float).T, np.arange(len(rows))
+    axes.axvline(0, color=INK, linewidth=0.8)
+    for name, kind in KINDS.items():
+        mine = kinds == name
+        middle, low, high = numbers[:, mine]
+        reach = None if name == "none" else np.array([middle - low, high - middle])
+        if mine.any():
+            axes.errorbar(
+                middle, places[mine], xerr=reach, fmt=kind.marker, color=kind.color, markerfacecolor=kind.face
+            )
+    for place in places[np.isnan(numbers[0])]:
+        axes.annotate("not run", (0, place), (3, 0), textcoords="offset points", va="center", color=QUIET, size=SMALL)
+    axes.set_yticks(places, [fitted(arm) for arm in rows.index])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.margins(x=0.08)
+    return set(kinds) & KINDS.keys()

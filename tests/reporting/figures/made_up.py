@@ -1,0 +1,111 @@
+"""Made-up frames with the columns of the real ones, and a look at what a figure shows."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.text import Text
+
+from glue_bench.reporting.figures.style import paper_style
+
+COLUMNS = ("average", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli_m", "mnli_mm", "qnli", "rte", "validation_loss")
+WORDS = ("concat-projection", "untied", "relative", "disentangled", "sinusoidal", "rotary")
+
+
+def arm_names(arms):
+    return ["add", *(f"{word}-{option}" for option in ("1", "half", "tables") for word in WORDS)][:arms]
+
+
+def contrasts(arms=4, columns=2, reference="add"):
+    """Each fourth difference is missing, each fifth has no interval, and verdicts come in turn."""
+    rows = [
+        {"column": column, "arm": arm, "reference": reference, "difference": place - 3.0, "place": place}
+        for column in COLUMNS[:columns]
+        for place, arm in enumerate(arm_names(arms)[1:])
+    ]
+    frame = pd.DataFrame(rows)
+    frame["difference"] = frame["difference"].where(frame.index % 4 != 3)
+    half = frame["difference"].abs() * np.where(frame["place"] % 2 == 1, 0.5, 1.5)
+    half = (half + 0.1).where(frame.index % 5 != 4)
+    verdict = np.where(frame["place"] % 2 == 1, np.where(frame["difference"] > 0, "better", "worse"), "")
+    return frame.assign(low=frame["difference"] - half, high=frame["difference"] + half, verdict=verdict)
+
+
+def losses(arms=2, seeds=1, points=5):
+    rows = [
+        (arm, seed, step, 1000 * step, 9.0 / step + place, 10.0 / step + place + 0.1 * seed, 1.0)
+        for place, arm in enumerate(arm_names(arms))
+        for seed in range(1, seeds + 1)
+        for step in range(1, points + 1)
+    ]
+    names = ["arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def budgets(arms=2, seeds=2):
+    """The last arm never comes so far; the second misses it with its first seed."""
+    frame = pd.DataFrame(
+        {"arm": arm, "tokens": 8e6, "tokens_to_reference": 8e6 - 1e6 * place - 1e5 * seed, "place": place, "seed": seed}
+        for place, arm in enumerate(arm_names(arms))
+        for seed in range(seeds)
+    )
+    missed = (frame["place"] == arms - 1) | ((frame["place"] == 1) & (frame["seed"] == 0))
+    frame["tokens_to_reference"] = frame["tokens_to_reference"].mask(missed).round().astype("Int64")
+    return frame.assign(flops_per_token=2.5e6, tokens_per_second=1e4)
+
+
+def scores(arms=2, steps=(1000, 2000)):
+    return pd.DataFrame(
+        {"arm": arm, "steps": step, "average": 40.0 + place + step / 1000, "average_std": 0.5, "parameters": 10**place}
+        for place, arm in enumerate(arm_names(arms))
+        for step in steps
+    )
+
+
+def analysis(checkpoints=("one",), width=8, heads=2, layers=("sum", "norm", "1", "2")):
+    """The frames of an analysis by name, with cells of 8 tokens."""
+    rng = np.random.default_rng(0)
+    kinds = ("word", "position", "rest")
+    names = ["checkpoint", "block", "query", "key"]
+    pairs = pd.MultiIndex.from_product([checkpoints, [1, 2], kinds, kinds], names=names)
+    shares = pairs.to_frame(index=False).assign(head=0, share=rng.normal(0.1, 0.1, len(pairs)))
+    shares = shares.assign(low=shares["share"] - 0.02, high=shares["share"] + 0.02)
+    cells = pd.DataFrame([(i, j) for i in range(0, 32, 8) for j in range(0, 32, 8)], columns=["i", "j"])
+    cells = cells.assign(rms=rng.random(16), mean=rng.normal(size=16), cosine=np.linspace(-1, 1, 16))
+    all_heads = pd.DataFrame({"head": range(1, heads + 1)})
+    each = pd.DataFrame({"checkpoint": checkpoints})
+    m = pd.DataFrame({"m": np.arange(1, width + 1), "index": np.arange(1, width + 1), "dimension": np.arange(width)})
+    m = m.assign(share=m["m"] / width, low=m["m"] / width - 0.1, high=m["m"] / width + 0.1, variance=0.5 ** m["m"])
+    m = m.assign(sd_words=0.5, sd_positions=rng.random(width))
+    decoding = pd.DataFrame({"what": ["position", "word"], "accuracy": [0.9, 0.8], "chance": [0.1, 0.01]})
+    decoding = decoding.merge(pd.DataFrame({"layer": layers}), how="cross")
+    return {
+        "terms": shares[names].merge(cells, how="cross"),
+        "terms_heads": shares.loc[shares["block"] == 1, names].merge(all_heads, how="cross").merge(cells, how="cross"),
+        "terms_share": shares,
+        "terms_baseline": shares[shares["block"] == 1].assign(baseline="fresh", share=0.1),
+        "positions_cosine": each.merge(cells, how="cross"),
+        "subspace_curve": each.merge(m, how="cross"),
+        "spectrum": each.merge(pd.DataFrame({"table": ["words", "positions"]}), how="cross").merge(m, how="cross"),
+        "dimensions": each.merge(m, how="cross"),
+        "decoding": each.merge(decoding.assign(random=decoding["layer"].map({"sum": 0.7})), how="cross"),
+    }  # fmt: skip
+
+
+def read(figure):
+    """Draw a figure without pixels; all texts in it, of which each must lie inside the figure."""
+    with paper_style():
+        figure.draw_without_rendering()
+    axes = [axis for one in figure.axes for axis in (one.xaxis, one.yaxis)]
+    beyond = [label for axis in axes for label in _beyond(axis)]
+    found = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible() and text not in beyond]
+    page = figure.bbox.padded(2)
+    for text in found:
+        box = text.get_window_extent()
+        assert page.count_contains(box.corners()) == 4, f"'{text.get_text()}' is cut off: {box} of {page}"
+    return [text.get_text() for text in found]
+
+
+def _beyond(axis):
+    """Labels of ticks that are not drawn: those outside the axis."""
+    low, high = sorted(axis.get_view_interval())
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    return [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]

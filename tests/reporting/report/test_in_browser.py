@@ -1,0 +1,204 @@
+"""A report as a person meets it: opened in Chromium, in all widths, light and dark, by mouse and by keyboard."""
+
+import json
+
+import pytest
+from browser import Browser, Tab, chromium
+from reported import LONG, fill
+from stored import Bench
+
+from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.reporting.report.page import report
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium here: `apt-get install chromium`"),
+]
+WIDTHS = (400, 1000, 1400)
+UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+CUT_OFF = """
+(() => {
+  const scrolls = (element) => element.closest(".scroll, pre");
+  const said = (element) => `${element.tagName} ${element.textContent.trim().slice(0, 40)}`;
+  const found = [];
+  if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
+  for (const element of document.body.querySelectorAll("*")) {
+    const box = element.getBoundingClientRect();
+    const style = getComputedStyle(element);
+    if (element.closest(".unseen") || box.width === 0) continue;
+    if (!scrolls(element) && (box.right > innerWidth + 1 || box.left < -1)) found.push(`outside: ${said(element)}`);
+    const hides = ["hidden", "clip"].includes(style.overflowX) && !(element instanceof SVGElement);
+    if (hides && element.scrollWidth > element.clientWidth) found.push(`hidden: ${said(element)}`);
+    const svg = element.tagName === "text" && element.closest("svg").getBoundingClientRect();
+    const leaves = svg && (box.right > svg.right + 2 || box.left < svg.left - 2);
+    if (leaves) found.push(`outside its figure: ${said(element)}`);
+  }
+  return found;
+})()
+"""
+LEAST_CONTRAST = """
+(() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([red, green, blue]) => [red, green, blue]
+    .map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    const colour = numbers(getComputedStyle(element).backgroundColor);
+    return (colour[3] ?? 1) === 1 ? colour : behind(element.parentElement);
+  };
+  let least = [21, "nothing"];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const said = walker.currentNode.textContent.trim();
+    if (!said || ["SCRIPT", "STYLE", "title", "desc"].includes(element.tagName)) continue;
+    const style = getComputedStyle(element);
+    const ink = numbers(element instanceof SVGElement ? style.fill : style.color);
+    const [low, high] = [light(ink), light(behind(element))].sort((a, b) => a - b);
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < least[0]) least = [contrast, `${element.tagName} ${said.slice(0, 40)}`];
+  }
+  return least;
+})()
+"""
+FIRST_TABLE = """
+[...document.querySelector("table").tBodies[0].rows].map((row) => [row.cells[0].textContent, row.cells[1].textContent])
+"""
+HEADING = "table thead th:nth-child(2)"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def page(text, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def open_tab(browser, page):
+    tabs = []
+
+    def opened(width=1000, path=page, **how):
+        tabs.append(Tab(browser, path, width, **how))
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_cut_off_and_nothing_is_complained_of(open_tab, page, width):
+    tab = open_tab(width)
+    tab.value(UNFOLD)
+    assert tab.value(CUT_OFF) == []
+    assert tab.trouble() == []
+    assert tab.fetched() == [page.as_uri()]
+    assert tab.value("document.body.textContent").count(LONG) > 3
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_what_is_behind_it(open_tab, dark):
+    tab = open_tab(dark=dark)
+    tab.value(UNFOLD)
+    contrast, where = tab.value(LEAST_CONTRAST)
+    assert contrast >= 4.5, where
+    shade = tab.value("getComputedStyle(document.body).backgroundColor")
+    assert shade == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
+
+
+def test_a_click_sorts_the_largest_first_then_the_smallest_then_as_it_was(open_tab):
+    tab = open_tab()
+    before = tab.value(FIRST_TABLE)
+    for order, largest_first in (("descending", True), ("ascending", False)):
+        tab.click(f"{HEADING} button")
+        assert tab.value(f"document.querySelector('{HEADING}').ariaSort") == order
+        rows = tab.value(FIRST_TABLE)
+        numbers = [float(number.strip("▲▼")) for _, number in rows]
+        assert numbers == sorted(numbers, reverse=largest_first)
+        assert sorted(rows) == sorted(before)
+    assert [arm for arm, _ in rows] == ["none", "add", LONG]
+    tab.click(f"{HEADING} button")
+    assert tab.value(FIRST_TABLE) == before
+    assert tab.value("document.querySelectorAll('[aria-sort]').length") == 0
+    assert tab.trouble() == []
+
+
+def test_the_keyboard_reaches_a_heading_and_sorts(open_tab):
+    tab = open_tab()
+    on_button = "document.activeElement.tagName === 'BUTTON'"
+    for _ in range(40):
+        tab.press("Tab")
+        if tab.value(on_button):
+            break
+    assert tab.value("document.activeElement.closest('th').textContent") == "Arm"
+    tab.press("Enter")
+    assert [arm for arm, _ in tab.value(FIRST_TABLE)] == sorted([LONG, "add", "none"])
+    tab.press(" ")
+    assert [arm for arm, _ in tab.value(FIRST_TABLE)] == sorted([LONG, "add", "none"], reverse=True)
+    assert tab.value("document.activeElement.closest('th').ariaSort") == "descending"
+
+
+def test_what_has_no_number_stays_below_and_units_count(open_tab, tmp_path, page):
+    rows = "".join(f"<tr><th scope='row'>{text}</th><td class='number'>{text}</td></tr>" for text in UNSORTED)
+    body = f"<table><thead><tr><th>a</th><th class='number'>b</th></tr></thead><tbody>{rows}</tbody></table>"
+    script = page.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
+    path = tmp_path / "table.html"
+    path.write_text(f"<!doctype html><meta charset='utf-8'>{body}<script>{script}</script>", encoding="utf-8")
+    tab = open_tab(path=path)
+    for order in (SORTED, [*SORTED[-2::-1], "–"]):  # noqa: RUF001
+        tab.click(f"{HEADING} button")
+        assert [text for text, _ in tab.value(FIRST_TABLE)] == order
+
+
+UNSORTED = ["–", "930k", "-0.50", "< 0.0001", "1.45M", "2,000", "10.91▲", "-3.00 to 1.00", "5e-05"]  # noqa: RUF001
+SORTED = ["1.45M", "930k", "2,000", "10.91▲", "< 0.0001", "5e-05", "-0.50", "-3.00 to 1.00", "–"]  # noqa: RUF001
+
+
+def test_it_is_readable_without_scripts(open_tab):
+    tab = open_tab(scripts=False)
+    assert tab.value("document.querySelectorAll('button').length") == 0
+    assert [arm for arm, _ in tab.value(FIRST_TABLE)] == [LONG, "add", "none"]
+    assert tab.value("document.querySelector('svg').getBoundingClientRect().width") > 300
+    tab.click("summary")
+    assert tab.value("document.querySelector('details').open")
+    assert tab.trouble() == []
+
+
+@pytest.mark.slow
+def test_a_large_page_opens_within_a_second(browser, tmp_path):
+    arms = {f"arm-{i}": 0.7 + i / 100 for i in range(17)} | {"add": 0.8}
+    tasks = [task for task in TRAINABLE if task != "wnli"]  # with the average ten columns
+    path = report(fill(Bench(tmp_path / "toy"), arms, tasks))
+    assert path.stat().st_size < 2 * 2**20
+    opening = []
+    for width in (*WIDTHS, 400):
+        tab = Tab(browser, path, width)
+        opening.append(tab.value("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+        tab.value(UNFOLD)
+        assert tab.value(CUT_OFF) == []
+        tab.close()
+    assert min(opening) < 1000, json.dumps(opening)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny", "minilm"])
+def test_reports_of_real_results_are_whole(browser, pytestconfig, tmp_path, name):
+    path = report(pytestconfig.rootpath / "results" / name, tmp_path / "report.html")
+    assert path.stat().st_size < 2 * 2**20
+    for width, dark in ((400, False), (1000, True), (1400, False), (1920, True)):
+        tab = Tab(browser, path, width, dark=dark)
+        tab.value(UNFOLD)
+        assert tab.value(CUT_OFF) == []
+        contrast, where = tab.value(LEAST_CONTRAST)
+        assert contrast >= 4.5, where
+        assert tab.trouble() == []
+        tab.close()

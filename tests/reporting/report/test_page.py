@@ -1,0 +1,131 @@
+"""A report: what is on it, and that it is made of the same numbers as the pages."""
+
+import re
+
+import pytest
+import yaml
+from read_pages import parse_html, read_html, read_markdown
+from reported import fill
+
+from glue_bench.config import load_experiment, parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.records.plan import Plan
+from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.reporting.export import render
+from glue_bench.reporting.figures.save import FORMATS
+from glue_bench.reporting.report.build import build_report
+from glue_bench.reporting.report.method import experiment_text, told_apart
+from glue_bench.reporting.report.page import render_report, report
+from glue_bench.reporting.statistics_page import render_statistics
+
+
+def test_the_parts_and_their_links(made, text):
+    assert [part.title for part in made.parts] == [
+        "Leaderboard", "Differences from the reference", "Beside published tables",
+        "Protocol", "Data", "Environment", "Commands",
+    ]  # fmt: skip
+    read = parse_html(text)
+    ids = {value for _, name, value in read.attributes if name == "id"}
+    links = [value for tag, name, value in read.attributes if (tag, name) == ("a", "href") and value.startswith("#")]
+    assert links == [f"#{part.anchor}" for part in made.parts]
+    assert {link[1:] for link in links} <= ids
+    assert read.texts["h1"] == ["Report: toy"]
+    assert "none (-" in read.texts["p"][0]
+
+
+def test_its_tables_are_those_of_the_pages(told, text):
+    shown = read_html(text)
+    board, figures = read_markdown(render(told)), read_markdown(render_statistics(told))
+    for title, header, rows in (*board, *figures):
+        mine = next(table for table in shown if table.title == title)
+        assert (mine.header, mine.rows) == (header, rows)
+
+
+def test_it_needs_nothing_but_itself(text):
+    read = parse_html(text)
+    fetched = [value for tag, name, value in read.attributes if name in ("src", "href") and tag != "a"]
+    assert all(value.startswith("#") for value in fetched)
+    assert not {"link", "img", "iframe", "object"} & set(read.texts)
+    assert "default-src 'none'" in text
+    assert not re.search(r"url\((?!#)|@import", text)
+    assert len(text.encode()) < 2 * 2**20
+
+
+def test_every_figure_says_what_it_shows(made, text):
+    assert len(made.figures) == 3  # the average and two tasks
+    assert all(figure.description for figure in made.figures)
+    titles = parse_html(text).texts["title"]
+    assert titles[1:] == [figure.title for figure in made.figures]
+    worse = next(figure for figure in made.figures if figure.name == "difference-average")
+    assert re.fullmatch(r"Worse: none \(-\d\d\.\d\d\)\.", worse.description)
+
+
+def test_names_are_shown_and_never_run(new_bench):
+    nasty = '<img src=x onerror="alert(1)">'
+    text = render_report(build_report(fill(new_bench("nasty"), {"add": 0.8, nasty: 0.6}, ("rte",))))
+    read = parse_html(text)
+    assert "img" not in read.texts
+    assert any(cell[0] == nasty for table in read.tables for row in table.rows for cell in row)
+
+
+def test_the_same_input_gives_the_same_bytes_and_figures_are_written(new_bench, tmp_path):
+    folder = fill(new_bench("small"), {"add": 0.8, "none": 0.5}, ("rte",))
+    first = report(folder, tmp_path / "a.html", tmp_path / "figures")
+    assert report(folder) == folder / "report.html"
+    assert (folder / "report.html").read_bytes() == first.read_bytes()
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {f"difference-rte.{s}" for s in FORMATS}
+
+
+def test_several_experiments_stand_together_and_each_alone(new_bench):
+    several = {name: new_bench(name) for name in ("toy", "other")}
+    for name, bench in several.items():
+        bench.finish("rte", arm="add", source="demo")
+        bench.finish("rte", arm="untied" if name == "other" else "none", source="demo")
+        bench.plan(experiment=name)
+    made = build_report([bench.path for bench in several.values()])
+    titles = [part.title for part in made.parts]
+    assert titles[0] == "Leaderboard"
+    assert {"toy: Leaderboard", "toy: Commands", "other: Leaderboard", "other: Commands"} <= set(titles)
+    assert len(set(titles)) == len(titles)
+    (together, *_) = read_html(render_report(made))
+    assert {row[0][0] for row in together.rows} >= {"toy/add", "other/add", "untied"}
+
+
+def test_an_experiment_without_records_has_a_report(bench):
+    bench.expect("rte", 1)
+    assert "0 of 1 planned runs are finished" in render_report(build_report(bench.plan(data_source="demo")))
+
+
+def test_what_all_rows_share_is_a_sentence_and_what_differs_a_table():
+    (section,) = told_apart("Task", {"CoLA": {"epochs": 3, "batch_size": 32}, "RTE": {"epochs": 5, "batch_size": 32}})
+    assert section.text == "The same for all: batch size 32."
+    assert [[cell.text for cell in row] for row in section.grid.rows] == [["CoLA", "3"], ["RTE", "5"]]
+    (alike,) = told_apart("Task", {"CoLA": {"epochs": 3}, "RTE": {"epochs": 3}})
+    assert (alike.text, alike.grid) == ("The same for all: epochs 3.", None)
+    (apart,) = told_apart("Task", {"CoLA": {"epochs": 3}, "RTE": {}})
+    assert (apart.text, [row[1].text for row in apart.grid.rows]) == ("", ["3", "–"])  # noqa: RUF001
+    assert told_apart("Task", {}) == ()
+
+
+@pytest.mark.parametrize("name", ["demo", "minilm", "tiny"])
+def test_the_experiment_that_is_shown_is_the_one_that_was_run(name, pytestconfig):
+    """It can be run again: with the places of data and text, which nobody else is to know, it is the same."""
+    experiment = load_experiment(pytestconfig.rootpath / "configs" / f"{name}.yaml")
+    config = experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}})
+    shown = yaml.safe_load(experiment_text(Plan(schema_version=SCHEMA_VERSION, cells=(), config=config)))
+    if shown.get("pretraining"):
+        shown["pretraining"]["corpus"] = "demo"
+    again = parse_experiment(shown | {"data": "demo"})
+    assert again.model_dump(exclude={"data": True, "pretraining": {"corpus"}}) == config
+
+
+def test_where_someone_keeps_a_checkpoint_is_not_shown():
+    config = {"arms": [{"name": "add", "checkpoint": "/home/me/secret/bert"}]}
+    text = experiment_text(Plan(schema_version=SCHEMA_VERSION, cells=(), config=config))
+    assert "bert" in text
+    assert "secret" not in text
+
+
+def test_bad_input_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no experiment in"):
+        report(tmp_path)
