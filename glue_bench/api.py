@@ -55,6 +55,7 @@ def run_with(
     from glue_bench.files import results_written_to
     from glue_bench.reporting.export import write_tables
     from glue_bench.sweep.run import sweep
+    from glue_bench.sweep.stop import TERMINATED
     from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
     from glue_bench.watch.observers import check_observers, make_observers
@@ -63,7 +64,7 @@ def run_with(
     with process_kept(), computing(options.device, options.precision):
         check_observers(options)
         summary = sweep(parsed, options, console, partial(make_observers, options=options))
-        if summary.is_main and not options.dry_run:
+        if summary.is_main and not options.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
             with results_written_to(summary.folder):
                 write_tables(summary.folder)
                 write_page(summary.folder)

@@ -307,7 +307,7 @@ def test_help_names_every_verb(glue_bench):
 
 def test_the_installed_command_says_one_line_about_a_mistake(tmp_path):
     command = [str(Path(sys.executable).with_name("glue-bench")), "status", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no experiment in")
     assert len(done.stderr.splitlines()) == 1
