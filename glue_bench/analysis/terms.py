@@ -61,10 +61,10 @@ def heads(
     """The scaled queries and the keys of each part; their products are the nine terms."""
     attention = model.blocks[0].attention
     width = split.shape[-1]
-    both = F.linear(split, attention.qkv.weight[: 2 * width])  # type: ignore[union-attr,index,arg-type]
+    both = F.linear(split, attention.qkv.weight[: 2 * width])  # type: ignore[union-attr,index]
     both = torch.cat([both[:2], both[2:] + attention.qkv.bias[: 2 * width]])  # type: ignore[union-attr,index]
     queries, keys = rearrange(both, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)  # type: ignore[union-attr]
-    return queries * attention.scale, keys  # type: ignore[union-attr,operator]
+    return queries * attention.scale, keys  # type: ignore[union-attr]
 
 
 def centred(keys: Float[Tensor, "*p h l k"]) -> Float[Tensor, "*p h l k"]:
