@@ -1,11 +1,49 @@
-"""The kind of error that is the user's to fix, and the near match that helps to fix it."""
+"""The kind of error that is the user's to fix, the near match that helps, and how texts of others are said."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+LONGEST = 1000
+"""Bytes of a message, at most."""
+QUOTED = 80
+"""Characters that a message quotes of a file."""
+# The control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates.
+_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """A text as a terminal may have it: characters that would control the terminal are shown by their codes."""
+    return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """A text of at most so many bytes: of a longer one its beginning and its end."""
+    content = text.encode(errors="replace")
+    if len(content) <= most:
+        return text
+    end = content[-most // 4 :].decode(errors="ignore")
+    return content[: most - most // 4 - 5].decode(errors="ignore") + " ... " + end
+
+
+def quoted(value: Any) -> str:
+    """A value of a file as Python writes it, at most QUOTED characters of it."""
+    try:
+        text = repr(value[: QUOTED + 1] if isinstance(value, str) else value)
+    except (ValueError, RecursionError):  # a number of more than 4,300 digits, or a list within lists without end
+        return f"a value that is too long to print ({type(value).__name__})"
+    return text if len(text) <= QUOTED + 2 else f"{text[:QUOTED]}..."
 
 
 class UserError(Exception):
-    """Bad input: the message says what is wrong, where, and what to do. Shown without a traceback."""
+    """Bad input: the message says what is wrong, where, and what to do. Shown without a traceback.
+
+    The message is one line, of at most LONGEST bytes, and fit for a terminal, whatever it quotes.
+    """
+
+    def __str__(self) -> str:
+        return shortened(plain(" ".join(super().__str__().split("\n"))))
 
 
 class DiskError(UserError):
@@ -14,11 +52,11 @@ class DiskError(UserError):
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
     """Error for a name that is not in `known`, with the nearest one suggested."""
-    names = [str(k) for k in known]
-    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    names, name = [str(k) for k in known], str(name)[:LONGEST]
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
     place = f" in {where}" if where else ""
-    return UserError(f"unknown {kind} '{name}'{place}; {hint}")
+    return UserError(f"unknown {kind} '{shortened(name, QUOTED)}'{place}; {hint}")
 
 
 def first_line(error: BaseException) -> str:

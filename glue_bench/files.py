@@ -6,19 +6,23 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from platformdirs import user_cache_path
+from pydantic_core import from_json
 
 from glue_bench.errors import DiskError, UserError
 
 CHECKSUMS = "checksums.json"
 _READ_AT_ONCE = 2**22  # bytes
+LARGEST = 2**26
+"""Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
 _SOME = 2**12  # bytes that even an empty experiment needs
 _CANNOT_WRITE = {
     errno.ENOSPC: "No space left on device",
@@ -70,6 +74,36 @@ def results_written_to(
 def cache_written_to(folder: Path) -> contextlib.AbstractContextManager[None]:
     """`results_written_to` for what is kept in the cache."""
     return results_written_to(folder, "make room there, or set GLUE_BENCH_CACHE to another folder")
+
+
+def check_file(path: Path, most: int = LARGEST) -> None:
+    """Refuse what is no plain file, before it is opened: a pipe would be waited for, a device may never end.
+
+    Raises:
+        OSError: it is none, it cannot be looked at, or it is larger than `most` bytes.
+    """
+    seen = path.stat()
+    if stat.S_ISDIR(seen.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(seen.st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    if seen.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {seen.st_size} bytes, expected {most} at most", str(path))
+
+
+def read_file(path: Path, most: int = LARGEST) -> bytes:
+    """The content of a plain file that anyone may have made. Raises OSError as `check_file`."""
+    check_file(path, most)
+    return path.read_bytes()
+
+
+def parse_json(content: bytes) -> Any:
+    """The value of a JSON text that anyone may have made.
+
+    Raises:
+        ValueError: it is none, is nested deeper than 200 levels, or has a number that Python cannot print.
+    """
+    return from_json(content, allow_inf_nan=False)
 
 
 def prove_writable(folder: Path) -> None:
@@ -144,8 +178,8 @@ def check_checksums(folder: Path) -> None:
     if not path.exists():
         return
     try:
-        expected = dict(json.loads(path.read_bytes()))
-    except (ValueError, TypeError) as error:
+        expected = dict(parse_json(read_file(path)))
+    except (ValueError, TypeError, OSError) as error:
         raise ValueError(f"'{path}' is damaged ({error})") from error
     for name, checksum in expected.items():
         if not (folder / name).is_file():

@@ -283,7 +283,12 @@ def test_an_arm_without_a_checkpoint_is_named():
 
 
 def test_every_mistake_is_listed():
-    assert len(refused(seeds="1", tasks=["colla"], zzz=1).splitlines()) == 3
+    said = refused(seeds="1", tasks=["colla"], zzz=1)
+    assert said.startswith(
+        "my.yaml: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: input"
+    )
+    assert "(3) unknown key 'zzz'" in said
+    assert refused(**{f"zzz{number}": 1 for number in range(9)}).endswith(" and 4 more")
 
 
 def test_a_key_given_twice_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from glue_bench.training.packing import pack_beginning
 from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.runtime import accelerator, computing
-from glue_bench.training.tokenizers import load_tokenizer
+from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 COLUMNS = ("checkpoint", "measure", "value", "standard_error", "n")
 LENGTH = 128
@@ -80,9 +80,9 @@ def open_masked_lm(name: str) -> EncoderForMaskedLM:
 
 def _fitting_tokenizer(model: EncoderForMaskedLM, name: str) -> PreTrainedTokenizerBase:
     tokenizer = load_tokenizer(name)
-    if len(tokenizer) > model.config.vocab_size:
+    if vocabulary_size(tokenizer) > model.config.vocab_size:
         raise UserError(
-            f"the tokenizer of '{name}' has {len(tokenizer)} tokens but the checkpoint embeds "
+            f"the tokenizer of '{name}' has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
             f"{model.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
         )
     return tokenizer

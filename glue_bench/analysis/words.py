@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.training.tokenizers import vocabulary_size
+
 _STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
 _CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
 
@@ -30,7 +32,7 @@ class WordRule:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "WordRule":
         """The rule of a WordPiece, byte-level or SentencePiece vocabulary; in any other, each token is a word."""
-        size = len(tokenizer)
+        size = vocabulary_size(tokenizer)
         tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(list(range(size)))]
         special = np.zeros(size, dtype=bool)
         special[list(tokenizer.all_special_ids)] = True

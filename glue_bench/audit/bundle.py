@@ -5,21 +5,22 @@ and tables. Checkpoints, claims and half-written files stay behind. The same con
 """
 
 import hashlib
+import io
 import json
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from glue_bench.benchmark.archive import plain_entry
 from glue_bench.errors import UserError
-from glue_bench.files import whole_file
-from glue_bench.records.disk import dump, record_digest
+from glue_bench.files import read_file, whole_file
+from glue_bench.records.disk import LARGEST_ARRAYS, dump, record_digest
 from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
-from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.records.value import SCHEMA_VERSION, StoredValue, Whole
 
 FORMAT = "glue-bench bundle"
 MANIFEST = "manifest.json"
@@ -100,15 +101,38 @@ def files_of(store: Store) -> dict[str, Path]:
     return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
 
 
-def summed(content: bytes) -> dict[str, Any]:
+def summed(content: bytes | IO[bytes]) -> dict[str, Any]:
+    """Size and SHA-256 of a file, of which only a part is in memory at a time."""
+    total, size, file = hashlib.sha256(), 0, io.BytesIO(content) if isinstance(content, bytes) else content
+    while block := file.read(2**20):
+        total.update(block)
+        size += len(block)
+    return {"bytes": size, "sha256": total.hexdigest()}
+
+
+class Summed(StoredValue):
     """Size and SHA-256 of a file."""
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+    bytes: Whole
+    sha256: str
+
+
+class Manifest(StoredValue):
+    """What a bundle says of itself."""
+
+    format: str
+    schema_version: Whole
+    glue_bench: str
+    experiments: dict[str, dict[str, Any]]
+    files: dict[str, Summed]
+    digest: str
 
 
 def is_place(name: str) -> bool:
     """Whether a bundle may have a file of this name: EXPERIMENT/FILE or EXPERIMENT/KIND/FILE, and nowhere else."""
     parts = name.split("/")
-    plain = all(part and not part.startswith(".") and not set(part) & set('\\:\0<>|"?*') for part in parts)
+    plain = all(0 < len(part.encode(errors="replace")) <= 240 for part in parts)
+    plain &= not any(part.startswith(".") or set(part) & set('\\:\0<>|"?*') for part in parts)
     if not plain or len(parts) not in (2, 3):
         return False
     if len(parts) == 2:
@@ -131,7 +155,7 @@ def _contents(stores: Mapping[str, Store]) -> Iterator[tuple[str, bytes]]:
     for experiment, store in stores.items():
         for name, path in files_of(store).items():
             try:
-                yield f"{experiment}/{name}", path.read_bytes()
+                yield f"{experiment}/{name}", read_file(path, LARGEST_ARRAYS)
             except FileNotFoundError:  # a failure, whose cell has been finished by a sweep under way
                 continue
             except OSError as error:

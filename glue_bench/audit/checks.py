@@ -12,6 +12,8 @@ from glue_bench.audit.identity import Known, known
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT
 from glue_bench.errors import UserError
+from glue_bench.files import read_file
+from glue_bench.records.disk import LARGEST_ARRAYS
 from glue_bench.records.identity import digest_of
 from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
@@ -46,8 +48,9 @@ def check_experiment(store: Store) -> list[Check]:
 def _checked(name: str, check: Callable[[Store], Check], store: Store) -> Check:
     try:
         return check(store)
-    except UserError as error:
-        return Check(name, "cannot be read", (str(error).replace(f"{store.folder}/", ""),))
+    except (UserError, OSError) as error:
+        said = str(error) if isinstance(error, UserError) else f"{error.filename}: {error.strerror}"
+        return Check(name, "cannot be read", (said.replace(f"{store.folder}/", ""),))
 
 
 def check_plan(store: Store) -> Check:
@@ -115,7 +118,7 @@ def _validation_faults(store: Store, record: PretrainingRecord) -> Iterator[str]
     path = store.folder / file
     if not path.is_file():
         yield f"{file}: missing; restore it, or delete its record and run again"
-    elif hashlib.sha256(path.read_bytes()).hexdigest() != record.validation_sha256:
+    elif hashlib.sha256(read_file(path, LARGEST_ARRAYS)).hexdigest() != record.validation_sha256:
         yield f"{file}: changed since the run wrote it; delete it and its record and run again"
     else:
         losses, said = store.read_validation(record.pretraining_id), record.validation_loss
@@ -132,6 +135,8 @@ def check_predictions(store: Store) -> Check:
             found.append(_recompute(store, record))
         except UserError as error:
             faults.append(str(error))
+        except OSError as error:
+            faults.append(f"predictions/{record.cell_id}.safetensors: {error.strerror}; {AGAIN}")
     paths = sorted((store.folder / "predictions").glob("*.safetensors"))
     orphans = [path.name for path in paths if not store.has_record(path.stem)]
     faults += [f"predictions/{name}: its record was deleted, or never written; run again" for name in orphans]
@@ -163,7 +168,7 @@ def _recompute(store: Store, record: Record) -> bool:
     file = f"predictions/{name}.safetensors"
     if not store.has_predictions(name):
         raise UserError(f"{file}: missing; restore it, or delete its record and run again")
-    stored = (store.folder / file).read_bytes()
+    stored = read_file(store.folder / file, LARGEST_ARRAYS)
     if record.predictions_sha256 not in (None, hashlib.sha256(stored).hexdigest()):
         raise UserError(f"{file}: changed since the run wrote it; {both}")
     logits, labels = store.read_predictions(name), store.read_labels(record.cell.task, record.data.digest)
@@ -208,7 +213,7 @@ def check_tables(store: Store) -> Check:
         expected = {name: text.encode() for name, text in (tables(folder) | papers).items()}
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"records/: no tables can be made ({type(error).__name__} {error}); get them anew") from error
-    present = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".md", ".csv")}
+    present = {path.name: read_file(path) for path in folder.iterdir() if path.suffix in (".md", ".csv")}
     wrong = {name: content for name, content in expected.items() if present.get(name) != content}
     faults = [f"{name}: {_wrong(content, present.get(name))}; {REWRITE}" for name, content in wrong.items()]
     more = [name for name in TABLES if name in present and name not in expected]

@@ -7,6 +7,7 @@ from typing import Any
 
 from glue_bench.audit.identity import Known
 from glue_bench.config import SCRATCH
+from glue_bench.files import parse_json
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretraining_of
 
 DIGITS = 12
@@ -78,7 +79,10 @@ def _start(start: str, known: Known) -> Facts:
         told = {"pretraining (its hash)": digest} if made is None else dict(_pretraining(made, known))
         return {STARTS: "pretraining", STEPS: steps, **told}
     if start.startswith(f"{SCRATCH} "):
-        sizes = json.loads(start.removeprefix(f"{SCRATCH} "))
+        try:
+            sizes = dict(parse_json(start.removeprefix(f"{SCRATCH} ").encode()))
+        except (ValueError, TypeError):  # edited
+            return {STARTS: start}
         return {STARTS: "fresh weights", **{f"scratch.{key}": value for key, value in sizes.items()}}
     return {STARTS: "a checkpoint", "checkpoint (its files)": _short(start)}
 

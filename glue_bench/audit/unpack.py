@@ -1,6 +1,6 @@
 """A bundle that anyone may have made: what is in it against its manifest, and unpacked where it can do no harm."""
 
-import json
+import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
-from glue_bench.audit.bundle import FORMAT, MANIFEST, is_place, summed
+from glue_bench.audit.bundle import FORMAT, MANIFEST, Manifest, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import parse_json
 from glue_bench.records.disk import record_digest
 from glue_bench.records.value import SCHEMA_VERSION
 
@@ -55,22 +56,23 @@ def read_manifest(content: bytes, path: Path) -> Mapping[str, Any]:
         UserError: it is none, damaged, or of another schema version.
     """
     try:
-        manifest = json.loads(content)
+        manifest = parse_json(content)
+        Manifest.model_validate(manifest)
         whole = manifest["format"] == FORMAT and manifest["digest"] == record_digest(manifest)
-        well_formed = all(isinstance(entry["sha256"], str) for entry in manifest["files"].values())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: {MANIFEST} is no manifest, or damaged; {DAMAGED}") from error
-    if not (whole and well_formed):
+    if not whole:
         raise UserError(f"{path}: {MANIFEST} was changed after it was written; {DAMAGED}")
     if manifest["schema_version"] != SCHEMA_VERSION:
-        raise UserError(f"{path}: schema version {manifest['schema_version']}, this glue-bench reads {SCHEMA_VERSION}")
+        found = quoted(manifest["schema_version"])
+        raise UserError(f"{path}: schema version {found}, this glue-bench reads {SCHEMA_VERSION}")
     return manifest
 
 
-def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[str], bytes]) -> Iterator[str]:
+def compare(manifest: Mapping[str, Any], names: Sequence[str], opened: Callable[[str], IO[bytes]]) -> Iterator[str]:
     """A line about each of the files `names` that is not as the manifest has it, and each that is missing.
 
-    `read` gives a file's content, or raises a UserError or what damaged zips raise. It is not asked for files that no
+    `opened` gives a file to read, or raises a UserError or what damaged zips raise. It is not asked for files that no
     bundle has.
     """
     counts = Counter(names)
@@ -86,7 +88,9 @@ def compare(manifest: Mapping[str, Any], names: Sequence[str], read: Callable[[s
         try:
             if not is_place(name):
                 raise UserError("a bundle has no file of such a name")
-            if summed(read(name)) != expected:
+            with opened(name) as file:
+                found = summed(file)
+            if found != expected:
                 yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
         except (*UNREADABLE, UserError) as error:
             yield f"{name}: cannot be read ({error}); {DAMAGED}"
@@ -110,17 +114,17 @@ def _unpack(archive: zipfile.ZipFile, manifest: Mapping[str, Any], folder: Path,
     if sum(entry.file_size for entry in entries) > size:
         raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
 
-    def read(name: str) -> bytes:
+    def opened(name: str) -> IO[bytes]:
         _check_entry(archive.getinfo(name), size)
-        return archive.read(name)
+        return archive.open(name)
 
     names = [entry.filename for entry in entries]
     for name in filter(is_place, manifest["files"].keys() & set(names)):
         with suppress(*(kind for kind in (*UNREADABLE, UserError) if kind is not OSError)):  # which a full disk raises
-            content = read(name)
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-    return list(compare(manifest, names, read))
+            with opened(name) as entry, (folder / name).open("wb") as file:
+                shutil.copyfileobj(entry, file)
+    return list(compare(manifest, names, opened))
 
 
 def _check_entry(entry: zipfile.ZipInfo, size: int) -> None:

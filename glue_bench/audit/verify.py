@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from glue_bench.audit.bundle import MANIFEST, describe, is_place
 from glue_bench.audit.checks import Check, check_experiment
 from glue_bench.audit.unpack import DAMAGED, compare, read_manifest, unpacked
 from glue_bench.errors import UserError
+from glue_bench.files import check_file, read_file
+from glue_bench.records.disk import LARGEST_ARRAYS
 from glue_bench.records.store import Store, experiments_in
 
 BUNDLE = "bundle"
@@ -35,10 +37,10 @@ def verify(path: str | Path) -> list[Verified]:
     """
     path = Path(path)
     if (path / MANIFEST).is_file():
-        manifest = read_manifest((path / MANIFEST).read_bytes(), path)
+        manifest = read_manifest(read_file(path / MANIFEST), path)
         files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
         names = [name for name in files if name != MANIFEST]
-        faults = compare(manifest, names, lambda name: (path / name).read_bytes())
+        faults = compare(manifest, names, lambda name: _opened(path / name))
         return _verify_bundle(path, manifest, tuple(faults))
     if path.is_dir():
         return [Verified(str(store.folder), tuple(check_experiment(store))) for store in experiments_in(path)]
@@ -46,6 +48,11 @@ def verify(path: str | Path) -> list[Verified]:
         raise UserError(f"no file or folder '{path}'")
     with unpacked(path) as bundle:
         return _verify_bundle(bundle.folder, bundle.manifest, bundle.faults)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    check_file(path, LARGEST_ARRAYS)
+    return path.open("rb")
 
 
 def _verify_bundle(folder: Path, manifest: Mapping[str, Any], faults: tuple[str, ...]) -> list[Verified]:

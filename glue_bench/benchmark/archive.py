@@ -1,4 +1,4 @@
-"""What is in a zip that anyone may have made: every entry, or why it cannot be read."""
+"""What is in a zip that anyone may have made: one entry at a time, or why it cannot be read."""
 
 import io
 import lzma
@@ -19,8 +19,10 @@ UNREADABLE = (
     *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),
 )
 """What zipfile and its decompressors raise for a damaged or foreign zip."""
-LARGEST = 64 * 2**20
-"""Bytes of an entry beyond which it is not unpacked; the largest file of a good submission has 4 MB."""
+LARGEST = 2**23
+"""Bytes of an entry beyond which it is not unpacked; the largest file of a good submission has 3.5 MB."""
+LARGEST_ZIP = 2**24
+"""Bytes of a zip beyond which it is not read; a good submission that is not compressed has 4 MB."""
 JUNK = re.compile(r"(^|[/\\])(__MACOSX([/\\]|$)|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 
@@ -44,30 +46,36 @@ def plain_entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def read_entries(content: bytes, where: str) -> list[Entry]:
-    """All entries of a zip in its own order.
+def open_zip(content: bytes, where: str) -> zipfile.ZipFile:
+    """A zip of at most LARGEST_ZIP bytes.
 
     Raises:
-        UserError: it is no zip.
+        UserError: it is none.
     """
     try:
-        archive = zipfile.ZipFile(io.BytesIO(content))
+        if len(content) > LARGEST_ZIP:
+            raise ValueError(f"it has {len(content)} bytes, at most {LARGEST_ZIP} are read")
+        return zipfile.ZipFile(io.BytesIO(content))
     except UNREADABLE as error:
         raise UserError(f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files") from error
-    with archive:
-        return [_read(archive, entry) for entry in archive.infolist()]
 
 
-def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Entry:
+def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Entry:
+    """An entry of at most LARGEST bytes, whatever its head says of its size."""
     name = entry.filename
     if entry.flag_bits & ENCRYPTED:
         return Entry(name, problem="encrypted", expected="a zip without a password")
-    if entry.file_size > LARGEST:
-        return Entry(name, problem=f"{entry.file_size} bytes when unpacked", expected=f"less than {LARGEST}")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # LZMA takes as much memory as it says
+        return Entry(name, problem=f"compressed by method {entry.compress_type}", expected="8 (deflated), or none")
     try:
-        return Entry(name, archive.read(entry))
+        with archive.open(entry) as file:
+            # Not `archive.read`, which unpacks all that is there before it cuts off what is more than the head says.
+            content = file.read(LARGEST + 1)
     except UNREADABLE as error:
         return Entry(name, problem=f"cannot be unpacked ({error})", expected="a zip that is whole")
+    if len(content) > LARGEST:
+        return Entry(name, problem=f"more than {LARGEST} bytes when unpacked", expected="3.5 MB at most")
+    return Entry(name, content)
 
 
 def base_name(name: str) -> str:

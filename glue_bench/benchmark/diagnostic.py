@@ -13,8 +13,8 @@ import pandas as pd
 
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.benchmark.tsv import read_lines, read_split, unlabelled
-from glue_bench.errors import UserError
+from glue_bench.benchmark.tsv import read_lines, read_split, refuse_repeated, unlabelled
+from glue_bench.errors import UserError, quoted
 
 LABELLED = "diagnostic-full.tsv"
 CATEGORIES = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge")
@@ -59,6 +59,7 @@ def read_diagnostic(path: Path) -> Diagnostic:
             f"{file}, line 1: no column {', '.join(map(repr, missing))}; expected the labelled {LABELLED} of the GLUE "
             "site, not the one without labels"
         )
+    refuse_repeated(file, columns, (*CATEGORIES, PREMISE, HYPOTHESIS, LABEL))
     rows = [_row(file, number, line, columns) for number, line in enumerate(lines[1:], 2)]
     if not rows:
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
@@ -83,7 +84,7 @@ def _row(path: Path, number: int, line: str, columns: Sequence[str]) -> dict[str
         raise UserError(f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}")
     row = dict(zip(columns, fields, strict=True))
     if row[LABEL] not in AX.written:
-        raise UserError(f"{path}, line {number}: bad label {row[LABEL]!r}; expected {' or '.join(AX.written)}")
+        raise UserError(f"{path}, line {number}: bad label {quoted(row[LABEL])}; expected {' or '.join(AX.written)}")
     return row
 
 

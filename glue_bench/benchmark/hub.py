@@ -13,7 +13,8 @@ import pandas as pd
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.tasks import TASKS, Task, find_task
 from glue_bench.benchmark.tsv import SCORES, needed_splits, unlabelled
-from glue_bench.errors import UserError, first_line
+from glue_bench.errors import UserError, first_line, quoted
+from glue_bench.files import check_file
 
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -74,6 +75,10 @@ class CloneSource:
         for split, paths in files.items():
             _check_shards(split, paths)
             for path in paths:
+                try:
+                    check_file(path, 2**40)
+                except OSError as error:
+                    raise UserError(f"cannot read {path}: {error.strerror}") from error
                 with path.open("rb") as file:
                     if file.read(len(LFS_POINTER)) == LFS_POINTER:
                         raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
@@ -155,7 +160,7 @@ def _texts(dataset: Any, name: str, where: str) -> list[str]:
     texts = dataset.data.column(name).to_pylist()
     bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
-        raise UserError(f"{where}, row {bad}: column {name} holds {texts[bad]!r}; expected text")
+        raise UserError(f"{where}, row {bad}: column {name} holds {quoted(texts[bad])}; expected text")
     return texts
 
 
@@ -172,7 +177,7 @@ def _labels(task: Task, dataset: Any, where: str, names: Sequence[str]) -> np.nd
         permitted = f"an id from 0 to {len(names) - 1}"
     if not all(good):
         row = good.index(False)
-        raise UserError(f"{where}, row {row}: bad label {values[row]!r}; expected {permitted}")
+        raise UserError(f"{where}, row {row}: bad label {quoted(values[row])}; expected {permitted}")
     if task.is_regression:
         return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
     return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]

@@ -4,17 +4,22 @@ Stricter than a forgiving reader in one thing: lines end at a line feed alone. W
 return from a label is not documented, and a label that keeps one is wrong on every row.
 """
 
+import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 
-from glue_bench.benchmark.archive import base_name, is_folder, is_junk, is_nested, read_entries
+from glue_bench.benchmark.archive import Entry, base_name, is_folder, is_junk, is_nested, open_zip, read_entry
 from glue_bench.benchmark.submission import FILES, HEADER, File
 from glue_bench.benchmark.tsv import BOM, SCORES
+from glue_bench.errors import QUOTED, quoted, shortened
 
 SHOWN = 3
+MOST_ENTRIES = 1000
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -29,8 +34,9 @@ class Finding:
     expected: str = ""
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}, line {self.line}"
-        return f"{place}: {self.problem}" + (f"; expected {self.expected}" if self.expected else "")
+        name = shortened(self.file, QUOTED)
+        place = name if self.line is None else f"{name}, line {self.line}"
+        return f"{place}: {self.problem}" + (f"; expected {shortened(self.expected, QUOTED)}" if self.expected else "")
 
 
 Kinded = tuple[str, Finding]
@@ -42,16 +48,22 @@ def lint(content: bytes, where: str = "the file") -> list[Finding]:
     Raises:
         UserError: it is no zip.
     """
-    entries = read_entries(content, where)
-    findings = bounded(_lint_names([entry.name for entry in entries]))
-    # Of two entries with one name, readers take the last.
-    last = {base_name(entry.name): entry for entry in entries if not is_folder(entry.name) and not is_junk(entry.name)}
-    for name, file in FILES.items():
-        if name in last and last[name].problem:
-            findings.append(Finding(name, None, last[name].problem, last[name].expected))
-        elif name in last:
-            findings += lint_file(file, last[name].content)
+    with open_zip(content, where) as archive:
+        names = archive.namelist()
+        if len(names) > MOST_ENTRIES:
+            return [Finding(where, None, f"{len(names)} entries", "the eleven files")]
+        findings = bounded(_lint_names(names))
+        # Of two entries with one name, readers take the last.
+        last = {base_name(name): name for name in names if not is_folder(name) and not is_junk(name)}
+        for name in (name for name in FILES if name in last):
+            findings += _lint_entry(FILES[name], read_entry(archive, archive.getinfo(last[name])))
     return findings
+
+
+def _lint_entry(file: File, entry: Entry) -> list[Finding]:
+    return (
+        [Finding(file.name, None, entry.problem, entry.expected)] if entry.problem else lint_file(file, entry.content)
+    )
 
 
 def _lint_names(names: list[str]) -> Iterator[Kinded]:
@@ -64,9 +76,10 @@ def _lint_names(names: list[str]) -> Iterator[Kinded]:
             yield "nested", Finding(name, None, "inside a folder", f"{base_name(name)} at the top of the zip")
     plain = [name for name in names if not is_junk(name) and not is_folder(name)]
     bare = [base_name(name) for name in plain]
-    for name in dict.fromkeys(name for name in bare if bare.count(name) > 1):
-        yield "duplicate", Finding(name, None, f"{bare.count(name)} times in the zip", "once")
-    for name in (name for name in dict.fromkeys(bare) if name not in FILES):
+    counts = Counter(bare)
+    for name in (name for name in counts if counts[name] > 1):
+        yield "duplicate", Finding(name, None, f"{counts[name]} times in the zip", "once")
+    for name in (name for name in counts if name not in FILES):
         near = get_close_matches(name, FILES, n=1)
         yield "unknown", Finding(name, None, "unknown file", near[0] if near else "only the eleven files")
     for number, name in enumerate(name for name in FILES if name not in bare):
@@ -94,39 +107,53 @@ def _lint_content(file: File, content: bytes) -> Iterator[Kinded]:
         count = text.count("\r")
         yield "ends", Finding(file.name, line, f"carriage returns, {count} of them", "lines that end in a line feed")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    yield from _lint_lines(file, text.removesuffix("\n").split("\n"))
+    yield from _lint_lines(file, text)
 
 
-def _lint_lines(file: File, lines: list[str]) -> Iterator[Kinded]:
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
+def _lint_lines(file: File, text: str) -> Iterator[Kinded]:
+    count, filled = text.count("\n") + 1, 0
+    if count > 2 * (file.rows + MOST_ENTRIES):
+        yield "rows", Finding(file.name, None, f"{count} lines", f"{file.rows + 1}")
+        return
+    for number, line in _lines(text):
+        filled += bool(line.strip())
+        if not line.strip():
+            yield "blank", Finding(file.name, number, "a blank line", "none")
+    numbered = ((number, line) for number, line in _lines(text) if line.strip())
+    first, header = next(numbered, (0, ""))
+    if not first:
         yield "empty", Finding(file.name, None, "empty", f"the header and {file.rows} predictions")
         return
-    for number in (number for number, line in enumerate(lines, 1) if not line.strip()):
-        yield "blank", Finding(file.name, number, "a blank line", "none")
-    has_header = not re.match(r"[0-9]+[\t,; ]", numbered[0][1])
-    if numbered[0] != (1, HEADER):
-        problem = f"header {numbered[0][1]!r}" if has_header else f"no header, but {numbered[0][1]!r}"
-        yield "header", Finding(file.name, numbered[0][0], problem, f"{HEADER!r} (with a tab)")
-    rows = numbered[1:] if has_header else numbered
-    if len(rows) != file.rows:
-        yield "rows", Finding(file.name, None, f"{len(rows)} rows", f"{file.rows}")
-    for index, (number, line) in enumerate(rows):
+    has_header = not re.match(r"[0-9]+[\t,; ]", header)
+    if (first, header) != (1, HEADER):
+        problem = f"header {quoted(header)}" if has_header else f"no header, but {quoted(header)}"
+        yield "header", Finding(file.name, first, problem, f"{HEADER!r} (with a tab)")
+    if filled - has_header != file.rows:
+        yield "rows", Finding(file.name, None, f"{filled - has_header} rows", f"{file.rows}")
+    for index, (number, line) in enumerate(numbered if has_header else chain([(first, header)], numbered)):
         yield from _lint_row(file, number, line, index)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, one at a time: as a list, eight million of them would take 300 MB."""
+    return ((number, line.removesuffix("\n")) for number, line in enumerate(io.StringIO(text, newline="\n"), 1))
 
 
 def _lint_row(file: File, number: int, line: str, index: int) -> Iterator[Kinded]:
     fields = line.split("\t")
     stripped = [field.strip() for field in fields]
     if stripped != fields:
-        yield "spaces", Finding(file.name, number, f"blanks around a field in {line!r}", "none")
+        yield "spaces", Finding(file.name, number, f"blanks around a field in {quoted(line)}", "none")
     if len(fields) != 2:
         hint = " (separated by a tab)" if len(fields) == 1 else ""
         what = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
         yield "fields", Finding(file.name, number, what, f"2, index and prediction{hint}")
         return
     if stripped[0] != str(index):
-        yield "index", Finding(file.name, number, f"index {stripped[0]!r}", f"{index}: they count from 0 without a gap")
+        yield (
+            "index",
+            Finding(file.name, number, f"index {quoted(stripped[0])}", f"{index}: they count from 0 without a gap"),
+        )
     problem = label_problem(file, stripped[1])
     if problem:
         yield problem[0], Finding(file.name, number, *problem[1:])
@@ -135,6 +162,8 @@ def _lint_row(file: File, number: int, line: str, index: int) -> Iterator[Kinded
 def label_problem(file: File, text: str) -> tuple[str, str, str] | None:
     """Kind, problem and what is expected of a prediction that the file may not hold; None for a good one."""
     permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
+    if len(text) > QUOTED:  # which the patterns would take long to refuse
+        return "long", f"{quoted(text)} is no prediction", permitted
     if file.labels:
         return None if text in file.labels else ("label", f"label {text!r}{_hint(file.labels, text)}", permitted)
     if NOT_FINITE.fullmatch(text) or (NUMBER.fullmatch(text) and not math.isfinite(float(text))):

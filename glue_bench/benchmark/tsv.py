@@ -1,5 +1,6 @@
 """The classic TSV layout of GLUE: one folder per task, no quoting, and every file a little different."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,17 @@ import pandas as pd
 
 from glue_bench.benchmark.schema import UNLABELLED, TaskData
 from glue_bench.benchmark.tasks import TASKS, Task, find_task
-from glue_bench.errors import UserError
+from glue_bench.errors import QUOTED, UserError, quoted, shortened
+from glue_bench.files import read_file
 
 BOM = b"\xef\xbb\xbf"
 COLA_COLUMNS = ("source", "label", "star", "sentence")
 GOLD_COLUMN, NO_GOLD = "gold_label", "-"
 SCORES = (0.0, 5.0)
+LARGEST = 2**30
+"""Bytes of a file, at most; the largest official one, MNLI's train.tsv, has 230 MB."""
+LONGEST_LINE = 1_000_000
+"""Characters of a line, at most: tokenizers would take minutes and gigabytes for a word of that many."""
 
 
 class TsvSource:
@@ -87,7 +93,7 @@ def read_lines(path: Path) -> list[str]:
     Lines end at a line feed only: str.splitlines would also cut texts at U+2028 or U+0085.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_file(path, LARGEST)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     raw = raw.removeprefix(BOM)
@@ -99,6 +105,9 @@ def read_lines(path: Path) -> list[str]:
         raise UserError(f"{path}, line {line}: {found}; expected UTF-8") from error
     while lines and not lines[-1]:
         lines.pop()
+    if max(map(len, lines), default=0) > LONGEST_LINE:
+        number = next(number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE)
+        raise UserError(f"{path}, line {number}: more than {LONGEST_LINE:,} characters; expected a row of a task")
     if not lines:
         raise UserError(f"{path}: the file is empty, line 1 is missing; expected tab-separated text")
     return lines
@@ -107,10 +116,21 @@ def read_lines(path: Path) -> list[str]:
 def _places(path: Path, columns: list[str], wanted: list[str]) -> list[int]:
     missing = [name for name in wanted if name not in columns]
     if missing:
-        raise UserError(
-            f"{path}, line 1: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, columns))}"
-        )
+        found = shortened(", ".join(map(repr, columns)), 4 * QUOTED)
+        raise UserError(f"{path}, line 1: no column {', '.join(map(repr, missing))}; found {found}")
+    refuse_repeated(path, columns, wanted)
     return [columns.index(name) for name in wanted]
+
+
+def refuse_repeated(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
+    """Refuse a header in which a column that is needed stands twice: nothing says which one is meant.
+
+    Raises:
+        UserError: it does.
+    """
+    for name in wanted:
+        if columns.count(name) > 1:
+            raise UserError(f"{path}, line 1: {columns.count(name)} columns are called {name!r}; expected one")
 
 
 def _rows(
@@ -133,7 +153,7 @@ def _labels(path: Path, task: Task, rows: list[tuple[int, list[str]]], place: in
     if None in labels:
         line, row = rows[labels.index(None)]
         permitted = f"a number from 0 to {SCORES[1]:g}" if task.is_regression else " or ".join(task.written)
-        raise UserError(f"{path}, line {line}: bad label {row[place]!r}; expected {permitted}")
+        raise UserError(f"{path}, line {line}: bad label {quoted(row[place])}; expected {permitted}")
     return np.array(labels, dtype=np.float64 if task.is_regression else np.int64)
 
 

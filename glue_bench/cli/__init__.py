@@ -1,19 +1,37 @@
 """The command line. Verbs parse, call and print; heavy imports happen inside a verb."""
 
+import io
+import re
 import sys
 
-import typer
+from typer.exceptions import TyperException
 
 # Importing them registers their verbs.
 from glue_bench.cli import analysis, benchmark, models, records, status, submission, sweeps, tables  # noqa: F401
 from glue_bench.cli.app import BAD_INPUT, app
 from glue_bench.errors import UserError
+from glue_bench.terminal import echo
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one message and exit status 2, never a traceback."""
+    """Entry point: a user's mistake is one line and exit status 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what an encoding does not have is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        if any(word == "" or re.fullmatch("--[a-z-]+=", word) for word in sys.argv[1:]):  # a Path of it is this folder
+            raise UserError("an argument is empty; give a name, or leave it out")
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+    except TyperException as error:  # what typer would say in a box of several lines
+        context = getattr(error, "ctx", None)
+        verb = context.command_path if context else "glue-bench"
+        _refuse(UserError(f"{error.format_message()} ({verb} --help says more)"))
     except UserError as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(BAD_INPUT)
+        _refuse(error)
+    except OSError as error:  # of a name that is too long, a folder that cannot be read
+        _refuse(UserError(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
+
+
+def _refuse(error: UserError) -> None:
+    echo(f"error: {error}", fg="red", err=True)
+    sys.exit(BAD_INPUT)

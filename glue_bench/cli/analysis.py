@@ -8,6 +8,7 @@ import typer
 from glue_bench.cli.app import Plugins, app
 from glue_bench.cli.printing import say
 from glue_bench.errors import UserError
+from glue_bench.terminal import echo
 
 
 @app.command()
@@ -43,10 +44,7 @@ def analyse(
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
-    given = layers.split(",") if layers else []
-    for text in given:
-        if not text.strip().isdecimal():
-            raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
+    blocks = [_block(text) for text in layers.split(",")] if layers else None
     say("reading the checkpoints and the text ...")
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.reporting.analysis_export import write_analysis
@@ -57,7 +55,7 @@ def analyse(
         sources,
         corpus=corpus,
         positions=positions,
-        layers=[int(text) for text in given] or None,
+        layers=blocks,
         sequences=sequences,
         only=only.split(",") if only else (),
         tokenizer=tokenizer,
@@ -66,5 +64,11 @@ def analyse(
     for line in found.gone:
         say(f"left out: {line}")
     write_analysis(found.document, found.frames, output)
-    typer.echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
+    echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")
+
+
+def _block(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
+    return int(text)

@@ -6,6 +6,7 @@ import typer
 
 from glue_bench.cli.app import app
 from glue_bench.cli.printing import cell_text, new_table, print_table, say
+from glue_bench.terminal import echo
 
 
 @app.command()
@@ -25,7 +26,7 @@ def data(
         table.add_row(*(cell_text(value) for value in row))
     print_table(table)
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
-        typer.echo(f"{status}: {', '.join(tasks)}")
+        echo(f"{status}: {', '.join(tasks)}")
 
 
 @app.command()

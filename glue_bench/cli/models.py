@@ -7,6 +7,7 @@ import typer
 
 from glue_bench.cli.app import Format, Output, Plugins, app
 from glue_bench.cli.printing import emit, new_table, print_table, say
+from glue_bench.terminal import echo
 
 
 @app.command()
@@ -92,14 +93,14 @@ def intrinsic(
 def _print_conversion(record: dict[str, Any], out: Path) -> None:
     from rich.table import Table
 
-    typer.echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
+    echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     for name, value in _describe_conversion(record).items():
         table.add_row(name, value)
     print_table(table)
-    typer.echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
-    typer.echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
+    echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
+    echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
 
 
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:

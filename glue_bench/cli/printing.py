@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from glue_bench.cli.app import FAILED
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, plain, shortened
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+SHOWN = 100
+"""Lines of a list that may be as long as whoever made a file likes."""
 
 
 def emit(text: str, output: Path | None) -> None:
     """Print, or write to a file."""
     if output is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(plain(text), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write '{output}': {error.strerror}") from error
 
@@ -44,10 +48,17 @@ def warn(line: str, findings: Sequence[object]) -> None:
     """Where there are findings, say the line and each of them to standard error, and exit with status FAILED."""
     if not findings:
         return
-    typer.secho(f"warning: {line}:", fg="yellow", err=True)
-    for finding in findings:
-        typer.echo(str(finding), err=True)
+    echo(f"warning: {line}:", fg="yellow", err=True)
+    echo_some(findings, err=True)
     raise typer.Exit(FAILED)
+
+
+def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:
+    """The first SHOWN lines, each with something `before` it and not too long, and how many more there are."""
+    for line in lines[:SHOWN]:
+        echo(shortened(f"{before}{line}"), err=err)
+    if len(lines) > SHOWN:
+        echo(f"{before}and {len(lines) - SHOWN} more", err=err)
 
 
 def new_table(*columns: str, wrap: str = "") -> "Table":
@@ -61,11 +72,9 @@ def new_table(*columns: str, wrap: str = "") -> "Table":
 
 
 def print_table(table: "Table") -> None:
-    from rich.console import Console
-
     # A pipe has no width to fit into: cutting cells there would lose data.
-    console = Console() if sys.stdout.isatty() else Console(width=1000)
-    console.print(table)
+    width = None if sys.stdout.isatty() else 1000
+    Screen(width=width, markup=False, highlight=False).print(table)  # brackets in a name are no markup
 
 
 def cell_text(value: Any) -> str:
@@ -74,4 +83,4 @@ def cell_text(value: Any) -> str:
 
 def say(message: str) -> None:
     if os.environ.get("RANK", "0") == "0":  # the main one of the processes that were launched together
-        typer.secho(message, dim=True, err=True)
+        echo(message, dim=True, err=True)

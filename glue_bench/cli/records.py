@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Plugins, app
-from glue_bench.cli.printing import check_output, new_table, print_table, say, warn
-from glue_bench.errors import UserError
+from glue_bench.cli.printing import check_output, echo_some, new_table, print_table, say, warn
+from glue_bench.errors import LONGEST, UserError, shortened
+from glue_bench.terminal import echo
 
 if TYPE_CHECKING:
     from glue_bench.audit.explain import Candidate, Explanation
@@ -42,9 +43,9 @@ def explain(
         raise UserError("--data, --corpus, --results and --plugin go with an experiment file (.yaml)")
     else:
         found = _explain_stored(cell, where)
-    typer.echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
+    echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
     for candidate in found.candidates:
-        typer.echo()
+        echo()
         _print_candidate(found, candidate)
 
 
@@ -77,19 +78,19 @@ def _store_with(cell: str) -> "Store":
 
 
 def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:
-    from rich.markup import escape
-
     kind = {"no longer asked for": "asked for now", "done": "an earlier record"}.get(found.state, "nearest record")
-    typer.echo(f"{kind}: {candidate.cell_id}\n{candidate.made}")
+    echo(f"{kind}: {candidate.cell_id}\n{candidate.made}")
     table = new_table("what differs", "before", "now")
     for difference in candidate.differences:
-        table.add_row(*map(escape, (difference.what, difference.before, difference.after)))
+        table.add_row(
+            *(shortened(text, LONGEST // 4) for text in (difference.what, difference.before, difference.after))
+        )
     if candidate.differences:
         print_table(table)
     if candidate.unknown:
-        typer.echo(f"not stored by the version that wrote it, so not compared: {', '.join(candidate.unknown)}")
+        echo(f"not stored by the version that wrote it, so not compared: {', '.join(candidate.unknown)}")
     elif not candidate.differences:
-        typer.echo("every stored fact is equal: the versions of glue-bench make ids of other things")
+        echo("every stored fact is equal: the versions of glue-bench make ids of other things")
 
 
 @app.command()
@@ -114,7 +115,7 @@ def export(
     with output.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     size = f"{len(manifest['files'])} files, {output.stat().st_size / 1e6:.1f} MB"
-    typer.echo(f"\nwritten to {output} ({size}, SHA-256 {digest})")
+    echo(f"\nwritten to {output} ({size}, SHA-256 {digest})")
     faults = [fault for verified in verify_results(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)
 
@@ -130,16 +131,15 @@ def verify(
 
     found = verify_results(path)
     for verified in found:
-        typer.echo(f"{verified.name}\n")
+        echo(f"{verified.name}\n")
         table = new_table("check", "result", "what was found")
         for check in verified.checks:
-            table.add_row(check.name, "FAULT" if check.faults else "good", check.found)
+            table.add_row(check.name, "FAULT" if check.faults else "good", shortened(check.found, LONGEST // 2))
         print_table(table)
-        typer.echo()
+        echo()
     faults = [fault for verified in found for fault in verified.faults]
-    for fault in faults:
-        typer.echo(f"fault: {fault}")
+    echo_some(faults, "fault: ")
     count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
-    typer.echo(f"{path}: {count if faults else 'good'}")
+    echo(f"{path}: {count if faults else 'good'}")
     if faults:
         raise typer.Exit(FAILED)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, INTERRUPTED, Folder, app
-from glue_bench.cli.printing import new_table, print_table
+from glue_bench.cli.printing import echo_some, new_table, print_table
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,9 +48,7 @@ def status(
 
 def _watch(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
     """Until nothing is missing and nothing runs."""
-    from rich.console import Console
-
-    console = Console()
+    console = Screen()
     if console.is_terminal:
         _watch_table(looking, snapshot, interval, console)
     else:
@@ -77,7 +76,7 @@ def _watch_lines(looking: "Watch", snapshot: "Snapshot", interval: float) -> Non
         if counts != said:
             said, pace = counts, describe_pace(snapshot)
             stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-            print(f"{stamp} {counts}" + (f"; {pace}" if pace else ""), flush=True)
+            echo(f"{stamp} {counts}" + (f"; {pace}" if pace else ""))
         if not _is_open(snapshot):
             return
         time.sleep(interval)
@@ -100,11 +99,10 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
             arm, *[begun] * bool(ended), *map(str, (counts.done, counts.running, counts.failed, counts.queued))
         )
     print_table(table)
-    for line in snapshot.running:
-        typer.echo(f"running: {line}")
-    for failure in looking.store.read_failures():
-        typer.echo(f"failed: {failure.cell_id}: {failure.error}")
+    echo_some(snapshot.running, "running: ")
+    failures = looking.store.read_failures()
+    echo_some([f"{failure.cell_id}: {failure.error}" for failure in failures], "failed: ")
     pace = describe_pace(snapshot)
     if pace:
-        typer.echo(f"at the last hour's pace: {pace}")
-    typer.echo(f"{snapshot.total.done} of {snapshot.total.total} cells done in {folder}")
+        echo(f"at the last hour's pace: {pace}")
+    echo(f"{snapshot.total.done} of {snapshot.total.total} cells done in {folder}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Folder, Format, Output, Plugins, app
-from glue_bench.cli.printing import check_output, emit, new_table, print_table, say, warn
+from glue_bench.cli.printing import check_output, echo_some, emit, new_table, print_table, say, warn
 from glue_bench.errors import UserError
+from glue_bench.terminal import echo
 
 if TYPE_CHECKING:
     from glue_bench.records.store import Store
@@ -109,9 +110,9 @@ def _predict(
 
     def agree(runs: Sequence[str], seconds: float) -> bool:
         for run in runs:
-            typer.echo(run, err=True)
+            echo(run, err=True)
         line = f"{len(runs)} runs have no test predictions; to train them once more takes about {duration(seconds)}"
-        typer.echo(line, err=True)
+        echo(line, err=True)
         return yes or typer.confirm("Train them?", err=True)
 
     with process_kept():
@@ -120,18 +121,19 @@ def _predict(
 
 
 def _check(path: Path) -> None:
+    from glue_bench.benchmark.archive import LARGEST_ZIP
     from glue_bench.benchmark.linter import lint
     from glue_bench.benchmark.submission import FILES
+    from glue_bench.files import read_file
 
     try:
-        findings = lint(path.read_bytes(), str(path))
+        findings = lint(read_file(path, LARGEST_ZIP), str(path))
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
-    for finding in findings:
-        typer.echo(finding)
+    echo_some(findings)
     if findings:
         raise typer.Exit(FAILED)
-    typer.echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
+    echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
 
 
 def _gather(store: "Store", arm: str | None, with_fill: bool) -> "Submission":
@@ -166,8 +168,8 @@ def _write(submission: "Submission", output: Path) -> None:
         value = origin.get("validation")
         table.add_row(name, str(origin["rows"]), run, "-" if value is None else f"{value:.2f}")
     print_table(table)
-    typer.echo(f"\nwritten to {output} (SHA-256 {told['sha256']}), its runs to {output.with_suffix('.json')}")
+    echo(f"\nwritten to {output} (SHA-256 {told['sha256']}), its runs to {output.with_suffix('.json')}")
     if submission.filled:
-        typer.echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
+        echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
     if submission.is_demo:
-        typer.echo("made-up data: a zip to look at, not to hand in")
+        echo("made-up data: a zip to look at, not to hand in")

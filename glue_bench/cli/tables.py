@@ -8,6 +8,7 @@ import typer
 
 from glue_bench.cli.app import Folder, Folders, Format, Output, app
 from glue_bench.cli.printing import emit
+from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from glue_bench.reporting.document import Page
@@ -57,9 +58,9 @@ def report(
     say("reading the records ...")
     from glue_bench.reporting.report.page import report as write_report
 
-    typer.echo(f"page: {write_report(folders[0] if len(folders) == 1 else folders, output, figures)}")
+    echo(f"page: {write_report(folders[0] if len(folders) == 1 else folders, output, figures)}")
     if figures is not None:
-        typer.echo(f"figures: {figures}")
+        echo(f"figures: {figures}")
 
 
 @app.command()
@@ -134,16 +135,14 @@ def print_leaderboard(
 
     Of a sweep, whose `summary` it is, what to do next is said there, too.
     """
-    from rich.console import Console
-
     from glue_bench.reporting.export import find, render
     from glue_bench.reporting.leaderboard_page import leaderboard_screen, legend
     from glue_bench.reporting.next_step import next_step
     from glue_bench.reporting.terminal import show
 
-    console = Console()
+    console = Screen()
     if not console.is_terminal:
-        typer.echo(render(folders, "markdown", protocol, runs=runs), nl=False)
+        echo(render(folders, "markdown", protocol, runs=runs), nl=False)
         if not summary:
             return
     findings = find(folders, protocol, runs=runs)
@@ -157,16 +156,14 @@ def print_leaderboard(
         screen = leaderboard_screen(findings)
         show(screen, console, [legend(findings, screen), *ending])
     else:
-        typer.echo("\n" + "\n".join(ending).replace("`", ""))
+        echo("\n" + "\n".join(ending).replace("`", ""))
 
 
 def show_or_emit(page: Callable[[], "Page"], text: Callable[[], str], format: str | None, output: Path | None) -> None:
     """A page fit for the terminal, or its text where a format is asked for or the output goes elsewhere."""
-    from rich.console import Console
-
     from glue_bench.reporting.terminal import show
 
-    console = Console()
+    console = Screen()
     if output is None and format is None and console.is_terminal:
         show(page(), console)
     else:

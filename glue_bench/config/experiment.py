@@ -20,6 +20,7 @@ from glue_bench.config.sections import (
     Arm,
     Finetuning,
     Name,
+    Place,
     Resources,
     ScratchEncoder,
     Section,
@@ -28,6 +29,8 @@ from glue_bench.config.sections import (
     known_task,
 )
 from glue_bench.errors import unknown
+
+MOST_CELLS = 100_000
 
 
 class Hyperparameters(Section):
@@ -92,11 +95,11 @@ class Experiment(Section):
     """One experiment file. `plugins` are Python files with variants, relative to the current directory."""
 
     name: Name
-    data: str
+    data: Place
     arms: list[Arm] = Field(min_length=1)
     tasks: Annotated[list[str], AfterValidator(distinct)] = Field(list(TRAINABLE), min_length=1)
     seeds: Annotated[list[Seed], AfterValidator(distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
-    plugins: list[str] = Field([])
+    plugins: list[Place] = Field([])
     scratch: ScratchEncoder = ScratchEncoder()
     pretraining: Pretraining | None = None
     finetuning: Finetuning = Finetuning()
@@ -127,6 +130,15 @@ class Experiment(Section):
         longest = self.scratch.max_position_embeddings
         if self.pretraining.start == SCRATCH and self.pretraining.length > longest:
             raise ValueError(f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_counted(self) -> "Experiment":
+        rates = sum(len(self._settled(task, "learning_rates")) for task in self.tasks)
+        pretrained = len(self._steps()) * len(self.pretraining.seeds) if self.pretraining else 1
+        cells = rates * len(self.arms) * len(self.seeds) * pretrained
+        if cells > MOST_CELLS:
+            raise ValueError(f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder")
         return self
 
     @model_validator(mode="after")

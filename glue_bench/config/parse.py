@@ -1,13 +1,14 @@
 """The experiment file: YAML to an Experiment; what does not fit is said in one line each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from glue_bench.config.experiment import Experiment
-from glue_bench.config.pretraining import Pretraining, RateSearch
+from glue_bench.config.pretraining import SHORT, Pretraining, RateSearch
 from glue_bench.config.protocol import Protocol
 from glue_bench.config.sections import (
     SCRATCH,
@@ -18,8 +19,11 @@ from glue_bench.config.sections import (
     Section,
     TaskSettings,
 )
-from glue_bench.errors import UserError, unknown
-from glue_bench.values import read_mapping
+from glue_bench.errors import QUOTED, UserError, quoted, shortened, unknown
+from glue_bench.values import check_values, read_mapping
+
+SHARED = ("checkpoint", "revision", "tokenizer")
+"""Keys at the top of a file that stand for every arm that has none."""
 
 
 def load_experiment(path: str | Path, data: str | None = None, corpus: Sequence[str] = ()) -> Experiment:
@@ -28,7 +32,7 @@ def load_experiment(path: str | Path, data: str | None = None, corpus: Sequence[
     Raises:
         UserError: no such file, not YAML, or a key, name or type that does not fit: what and where.
     """
-    raw = read_mapping(Path(path), Experiment.model_fields)
+    raw = read_mapping(Path(path), _keys(Experiment))
     return parse_experiment(with_sources(raw, data, corpus), str(path))
 
 
@@ -38,7 +42,7 @@ def with_sources(raw: Mapping[str, Any], data: str | None, corpus: Sequence[str]
     Raises:
         UserError: a corpus is given to an experiment without pretraining.
     """
-    changed = dict(raw)
+    changed = _as_mapping(raw, "experiment")
     if data is not None:
         changed["data"] = data
     if corpus:
@@ -57,16 +61,25 @@ def parse_experiment(raw: Mapping[str, Any], where: str = "experiment") -> Exper
     Raises:
         UserError: as `load_experiment`.
     """
+    given = _as_mapping(raw, where)
     try:
-        return Experiment.model_validate(_with_defaults(raw))
+        check_values(given)
+        return Experiment.model_validate(_with_defaults(given))
     except ValidationError as error:
-        lines = [f"{where}: {_explain_one(dict(problem))}" for problem in error.errors(include_url=False)]
-        raise UserError("\n".join(lines)) from error
+        raise UserError(_explain(error, where)) from error
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _as_mapping(raw: Any, where: str) -> dict[str, Any]:
+    if not isinstance(raw, Mapping):
+        raise UserError(f"{where}: {quoted(raw)} is no experiment; give a YAML file, or its content as a mapping")
+    return dict(raw)
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     filled = dict(raw)
-    shared: dict[str, Any] = {key: filled.pop(key) for key in ("checkpoint", "revision", "tokenizer") if key in filled}
+    shared: dict[str, Any] = {key: filled.pop(key) for key in SHARED if key in filled}
     pretraining = filled.get("pretraining")
     if isinstance(pretraining, dict) and pretraining.get("from", SCRATCH) == SCRATCH:
         shared = {"checkpoint": SCRATCH} | shared
@@ -85,6 +98,8 @@ def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
     return {"name": arm.get("variant"), **inherited, **arm}
 
 
+SHOWN = 5
+_SHORT: dict[type[Section], Iterable[str]] = {Experiment: SHARED, Pretraining: SHORT}
 _SECTIONS: dict[str, type[Section]] = {
     "arms": Arm,
     "scratch": ScratchEncoder,
@@ -95,19 +110,40 @@ _SECTIONS: dict[str, type[Section]] = {
 }
 
 
+def _explain(error: ValidationError, where: str) -> str:
+    said = [shortened(_explain_one(dict(problem)), 2 * QUOTED) for problem in error.errors(include_url=False)]
+    if len(said) == 1:
+        return f"{where}: {_explain_one(dict(error.errors(include_url=False)[0]))}"
+    more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+    listed = " ".join(f"({number}) {one}" for number, one in enumerate(said[:SHOWN], 1))
+    return f"{where}: {len(said)} mistakes: {listed}{more}"
+
+
 def _explain_one(problem: dict[str, Any]) -> str:
     *parents, key = problem["loc"] or ("experiment",)
     place = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        fields = _section_of(parents).model_fields
-        keys = [field.alias or name for name, field in fields.items()]
-        return str(unknown("key", str(key), keys, ".".join(map(str, parents))))
+        return _unknown_key(str(key), parents)
     if problem["type"] == "missing":
         return f"missing key '{place}'"
     message = problem["msg"].removeprefix("Value error, ")
     given = problem["input"]
-    shown = "" if isinstance(given, dict | list) or problem["type"] == "value_error" else f", not {given!r}"
+    shown = "" if isinstance(given, dict | list) or problem["type"] == "value_error" else f", not {quoted(given)}"
     return f"{place}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _unknown_key(key: str, parents: list[Any]) -> str:
+    """The nearest key of the section, or the other section that has this one."""
+    mine = _section_of(parents)
+    elsewhere = [name for name, section in _SECTIONS.items() if section is not mine and key in _keys(section)]
+    if elsewhere and not get_close_matches(key, _keys(mine), n=1):
+        return f"unknown key '{key}'{' in ' * bool(parents)}{'.'.join(map(str, parents))}; it belongs to {elsewhere[0]}"
+    return str(unknown("key", key, _keys(mine), ".".join(map(str, parents))))
+
+
+def _keys(section: type[Section]) -> list[str]:
+    """All keys of a section, as the file spells them, and those that are short for others."""
+    return [*(field.alias or name for name, field in section.model_fields.items()), *_SHORT.get(section, ())]
 
 
 def _section_of(parents: list[Any]) -> type[Section]:

@@ -10,15 +10,25 @@ from pydantic import (
     model_validator,
 )
 
-from glue_bench.config.sections import SCRATCH, Brief, LearningRates, Section, Seed, distinct
+from glue_bench.config.sections import (
+    MOST_POSITIONS,
+    MOST_STEPS,
+    SCRATCH,
+    Brief,
+    LearningRates,
+    Place,
+    Section,
+    Seed,
+    distinct,
+)
 
-_SHORT = {"seed": "seeds", "learning_rate": "learning_rates"}
+SHORT = {"seed": "seeds", "learning_rate": "learning_rates"}
 
 
 class RateSearch(Section):
     """How each arm's learning rate is chosen: every rate is tried for so many steps, with a seed of its own."""
 
-    steps: int = Field(gt=0)
+    steps: int = Field(gt=0, le=MOST_STEPS)
     seed: Seed = 0
 
 
@@ -34,15 +44,15 @@ class Pretraining(Brief, Section):
     # Keys that earlier versions did not know: ids, which are hashes of a dump, stay those of earlier versions.
     left_out: ClassVar = frozenset({"documents", "segments", "schedule", "decay_share", "dropout"})
 
-    corpus: Annotated[list[str], Field(min_length=1), AfterValidator(distinct)]
+    corpus: Annotated[list[Place], Field(min_length=1), AfterValidator(distinct)]
     documents: Literal["files", "blank_lines"] = "files"
     segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
-    tokenizer: str | None = None
-    steps: int = Field(gt=0)
-    batch_tokens: int = Field(8192, gt=0)
+    tokenizer: Place | None = None
+    steps: int = Field(gt=0, le=MOST_STEPS)
+    batch_tokens: int = Field(8192, gt=0, le=2**30)
     micro_batch_tokens: int | None = Field(None, gt=0)
-    length: int = Field(128, ge=8)
+    length: int = Field(128, ge=8, le=MOST_POSITIONS)
     mask_probability: float = Field(0.15, gt=0, lt=1)
     learning_rates: LearningRates = Field([1e-4])
     rate_search: RateSearch | None = None
@@ -55,7 +65,7 @@ class Pretraining(Brief, Section):
     clip_norm: float = Field(1.0, gt=0)
     seeds: Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)] = Field([1])
     validation_share: float = Field(0.03, gt=0, lt=1)
-    validations: int = Field(10, gt=0)
+    validations: int = Field(10, gt=0, le=10_000)
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = Field([])
     finetune_checkpoints: bool = False
 
@@ -65,10 +75,10 @@ class Pretraining(Brief, Section):
         """One seed and one rate as lists of one."""
         if not isinstance(given, Mapping):
             return given
-        for short, full in _SHORT.items():
+        for short, full in SHORT.items():
             if short in given and full in given:
                 raise ValueError(f"give {short} or {full}, not both")
-        return {_SHORT.get(key, key): [value] if key in _SHORT else value for key, value in given.items()}
+        return {SHORT.get(key, key): [value] if key in SHORT else value for key, value in given.items()}
 
     @field_validator("corpus", mode="before")
     @classmethod

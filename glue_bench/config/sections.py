@@ -1,5 +1,6 @@
 """The sections of an experiment file, frozen and validated."""
 
+from collections import Counter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -17,18 +18,24 @@ from pydantic import (
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.errors import unknown
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+"""What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
+Place = Annotated[str, StringConstraints(min_length=1)]
+"""A file, a folder, a URL, or a name of the hub."""
+# Upper bounds are far beyond any encoder or run there is. What exceeds them would end in an error of memory, or of a
+# library, only after work has been done.
+MOST_TOKENS, MOST_POSITIONS, MOST_STEPS, MOST_PARAMETERS = 10**6, 2**17, 10**9, 10**10
 SCRATCH = "scratch"
 
 
 def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
-    twice = {str(value) for value in values if values.count(value) > 1}
+    twice = {str(value) for value, count in Counter(values).items() if count > 1}
     if twice:
         raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
     return values
 
 
-LearningRates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
+LearningRates = Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), AfterValidator(distinct)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
 
 
@@ -57,15 +64,15 @@ class Section(BaseModel):
 class ScratchEncoder(Section):
     """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
 
-    vocab_size: int = Field(8000, ge=100)
-    hidden_size: int = Field(128, gt=0)
-    num_hidden_layers: int = Field(2, gt=0)
-    num_attention_heads: int = Field(2, gt=0)
-    intermediate_size: int = Field(512, gt=0)
-    max_position_embeddings: int = Field(128, gt=0)
+    vocab_size: int = Field(8000, ge=100, le=MOST_TOKENS)
+    hidden_size: int = Field(128, gt=0, le=2**14)
+    num_hidden_layers: int = Field(2, gt=0, le=2**8)
+    num_attention_heads: int = Field(2, gt=0, le=2**8)
+    intermediate_size: int = Field(512, gt=0, le=2**16)
+    max_position_embeddings: int = Field(128, gt=0, le=MOST_POSITIONS)
     hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
-    initializer_range: float = Field(0.02, gt=0)
+    initializer_range: float = Field(0.02, gt=0, le=1)
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ScratchEncoder":
@@ -73,6 +80,9 @@ class ScratchEncoder(Section):
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
             )
+        blocks = self.num_hidden_layers * self.hidden_size * (4 * self.hidden_size + 2 * self.intermediate_size)
+        if blocks + self.hidden_size * (self.vocab_size + self.max_position_embeddings) > MOST_PARAMETERS:
+            raise ValueError(f"an encoder of these sizes has more than {MOST_PARAMETERS:.0e} parameters")
         return self
 
 
@@ -87,10 +97,10 @@ class Arm(Section):
     name: Name
     variant: str
     options: dict[str, Any] = {}
-    checkpoint: str = Field(min_length=1)
-    revision: str | None = None
-    tokenizer: str | None = None
-    embedding_size: int | None = Field(None, gt=0)
+    checkpoint: Place
+    revision: Place | None = None
+    tokenizer: Place | None = None
+    embedding_size: int | None = Field(None, gt=0, le=2**14)
 
     @model_validator(mode="after")
     def _tables_are_fresh(self) -> "Arm":
@@ -105,9 +115,9 @@ class TaskSettings(Section):
     """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
 
     learning_rates: LearningRates | None = None
-    epochs: int | None = Field(None, gt=0)
-    batch_size: int | None = Field(None, gt=0)
-    max_length: int | None = Field(None, ge=4)
+    epochs: int | None = Field(None, gt=0, le=10_000)
+    batch_size: int | None = Field(None, gt=0, le=2**16)
+    max_length: int | None = Field(None, ge=4, le=MOST_POSITIONS)
 
 
 class Resources(Section):
@@ -138,9 +148,9 @@ class Finetuning(Section):
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
-    epochs: int = Field(10, gt=0)
-    batch_size: int = Field(32, gt=0)
-    max_length: int = Field(128, ge=4)
+    epochs: int = Field(10, gt=0, le=10_000)
+    batch_size: int = Field(32, gt=0, le=2**16)
+    max_length: int = Field(128, ge=4, le=MOST_POSITIONS)
     warmup_ratio: float = Field(0.06, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)

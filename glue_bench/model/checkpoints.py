@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
 from glue_bench.model.build import canonical_options
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES
@@ -64,12 +63,16 @@ def read_config(name: str, revision: str | None = None) -> EncoderConfig:
         return read_tupe(place)[0]
     raw = read_json(place / "config.json")
     kind = raw.get("model_type")
-    if kind not in FAMILIES and kind != EncoderConfig.model_type:
+    if kind not in [*FAMILIES, EncoderConfig.model_type]:
         known = ", ".join([*FAMILIES, EncoderConfig.model_type])
-        raise UserError(f"checkpoint '{name}' is of model_type '{kind}'; glue-bench reads {known}")
+        raise UserError(f"checkpoint '{name}' is of model_type {quoted(kind)}; glue-bench reads {known}")
     try:
-        return translate_config(raw, name) if kind in FAMILIES else EncoderConfig.from_dict(raw)
-    except (StrictDataclassError, TypeError, ValueError, AttributeError) as error:
+        if kind in FAMILIES:
+            return translate_config(raw, name)
+        return EncoderConfig(**{key: raw[key] for key in EncoderConfig.__annotations__ if key in raw})
+    except UserError:
+        raise
+    except Exception as error:  # what transformers raises for a value that it did not expect is anything
         raise UserError(f"checkpoint '{name}': config.json does not fit: {' '.join(str(error).split())}") from error
 
 

@@ -20,11 +20,6 @@ _OTHERWISE = {
     "per_layer_config": "its blocks have different settings",
     "auto_map": "it names code of its own, which is not run",
 }
-_SIZES = (
-    *("vocab_size", "hidden_size", "embedding_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-)
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
 def translate_config(raw: Mapping[str, Any], name: str) -> EncoderConfig:
@@ -42,9 +37,9 @@ def translate_config(raw: Mapping[str, Any], name: str) -> EncoderConfig:
     family = FAMILIES[raw["model_type"]]
     theirs = AutoConfig.for_model(**raw)
     settings = {ours: getattr(theirs, key) for ours, key in family.settings.items()}
-    _check_padding(settings["pad_token_id"], settings["vocab_size"], family)
+    if settings["pad_token_id"] is None and family.counts_from_padding:
+        raise ValueError("it has no pad_token_id, from which positions are counted")
     settings["max_position_embeddings"] -= _unused_positions(settings["pad_token_id"], family)
-    _check_sizes(settings, family)
     return EncoderConfig(**settings, **family.fixed, variant="add", origin="pretrained")
 
 
@@ -76,28 +71,9 @@ def check_tied(
         )
 
 
-def _check_padding(padding_id: int | None, vocab_size: int, family: Family) -> None:
-    if padding_id is None:
-        if family.counts_from_padding:
-            raise ValueError("it has no pad_token_id, from which positions are counted")
-    elif not 0 <= padding_id < vocab_size:
-        raise ValueError(f"pad_token_id {padding_id} is not one of its {vocab_size} tokens")
-
-
 def _unused_positions(padding_id: int | None, family: Family) -> int:
     """Rows at the start of the position table that no token ever has."""
     return padding_id + 1 if family.counts_from_padding and padding_id is not None else 0
-
-
-def _check_sizes(settings: Mapping[str, Any], family: Family) -> None:
-    for key, theirs in family.settings.items():
-        value = settings[key]
-        if key == "max_position_embeddings" and value < 1:
-            raise ValueError(f"{theirs} leaves no position for a token")
-        if key in _SIZES and value < 1:
-            raise ValueError(f"{theirs} is {value}; it must be at least 1")
-        if key in _RATES and value is not None and not 0 <= value < 1:
-            raise ValueError(f"{theirs} is {value}; it must be at least 0 and below 1")
 
 
 def _stack_qkv(weights: dict[str, Tensor]) -> dict[str, Tensor]:

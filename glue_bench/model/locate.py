@@ -1,20 +1,23 @@
 """Find a checkpoint (hub id, folder or file), fingerprint it, read its weights. Knows nothing of their meaning."""
 
 import hashlib
-import json
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
+from glue_bench.files import check_file, parse_json, read_file
 from glue_bench.remote import fetched, is_url
 
 WEIGHT_FILES = (
     *("model.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
+LARGEST_WEIGHTS = 2**34
+"""Bytes of a file of weights, at most: several times what the largest known encoder takes."""
 TICK = 2 * 10**9  # ns: no file system's clock is coarser
 _digests: dict[tuple[Path, int, int, int], str] = {}
 # Everything an encoder and its tokenizer need; other frameworks' copies of the weights stay where they are.
@@ -75,7 +78,7 @@ def fingerprint(place: Path) -> str:
     Raises:
         UserError: the folder has no weights.
     """
-    if place.is_file():
+    if not place.is_dir():
         return _digest(place)
     total = hashlib.sha256()
     for path in [place / "config.json", *_weight_files(place)]:
@@ -84,6 +87,10 @@ def fingerprint(place: Path) -> str:
 
 
 def _digest(path: Path) -> str:
+    try:
+        check_file(path, LARGEST_WEIGHTS)
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
     seen = path.stat()
     state = (path.absolute(), seen.st_ino, seen.st_size, seen.st_mtime_ns)
     # Two changes within one tick of a file system's clock leave the same time.
@@ -126,9 +133,11 @@ def read_json(path: Path) -> dict[str, Any]:
         UserError: no such file, or not a JSON object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_file(path))
     except FileNotFoundError as error:
         raise UserError(f"checkpoint folder '{path.parent}' has no {path.name}") from error
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"'{path}' is not valid JSON ({error})") from error
     if not isinstance(content, dict):
@@ -141,10 +150,44 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     try:
+        check_file(path, LARGEST_WEIGHTS)
         if path.suffix == ".safetensors":
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        refuse_compressed(path)
+        return checked_weights(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:
+        said = first_line(error)
         raise UserError(
-            f"cannot read weights from '{path}': {error}; the file may be cut short, copy it again"
+            f"cannot read weights from '{path}': {said}; the file may be cut short, copy it again"
         ) from error
+
+
+def refuse_compressed(path: Path) -> None:
+    """Refuse a file of torch.save that would unpack to more than it has: torch itself compresses nothing.
+
+    Raises:
+        ValueError: it would.
+        zipfile.BadZipFile: it is damaged.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                raise ValueError("it unpacks to more than it has")
+
+
+def checked_weights(loaded: Any) -> dict[str, Tensor]:
+    """The tensors of a file of torch.save by their names.
+
+    Raises:
+        ValueError: it holds other things, or a tensor that says to be larger than what is stored of it.
+    """
+    from torch import Tensor, strided
+
+    if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
+        raise ValueError("it holds no tensors by their names")
+    for name, tensor in loaded.items():
+        if not isinstance(tensor, Tensor) or tensor.layout != strided or tensor.device.type != "cpu":
+            raise ValueError(f"its {name} is no plain tensor")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"its {name} is larger than what is stored of it")
+    return loaded

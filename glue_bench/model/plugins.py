@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from glue_bench.errors import UserError
+from glue_bench.files import read_file
 from glue_bench.model.fresh import drawing
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
@@ -47,7 +48,7 @@ def load_file(path: Path) -> list[str]:
         UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken.
     """
     try:
-        code = path.read_bytes()
+        code = read_file(path)
     except OSError as error:
         raise UserError(f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}") from error
     file, digest = path.resolve(), _digest(code)

@@ -17,10 +17,12 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import check_file
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import exchange, rename
 from glue_bench.model.fresh import on_meta
+from glue_bench.model.locate import LARGEST_WEIGHTS, checked_weights, refuse_compressed
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 _ENCODER = "decoder.sentence_encoder."
@@ -88,6 +90,8 @@ def _load(path: Path) -> tuple[argparse.Namespace, dict[str, Tensor]]:
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
             warnings.simplefilter("ignore")  # torch warns of what it then refuses
+            check_file(path, LARGEST_WEIGHTS)
+            refuse_compressed(path)
             saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise UserError(_why_unreadable(path, error)) from error
@@ -97,9 +101,11 @@ def _load(path: Path) -> tuple[argparse.Namespace, dict[str, Tensor]]:
     args, model = saved["args"], saved["model"]
     if not isinstance(args, argparse.Namespace):
         raise UserError(f"'{path}' is no official TUPE checkpoint: its args are no argparse.Namespace")
-    if not isinstance(model, dict) or not all(isinstance(tensor, Tensor) for tensor in model.values()):
-        raise UserError(f"'{path}' is no official TUPE checkpoint: its model is no dictionary of tensors")
-    return args, model
+    try:
+        return args, checked_weights(model)
+    except ValueError as error:
+        said = f"its model is no dictionary of tensors ({error})"
+        raise UserError(f"'{path}' is no official TUPE checkpoint: {said}") from error
 
 
 def _why_unreadable(path: Path, error: Exception) -> str:
@@ -124,7 +130,7 @@ def _read_args(args: argparse.Namespace, raw: Mapping[str, Tensor], path: Path) 
     sound |= {key: type(rate) in (int, float) and 0 <= rate < 1 for key, rate in _rates(values).items()}
     sound |= {key: values[key] is needed for key, needed in _LAYOUT.items()}
     sound["activation_fn"] = str(values["activation_fn"]) in ACT2FN
-    wrong = [f"{key}={values[key]!r}" for key in sound if not sound[key]]
+    wrong = [f"{key}={quoted(values[key])}" for key in sound if not sound[key]]
     if wrong:
         raise UserError(f"TUPE checkpoint '{path}': its args are not those of a TUPE encoder: {', '.join(wrong)}")
     try:

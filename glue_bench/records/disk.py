@@ -1,5 +1,6 @@
 """Files of records: JSON objects that are read as typed values, and arrays."""
 
+import errno
 import gc
 import hashlib
 import json
@@ -10,14 +11,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
-from pydantic_core import from_json
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import check_file, parse_json, read_file
 from glue_bench.records.record import Record
 from glue_bench.records.value import SCHEMA_VERSION, StoredValue
 
 Stamp = tuple[int, int, int]
 Value = TypeVar("Value", bound=StoredValue)
+
+
+_NO_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
+"""Of what is no plain file, is far too large, or a loop of links."""
+LARGEST_ARRAYS = 2**31
 
 
 class DamagedError(UserError):
@@ -40,12 +46,13 @@ def load(path: Path) -> dict[str, Any]:
 
     Raises:
         UserError: the file cannot be read.
-        DamagedError: it holds no JSON object.
+        DamagedError: it is no plain file, or holds no JSON object.
     """
     try:
-        value = from_json(path.read_bytes(), allow_inf_nan=False)
+        value = parse_json(read_file(path))
     except OSError as error:
-        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+        kind = DamagedError if error.errno in _NO_FILE else UserError
+        raise kind(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise DamagedError(f"{path}: not valid JSON ({error}); delete it and run again") from error
     if not isinstance(value, dict):
@@ -66,18 +73,17 @@ def read_value(kind: type[Value], path: Path) -> Value:
         raise UserError(f"{path}: it lacks {', '.join(sorted(missing))}; delete it and run again")
     if "schema_version" in kind.model_fields and document["schema_version"] != SCHEMA_VERSION:
         raise UserError(
-            f"{path}: schema version {document['schema_version']}, this glue-bench reads {SCHEMA_VERSION}; "
+            f"{path}: schema version {quoted(document['schema_version'])}, this glue-bench reads {SCHEMA_VERSION}; "
             "delete it and run again, or use the version that wrote it"
         )
     edited = f"{path}: edited since the run wrote it; delete it and run again"
     try:
         value = kind.model_validate(document)
-    except ValidationError as error:
+        digest = record_digest(document) if isinstance(value, Record) else ""
+    except (ValidationError, ValueError) as error:  # ValueError: an infinite number where any value may stand
         raise DamagedError(edited) from error
-    if isinstance(value, Record):
-        digest = record_digest(document)
-        if (value.cell_id, value.digest or digest) != (path.stem, digest):
-            raise DamagedError(edited)
+    if isinstance(value, Record) and (value.cell_id, value.digest or digest) != (path.stem, digest):
+        raise DamagedError(edited)
     return value
 
 
@@ -104,8 +110,9 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
     try:
+        check_file(path, LARGEST_ARRAYS)
         return load_file(path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:  # of types that NumPy has not
         name = f"{path.parent.name}/{path.name}"
         raise UserError(f"{name}: cannot be read ({error}); delete it and its records and run again") from error
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import math
 import re
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
 from glue_bench.records.value import StoredValue
 
@@ -61,11 +62,18 @@ class PretrainingIdentity(Identity):
     packing: int
     settings: dict[str, Any]
 
+    @field_validator("settings")
+    @classmethod
+    def _has_numbers(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for key in ("learning_rate", "steps"):
+            if type(settings.get(key, 0)) not in (int, float):
+                raise ValueError(f"{key} is no number")
+        return settings
+
     @property
     def learning_rate(self) -> float:
-        """The learning rate that the settings say."""
-        rate: float = self.settings["learning_rate"]
-        return rate
+        """The learning rate that the settings say, or NaN."""
+        return float(self.settings.get("learning_rate", math.nan))
 
 
 def digest_of(stored_id: str) -> str:

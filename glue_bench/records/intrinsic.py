@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
-from glue_bench.records.disk import DamagedError, dump, dump_arrays, load_arrays, read_value
-from glue_bench.records.value import StoredValue
+from glue_bench.records.disk import dump, dump_arrays, load_arrays, read_value
+from glue_bench.records.value import StoredValue, Whole, Word
 
 
 class Measure(StoredValue):
@@ -19,7 +20,7 @@ class Measure(StoredValue):
     name: str
     value: float
     standard_error: float | None
-    n: int
+    n: Whole
 
 
 class IntrinsicRecord(StoredValue):
@@ -28,12 +29,12 @@ class IntrinsicRecord(StoredValue):
     They are no part of any id. Beside them lie the sums of each sequence, by which arms can be compared in pairs.
     """
 
-    schema_version: int
-    pretraining_id: str
-    arm: str
-    pretraining_seed: int
-    step: int
-    tokens: int
+    schema_version: Whole
+    pretraining_id: Word
+    arm: Word
+    pretraining_seed: Whole
+    step: Whole
+    tokens: Whole
     measures: tuple[Measure, ...]
 
 
@@ -52,7 +53,7 @@ class IntrinsicFolder:
         path = self.folder / f"{pretraining_id}.json"
         try:
             return path.is_file() and bool(read_value(IntrinsicRecord, path))
-        except DamagedError:
+        except UserError:
             return False
 
     def write(self, record: IntrinsicRecord, sums: Mapping[str, np.ndarray]) -> None:

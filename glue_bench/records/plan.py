@@ -8,7 +8,7 @@ from pydantic import AliasPath, Field
 from glue_bench.config import Protocol
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, digest_of, pretrained_start
 from glue_bench.records.record import CellKey, Named, Shape
-from glue_bench.records.value import SCHEMA_VERSION, StoredValue
+from glue_bench.records.value import SCHEMA_VERSION, StoredValue, Whole, Word
 
 Key = TypeVar("Key", bound=CellKey)
 
@@ -22,9 +22,9 @@ class AskedCell(CellKey, Named):
 
     left_out: ClassVar = CellKey.left_out | {"recipe", "from_mnli", "pretraining"}
 
-    recipe: int = 1
-    from_mnli: str | None = None
-    pretraining: str | None = None
+    recipe: Whole = 1
+    from_mnli: Word | None = None
+    pretraining: Word | None = None
 
 
 class Hashed(StoredValue):
@@ -36,7 +36,7 @@ class Hashed(StoredValue):
 
 def pretraining_label(arm: str, seed: int, searched: Mapping[str, Any]) -> str:
     """A pretraining in words, without seed 1, which most experiments have alone; of a search, by what is `searched`."""
-    if searched:
+    if {"learning_rate", "steps"} <= searched.keys():
         return f"{arm}, rate {searched['learning_rate']:g} for {searched['steps']:,} steps"
     return arm if seed == 1 else f"{arm}, seed {seed}"
 
@@ -49,10 +49,10 @@ class PretrainingFacts(StoredValue):
 
     left_out: ClassVar = frozenset({"searches", "is_search"})
 
-    pretraining_id: str
-    arm: str
-    seed: int
-    searches: tuple[str, ...] = ()
+    pretraining_id: Word
+    arm: Word
+    seed: Whole
+    searches: tuple[Word, ...] = ()
     is_search: bool = False
     identity: PretrainingIdentity | None = None
 
@@ -80,16 +80,16 @@ class ArmFacts(StoredValue):
     start: str = ""
     options: dict[str, Any] = Field({})
     tokenizer: str = ""
-    older: dict[int, Hashed] = Field({})
+    older: dict[Whole, Hashed] = Field({})
     plugin: str | None = None
-    pretraining: str | None = None
+    pretraining: Word | None = None
     pretraining_identity: PretrainingIdentity | None = None
     shape: Shape | None = None
-    parameters: int | None = None
-    non_embedding_parameters: int | None = None
-    added_over_add: int | None = None
-    flops_per_token: int | None = None
-    length: int | None = None
+    parameters: Whole | None = None
+    non_embedding_parameters: Whole | None = None
+    added_over_add: Whole | None = None
+    flops_per_token: Whole | None = None
+    length: Whole | None = None
 
     def hashed(self, recipe: int) -> Hashed:
         """What ids of a recipe hash. Plans of the first recipe know no older one: theirs are the arm's own facts."""
@@ -115,12 +115,12 @@ class ConfiguredArm(StoredValue):
 class ScratchSizes(StoredValue):
     """The sizes of arms that start from fresh weights."""
 
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    max_position_embeddings: int
+    vocab_size: Whole
+    hidden_size: Whole
+    num_hidden_layers: Whole
+    num_attention_heads: Whole
+    intermediate_size: Whole
+    max_position_embeddings: Whole
 
 
 def _configured(*path: str, default: Any = None) -> Any:
@@ -138,13 +138,13 @@ class Plan(StoredValue):
 
     left_out: ClassVar = frozenset({"pretrainings"})
 
-    schema_version: int
+    schema_version: Whole
     experiment: str | None = None
     data_source: str = ""
     config: dict[str, Any] = Field({})
-    arms: dict[str, ArmFacts] = Field({})
+    arms: dict[Word, ArmFacts] = Field({})
     tasks: dict[str, TaskFacts] = Field({})
-    training_tokens: dict[str, int] = Field({})
+    training_tokens: dict[str, Whole] = Field({})
     pretrainings: tuple[PretrainingFacts, ...] = ()
     cells: tuple[AskedCell, ...]
 
@@ -152,8 +152,8 @@ class Plan(StoredValue):
     held_out_share: float | None = _configured("finetuning", "held_out_share")
     scratch: ScratchSizes | None = _configured("scratch")
     pretrained_from: str | None = _configured("pretraining", "start")
-    pretraining_seed: int = _configured("pretraining", "seed", default=1)  # of versions that knew only one
-    batch_tokens: int | None = _configured("pretraining", "batch_tokens")
+    pretraining_seed: Whole = _configured("pretraining", "seed", default=1)  # of versions that knew only one
+    batch_tokens: Whole | None = _configured("pretraining", "batch_tokens")
     configured_arms: tuple[ConfiguredArm, ...] = _configured("arms", default=())
 
     def configured(self, arm: str) -> ConfiguredArm:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from glue_bench.errors import UserError
-from glue_bench.files import write_atomically
+from glue_bench.files import check_file, write_atomically
 from glue_bench.records.disk import dump_arrays
 
 
@@ -49,12 +49,13 @@ class PredictedTests:
         if not path.exists():
             return Predicted()
         try:
+            check_file(path, 2**31)
             with safe_open(path, "numpy") as file:
                 said = file.metadata() or {}
                 logits = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             if said.get("sha256") != _digest(logits):
                 raise ValueError("changed since it was written")
-        except (OSError, SafetensorError, ValueError) as error:
+        except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"{self.folder.name}/{path.name}: {error}; delete it and predict it again") from error
         return Predicted(logits, said.get("diagnostic"))
 

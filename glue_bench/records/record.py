@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, digest_of, pretraining_of
-from glue_bench.records.value import StoredValue
+from glue_bench.records.value import StoredValue, Whole, Word
 
 _ALMOST = 1 + 1e-6
 Score = Annotated[float, Field(gt=-_ALMOST, lt=_ALMOST)]
@@ -19,13 +19,13 @@ class CellKey(StoredValue):
 
     left_out: ClassVar = frozenset({"steps", "pretraining_seed"})
 
-    arm: str
-    variant: str
+    arm: Word
+    variant: Word
     task: str
     learning_rate: float
-    seed: int
-    steps: int | None = None
-    pretraining_seed: int | None = None
+    seed: Whole
+    steps: Whole | None = None
+    pretraining_seed: Whole | None = None
 
     def id(self, digest: str) -> str:
         """The id of the cell whose identity has this digest: a readable part, then the digest.
@@ -44,19 +44,19 @@ class CellKey(StoredValue):
 class Named(StoredValue):
     """The id of a cell, and how the weights came to be that it starts from."""
 
-    cell_id: str
+    cell_id: Word
     origin: str
 
 
 class Shape(StoredValue):
     """The sizes that arms share if tables rank them together."""
 
-    num_hidden_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    intermediate_size: int
-    embedding_size: int
-    vocab_size: int
+    num_hidden_layers: Whole
+    hidden_size: Whole
+    num_attention_heads: Whole
+    intermediate_size: Whole
+    embedding_size: Whole
+    vocab_size: Whole
 
 
 class Checkpoint(StoredValue):
@@ -67,7 +67,7 @@ class Checkpoint(StoredValue):
     name: str = ""
     revision: str | None = None
     digest: str = ""
-    recipe: int = 1
+    recipe: Whole = 1
 
 
 class Environment(StoredValue):
@@ -83,13 +83,13 @@ class Environment(StoredValue):
     processor: str | None = None
     device: str | None = None
     precision: str | None = None
-    threads: int | None = None
+    threads: Whole | None = None
 
 
 class Epoch(StoredValue):
     """One epoch of a run; the scores include those on rows held out of train."""
 
-    epoch: int
+    epoch: Whole
     train_loss: float
     scores: Scores
 
@@ -104,7 +104,7 @@ class Seconds(StoredValue):
 class Tokens(StoredValue):
     """How many tokens a run was trained on."""
 
-    training: int = 0
+    training: Whole = 0
 
 
 class DataFacts(StoredValue):
@@ -116,9 +116,9 @@ class DataFacts(StoredValue):
     left_out: ClassVar = frozenset({"rows"})
 
     source: str
-    digest: str
+    digest: Word
     partial: bool = False
-    rows: dict[str, int] = Field({})
+    rows: dict[str, Whole] = Field({})
 
 
 class Diagnostic(StoredValue):
@@ -130,10 +130,10 @@ class Diagnostic(StoredValue):
 class _Asked(StoredValue):
     """What was known of a finished cell before it ran. Fields with a default are not in records of all versions."""
 
-    schema_version: int
-    cell_id: str
+    schema_version: Whole
+    cell_id: Word
     experiment: str | None = None
-    recipe: int = 1
+    recipe: Whole = 1
     cell: CellKey
     options: dict[str, Any] = Field({})
     plugin: str | None = None
@@ -141,7 +141,7 @@ class _Asked(StoredValue):
     shape: Shape | None = None
     tokenizer: str | None = None
     hyperparameters: dict[str, Any] = Field({})
-    from_mnli: str | None = None
+    from_mnli: Word | None = None
 
 
 class RunFacts(StoredValue):
@@ -159,8 +159,8 @@ class RunFacts(StoredValue):
     collapsed: tuple[str, ...]
     seconds: Seconds
     tokens: Tokens
-    parameters: int
-    micro_batch_size: int | None = None
+    parameters: Whole
+    micro_batch_size: Whole | None = None
     environment: Environment = Environment()
     precision: str | None = None
 
@@ -208,8 +208,8 @@ class Record(RunFacts, _Asked):
 class LossPoint(StoredValue):
     """A point of a loss curve; without a validation loss where it was not measured."""
 
-    step: int
-    tokens: int
+    step: Whole
+    tokens: Whole
     train_loss: float
     validation_loss: float | None
     seconds: float
@@ -227,28 +227,28 @@ class PretrainingRecord(StoredValue):
         {"recipe", "micro_batch_tokens", "learning_rate", "searches", "segment_pairs", "validation_sha256"}
     )
 
-    schema_version: int
-    pretraining_id: str
-    recipe: int = 1
-    arm: str
+    schema_version: Whole
+    pretraining_id: Word
+    recipe: Whole = 1
+    arm: Word
     origin: str
     identity: PretrainingIdentity
     learning_rate: float | None = None
-    searches: tuple[str, ...] = ()
-    steps: int
-    tokens: int
+    searches: tuple[Word, ...] = ()
+    steps: Whole
+    tokens: Whole
     seconds: float
     tokens_per_second: float | None = None
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: Whole | None = None
     stream: str
     train_loss: float | None = None
     validation_loss: float | None = None
-    validation_tokens: int | None = None
-    corpus_tokens: int | None = None
-    processes: int = 1
+    validation_tokens: Whole | None = None
+    corpus_tokens: Whole | None = None
+    processes: Whole = 1
     losses: tuple[LossPoint, ...]
     segment_pairs: float = 0.0
-    micro_batch_tokens: int | None = None
+    micro_batch_tokens: Whole | None = None
     environment: Environment = Environment()
     validation_sha256: str | None = None
 
@@ -261,17 +261,17 @@ class FailureRecord(StoredValue):
 
     left_out: ClassVar = frozenset({"steps", "pretraining_seed", "recipe", "from_mnli", "damaged"})
 
-    cell_id: str = ""
+    cell_id: Word = ""
     origin: str | None = None
-    arm: str | None = None
-    variant: str | None = None
+    arm: Word | None = None
+    variant: Word | None = None
     task: str | None = None
     learning_rate: float | None = None
-    seed: int | None = None
-    steps: int | None = None
-    pretraining_seed: int | None = None
-    recipe: int = 1
-    from_mnli: str | None = None
+    seed: Whole | None = None
+    steps: Whole | None = None
+    pretraining_seed: Whole | None = None
+    recipe: Whole = 1
+    from_mnli: Word | None = None
     error: str = ""
     traceback: str = ""
     environment: Environment = Environment()

@@ -83,7 +83,7 @@ class Store:
             if self._whole.get(path) != now:
                 load(path)
                 self._whole[path] = now
-        except (FileNotFoundError, NotADirectoryError, DamagedError):
+        except (OSError, DamagedError):
             return False
         return True
 

@@ -1,12 +1,16 @@
 """What the values on disk have in common."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field, StringConstraints
 
 from glue_bench.config.sections import Brief
 
 SCHEMA_VERSION = 1
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)]
+"""A name that may be part of a file's name: it leads to no other folder, and is fit for a terminal."""
+Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+"""A number that an array holds."""
 
 
 class StoredValue(Brief):

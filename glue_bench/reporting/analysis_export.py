@@ -9,7 +9,7 @@ import pandas as pd
 from glue_bench.files import results_written_to, write_atomically
 from glue_bench.reporting.analysis_page import analysis_page
 from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.numbers import json_text
+from glue_bench.reporting.numbers import csv_text, json_text
 
 
 def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
@@ -20,7 +20,7 @@ def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFram
     """
     contents = {"analysis.json": json_text(document), "analysis.md": render_page(analysis_page(document))}
     for name, frame in frames.items():
-        contents[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n", float_format="%.5g")
+        contents[f"{name}.csv"] = csv_text(frame, float_format="%.5g")
     with results_written_to(folder, "the measures are not kept"):
         for name, text in contents.items():
             write_atomically(folder / name, text.encode())

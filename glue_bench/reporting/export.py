@@ -14,7 +14,7 @@ from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.formats import chosen_format, render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
-from glue_bench.reporting.numbers import frame_csv, json_text, number, plain_rows
+from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
 from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
 from glue_bench.results.board import averages_frame, make_board, open_board, steps_frame
 from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
@@ -94,7 +94,7 @@ def tables(path: str | Path) -> dict[str, str]:
     contents = {
         "leaderboard.md": render_page(leaderboard_page(findings, steps)),
         "leaderboard.csv": to_csv(findings),
-        "scores.csv": scores.to_csv(index=False, lineterminator="\n"),
+        "scores.csv": csv_text(scores),
     }
     for name, frame in (("averages.csv", averages_frame(board)), ("steps.csv", steps)):
         if len(frame):
@@ -105,11 +105,11 @@ def tables(path: str | Path) -> dict[str, str]:
     budgets, rates = budget_frame(store), rates_frame(store)
     if budgets["stream"].notna().any():
         contents["budget.md"] = render_page(budget_page(budgets, board.results.experiment, rates))
-        contents["budget.csv"] = told(budgets).drop(columns="recipe").to_csv(index=False, lineterminator="\n")
+        contents["budget.csv"] = csv_text(told(budgets).drop(columns="recipe"))
         losses = told(losses_frame(store))
-        contents["losses.csv"] = losses.to_csv(index=False, lineterminator="\n", float_format="%.4f")
+        contents["losses.csv"] = csv_text(losses, float_format="%.4f")
     if len(rates):
-        contents["rates.csv"] = rates.to_csv(index=False, lineterminator="\n")
+        contents["rates.csv"] = csv_text(rates)
     measured = intrinsic_frame(store)
     if len(measured):
         contents["intrinsic.csv"] = frame_csv(measured, 5)

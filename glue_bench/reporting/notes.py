@@ -167,8 +167,8 @@ def protocol_notes(results: Results) -> list[str]:
 def _runs(results: Results) -> str:
     """Which epoch and rate of the runs is reported."""
     rates = results.cells["learning_rate"].unique()
-    one = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
-    one = one if len(rates) == 1 else "with one learning rate for each task"
+    one = f"with the learning rate {rates[0]:g}" if len(rates) == 1 else "with one learning rate for each task"
+    one = one.replace("e-0", "e-")
     protocol, epoch = results.protocol, "after the last epoch"
     if protocol.optimistic:
         epoch = "**optimistic**: after each run's best epoch on the validation set that is reported"

@@ -2,10 +2,13 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import pandas as pd
 
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
 
 
@@ -31,7 +34,20 @@ def frame_csv(frame: pd.DataFrame, decimals: int = 2) -> str:
     """A table as CSV."""
     floats = {str(name): decimals_of(str(name), decimals) for name in frame.select_dtypes("float")}
     shown = {name: [number(value, exact) for value in frame[name]] for name, exact in floats.items()}
-    return frame.assign(**shown).to_csv(index=False, lineterminator="\n")
+    return csv_text(frame.assign(**shown))
+
+
+def csv_text(frame: pd.DataFrame, **options: Any) -> str:
+    """A table as CSV, with the options of `DataFrame.to_csv`.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe, which keeps it a text.
+    """
+    texts = {str(name): frame[name].map(_no_formula) for name in frame if frame[name].dtype.kind == "O"}
+    return frame.assign(**texts).to_csv(index=False, lineterminator="\n", **options)
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value) else value
 
 
 def plain_rows(frame: pd.DataFrame, decimals: int = 2) -> list[dict[str, Any]]:
@@ -48,4 +64,4 @@ def json_text(document: Any) -> str:
 def _plain(value: Any, decimals: int) -> Any:
     if not isinstance(value, float):
         return None if value is pd.NA else value
-    return None if math.isnan(value) else float(number(value, decimals))
+    return float(number(value, decimals)) if math.isfinite(value) else None

@@ -116,7 +116,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         left_out=len(records.keys() - {cell.cell_id for cell in planned}),
         steps=steps,
         all_steps=all_steps,
-        one_segment=(experiment,) if pretraining and pretraining.get("segments") != "pairs" else (),
+        one_segment=(experiment,) if isinstance(pretraining, dict) and pretraining.get("segments") != "pairs" else (),
     )
 
 

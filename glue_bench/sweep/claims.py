@@ -14,10 +14,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
+
+from pydantic import Field
 
 from glue_bench.errors import UserError
-from glue_bench.files import results_written_to
+from glue_bench.files import check_file, parse_json, read_file, results_written_to
+from glue_bench.records.value import StoredValue
 
 try:
     import fcntl
@@ -131,17 +134,16 @@ class Claims:
                     os.utime(self.folder / name)
 
 
-@dataclass(frozen=True)
-class _Owner:
+class _Owner(StoredValue):
     """A process. `started` is None where the system does not tell; then only the heartbeat counts."""
 
-    machine: str
+    machine: str = Field(pattern=r"^\S")
     pid: int
     started: int | None
     token: str
 
     def dump(self) -> bytes:
-        return json.dumps(self.__dict__).encode()
+        return json.dumps(self.document()).encode()
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def read_claims(folder: Path) -> list[Claim]:
 
 def _look(path: Path) -> Claim | None:
     try:
-        owner, beat = _parse(path.read_bytes()), path.stat().st_mtime
+        owner, beat = _parse(read_file(path)), path.stat().st_mtime
     except OSError:  # released in between
         return None
     if owner is None:
@@ -202,9 +204,8 @@ def _started(pid: int) -> int | None:
 def _parse(content: bytes) -> _Owner | None:
     """The owner; None of a claim that is just being written."""
     try:
-        values: dict[str, Any] = json.loads(content)
-        return _Owner(**values)
-    except (ValueError, TypeError):
+        return _Owner.model_validate(parse_json(content))
+    except ValueError:
         return None
 
 
@@ -212,6 +213,7 @@ def _parse(content: bytes) -> _Owner | None:
 def _locked(path: Path) -> Iterator[IO[bytes] | None]:
     """A claim's file, locked; None if there is none, or it is released in between."""
     try:
+        check_file(path)
         file = path.open("r+b", buffering=0)
     except FileNotFoundError:
         yield None

@@ -11,6 +11,7 @@ from rich.console import Console
 from glue_bench.errors import UserError
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Result
+from glue_bench.terminal import tell
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Observers:
                 self.observers.remove(observer)
                 said = " ".join(f"{type(error).__name__}: {error}".split())
                 line = f"{observer} failed and is left out from here on; the sweep goes on ({said})"
-                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                tell(self.console, line)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.sweep.plan import pretrainings_of
 from glue_bench.sweep.shared import Shared
+from glue_bench.terminal import tell
 from glue_bench.training.finetune import threads_for
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import accelerator
@@ -42,7 +43,7 @@ def measure_missing(cells: Sequence[PlannedCell], shared: Shared) -> None:
             raise
         except Exception as error:  # what the code of a plugin raises is anything
             line = f"pretraining {job.label}: its measures failed, and are left out: {type(error).__name__}: {error}"
-            shared.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            tell(shared.console, line)
 
 
 def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from glue_bench.errors import unknown
+from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.remote import refuse_url
 
 AGAIN = ("recipe",)
+MOST_WORKERS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class RunOptions:
     recipe has run count as done; with `again="recipe"` they are run anew.
 
     Raises:
-        UserError: results behind a URL, or another value of `again`.
+        UserError: results nowhere or behind a URL, a number of workers that is none, or another value of `again`.
     """
 
     results: str | Path = "runs"
@@ -38,8 +39,13 @@ class RunOptions:
     again: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "only", tuple(self.only))  # an iterator could be read only once
-        object.__setattr__(self, "track", tuple(self.track))
+        for name in ("only", "track"):  # an iterator could be read only once
+            given: str | Iterable[str] = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        if not isinstance(self.results, str | Path) or not str(self.results):
+            raise UserError(f"results {quoted(self.results)}: give a folder")
+        if self.workers is not None and (type(self.workers) is not int or not 1 <= self.workers <= MOST_WORKERS):
+            raise UserError(f"workers {quoted(self.workers)}: give a whole number from 1 to {MOST_WORKERS}, or None")
         refuse_url(self.results)
         if self.again is not None and self.again not in AGAIN:
             raise unknown("value", self.again, AGAIN, "--again")

@@ -69,7 +69,8 @@ def _experiment(plan: Plan, data: str | None, corpus: Sequence[str]) -> Experime
     if not (data or known):
         raise UserError("the plan does not tell where its data lies; give it with --data")
     config: dict[str, Any] = {**plan.config, "data": known}
-    config["finetuning"] = {**config["finetuning"], "predict": ["validation", "test"]}
+    finetuning = config.get("finetuning")
+    config["finetuning"] = {**(finetuning if isinstance(finetuning, dict) else {}), "predict": ["validation", "test"]}
     if isinstance(pretraining := config.get("pretraining"), dict):
         if not corpus and known != "demo":
             raise UserError(

@@ -13,6 +13,7 @@ from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
 from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder
+from glue_bench.training.tokenizers import vocabulary_size
 
 
 def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
@@ -87,9 +88,10 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
             positions.
     """
     task, splits = cell.task, inputs.data(cell.task).splits
-    if "train" not in splits or not any(name.startswith("validation") for name in splits):
+    inputs.train(task)
+    if not any(name.startswith("validation") for name in splits):
         raise UserError(
-            f"task '{task}' has no train or no validation split in '{inputs.experiment.data}'; "
+            f"task '{task}' has no validation split in '{inputs.experiment.data}'; "
             "complete the data or leave the task out of `tasks`"
         )
     if cell.hyperparameters.held_out_share and len(splits["train"]) < 2:
@@ -163,7 +165,7 @@ def check_disks(store: Store) -> None:
 
 
 def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
-    embedded, tokens = inputs.initial(arm).config.vocab_size, len(inputs.tokenizer(arm))
+    embedded, tokens = inputs.initial(arm).config.vocab_size, vocabulary_size(inputs.tokenizer(arm))
     if tokens > embedded:
         raise UserError(
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "

@@ -24,6 +24,7 @@ from glue_bench.sweep.remarks import remarks
 from glue_bench.sweep.running import Running
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.work import Work, plan_work, write_plan
+from glue_bench.terminal import Screen, tell
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import accelerator, decided_by_main
@@ -70,7 +71,7 @@ def sweep(
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
-    console = console or Console(stderr=True)
+    console = console or Screen(stderr=True)
     store = Store(Path(options.results) / experiment.name)
     inputs = Inputs(experiment, store.folder / "checkpoints")
     executor = make_executor(inputs, options)
@@ -132,7 +133,7 @@ def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, co
     """In the main process, say what a person should know, and check disks and starts; all end where a check fails."""
     if accelerator().is_main_process:
         for line in remarks(work.chosen, inputs, store, options):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            tell(console, line)
     decided_by_main(lambda: check_disks(store))
     decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs))
 

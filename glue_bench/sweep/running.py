@@ -16,6 +16,7 @@ from glue_bench.sweep.records import failure_of, store_outcome
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.stop import Stop
+from glue_bench.terminal import tell
 from glue_bench.testing.order import check_order
 from glue_bench.training.starts import pretrained, pretraining_folder
 
@@ -139,4 +140,4 @@ class Running:
         return replace(job, rate=rate), None
 
     def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        tell(self.console, line)

@@ -23,7 +23,7 @@ from glue_bench.testing.plugins import check_plugin
 from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.sample import SEED, Sample, draw_sample
-from glue_bench.training.tokenizers import load_tokenizer
+from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 RECORD = "conversion.json"
 _PACKAGES = ("glue-bench", "torch", "transformers", "tokenizers", "safetensors")
@@ -90,9 +90,10 @@ def _tokenizer(checkpoint: Checkpoint, revision: str | None, name: str | None) -
         if name:
             raise
         return None
-    if len(tokenizer) > checkpoint.config.vocab_size:
+    tokens = vocabulary_size(tokenizer)
+    if tokens > checkpoint.config.vocab_size:
         raise UserError(
-            f"the tokenizer of '{name or checkpoint.name}' has {len(tokenizer)} tokens but '{checkpoint.name}' embeds "
+            f"the tokenizer of '{name or checkpoint.name}' has {tokens} tokens but '{checkpoint.name}' embeds "
             f"{checkpoint.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
         )
     return tokenizer

@@ -11,7 +11,7 @@ from typing import Any
 
 from glue_bench.benchmark.hub import quiet
 from glue_bench.benchmark.sources import open_source
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
 from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
@@ -143,7 +143,7 @@ def _hub_texts(name: str) -> Sequence[str]:
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
-        raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {texts[bad]!r}; expected text")
+        raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {quoted(texts[bad])}; expected text")
     return texts
 
 

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.hub import HubSource
@@ -29,6 +30,7 @@ from glue_bench.training.tokenizers import (
     segment_types,
     tokenizer_digest,
     train_tokenizer,
+    vocabulary_size,
 )
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
@@ -69,6 +71,20 @@ class Inputs:
     def data(self, task: str) -> TaskData:
         """All splits of a task."""
         return self.once(("data", task), lambda: self.source.load(task))
+
+    def train(self, task: str) -> pd.DataFrame:
+        """The training split of a task.
+
+        Raises:
+            UserError: the data has none.
+        """
+        splits = self.data(task).splits
+        if "train" not in splits:
+            raise UserError(
+                f"task '{task}' has no train split in '{self.experiment.data}'; "
+                "complete the data or leave the task out of `tasks`"
+            )
+        return splits["train"]
 
     def diagnostic(self, task: str) -> TaskData | None:
         """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
@@ -153,7 +169,7 @@ class Inputs:
             return graft(checkpoint, arm.variant, arm.options)
         tokenizer = self.tokenizer(arm)
         config = EncoderConfig(
-            **self.experiment.scratch.model_dump() | {"vocab_size": len(tokenizer)},
+            **self.experiment.scratch.model_dump() | {"vocab_size": vocabulary_size(tokenizer)},
             embedding_size=arm.embedding_size or 0,
             variant=arm.variant,
             variant_options=canonical_options(arm.variant, arm.options),
@@ -174,7 +190,7 @@ class Inputs:
     def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
         vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
         if pretraining is None:
-            frames = (self.data(task).splits["train"] for task in self.experiment.tasks)
+            frames = (self.train(task) for task in self.experiment.tasks)
             columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
             return train_tokenizer(chain.from_iterable(columns), vocab_size)
         if pretraining.tokenizer:

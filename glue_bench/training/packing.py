@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, whole_folder, write_checksums
 from glue_bench.training.corpus import Corpus
-from glue_bench.training.tokenizers import encoder, tokenizer_digest
+from glue_bench.training.tokenizers import encoder, tokenizer_digest, vocabulary_size
 from glue_bench.training.tokens import kept_or_made
 
 LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id
@@ -234,7 +234,7 @@ class _Packer:
 def _write(
     folder: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float, pairs: bool
 ) -> None:
-    kinds = {"ids": np.uint16 if len(tokenizer) <= 2**16 else np.int32, "cuts": np.uint16}
+    kinds = {"ids": np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32, "cuts": np.uint16}
     with whole_folder(folder) as aside:
         arrays = {
             split: {

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.files import whole_folder, write_atomically, write_checksums
+from glue_bench.files import check_file, parse_json, read_file, whole_folder, write_atomically, write_checksums
 
 IDENTITY = "identity.json"
 
@@ -58,8 +58,8 @@ class PretrainingFolder:
         if not path.exists():
             return
         try:
-            found = dict(json.loads(path.read_bytes()))
-        except (ValueError, TypeError) as error:  # TypeError: valid JSON, but no object
+            found = dict(parse_json(read_file(path)))
+        except (OSError, ValueError, TypeError) as error:  # TypeError: valid JSON, but no object
             raise UserError(f"'{path}' is damaged ({error}); delete the folder and run again") from error
         differ = sorted(k for k in self.identity | found if self.identity.get(k) != found.get(k))
         if differ:
@@ -90,6 +90,7 @@ class PretrainingFolder:
         """
         path = self.folder / "resume.pt"
         try:
+            check_file(path, 2**37)
             with zipfile.ZipFile(path) as archive:
                 # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
                 if damaged := archive.testzip():

@@ -12,11 +12,12 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.files import (
     cache_folder,
     cache_written_to,
     check_checksums,
+    check_file,
     set_aside,
     whole_folder,
     write_checksums,
@@ -24,6 +25,9 @@ from glue_bench.files import (
 from glue_bench.model.locate import locate
 
 TRAINER_VERSION = 1
+LARGEST_VOCABULARY = 2**28
+"""Bytes of a file of a tokenizer, at most."""
+MOST_TOKENS = 10**7
 MOST_KEPT = 500_000  # parts of texts whose words or tokens are in memory
 PROBE = (
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
@@ -46,21 +50,32 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     """The tokenizer beside a checkpoint, or of another hub id or folder.
 
     Raises:
-        UserError: there is none, or it has no padding token.
+        UserError: there is none that can be used, it has no padding token, or ids beyond MOST_TOKENS.
     """
     folder = locate(name, revision)
-    if folder.is_file():
+    if not folder.is_dir():
         raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"no tokenizer in '{name}' ({error}); name one with `tokenizer`") from error
+        for path in folder.iterdir():
+            if path.suffix in (".json", ".txt", ".model"):
+                check_file(path, LARGEST_VOCABULARY)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+        tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
+    except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
+        raise UserError(f"no tokenizer in '{name}' ({first_line(error)}); name one with `tokenizer`") from error
     # Where the files are absent transformers invents a tokenizer of the special tokens alone.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise UserError(f"no tokenizer in '{name}' (no vocabulary file); name one with `tokenizer`")
     if tokenizer.pad_token_id is None:
         raise UserError(f"the tokenizer of '{name}' has no padding token; name another with `tokenizer`")
+    if vocabulary_size(tokenizer) > MOST_TOKENS:
+        raise UserError(f"the tokenizer of '{name}' has ids beyond {MOST_TOKENS:,}; name another with `tokenizer`")
     return tokenizer
+
+
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many rows a table of its tokens has: one more than the largest id, whether or not all ids are in use."""
+    return 1 + max(tokenizer.get_vocab().values())
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

@@ -24,6 +24,7 @@ from glue_bench.sweep.events import (
     SweepStarted,
 )
 from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell
+from glue_bench.terminal import tell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
 
@@ -90,7 +91,7 @@ class JsonLog:
             if not self._said:
                 self._said = True
                 message = f"cannot write to {self}: {error.strerror}; the sweep goes on, lines of the log are missing"
-                self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+                tell(self.console, message)
 
     def _line(self, event: Event) -> tuple[str, dict[str, Any]]:
         match event:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, PretrainingPoint, SweepEnded, SweepStarted
 from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
+from glue_bench.terminal import tell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
 from glue_bench.watch.view import describe_pace, label, view
@@ -48,7 +49,7 @@ class PlainLines:
 
     def _line(self, line: str) -> None:
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-        self.console.print(f"{stamp} {line}", markup=False, highlight=False, soft_wrap=True)  # rich flushes it
+        tell(self.console, f"{stamp} {line}")  # rich flushes it
 
 
 class LiveTable:
@@ -77,7 +78,7 @@ class LiveTable:
                 if event.error is None:
                     self.latest.append(Text(line))
                 else:
-                    self.console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+                    tell(self.console, line, "red")
             case SweepEnded():
                 self.live.stop()
 
@@ -107,7 +108,7 @@ class PretrainingLines:
                 self._line(job, describe(event))
 
     def _line(self, job: PlannedPretraining, what: str) -> None:
-        self.console.print(f"pretraining {job.label}: {what}", markup=False, highlight=False, soft_wrap=True)
+        tell(self.console, f"pretraining {job.label}: {what}")
 
 
 def describe_start(begun: SweepStarted) -> str:

@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
@@ -12,7 +13,8 @@ from glue_bench.benchmark.metrics import score_logits
 from glue_bench.records.store import Store
 
 
-def test_scores_are_those_of_the_rounded_predictions(tiny, small_demo, tmp_path):
+@pytest.mark.usefixtures("small_demo")
+def test_scores_are_those_of_the_rounded_predictions(tiny, tmp_path):
     experiment = tiny(tasks=["stsb"], arms=["add"], seeds=[1])
     halved = tiny(tasks=["stsb"], arms=["add"], seeds=[1], finetuning={"predictions": "float16"})
     stores = []

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.segments import PLACES
 
@@ -103,7 +103,7 @@ def parsed(variant: type[Variant], name: str, given: Mapping[str, Any], where: s
             said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             said = said.removeprefix("Value error, ")
             said = said[:1].lower() + said[1:]
-            raise UserError(f"{place}option '{option}' of {mine}: {said}, not {value!r}") from error
+            raise UserError(f"{place}option '{option}' of {mine}: {said}, not {quoted(value)}") from error
     return values
 
 

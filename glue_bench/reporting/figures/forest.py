@@ -87,18 +87,21 @@ def arms_in_order(contrasts: pd.DataFrame) -> list[str]:
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> set[str]:
     """Draw one column; the kinds that were drawn."""
-    kinds = rows["verdict"].where(rows["low"].notna(), "none").where(rows["difference"].notna())
-    places = np.arange(len(rows))
+    kinds = rows["verdict"].where(rows["low"].notna(), "none").where(rows["difference"].notna()).to_numpy()
+    numbers, places = rows[["difference", "low", "high"]].to_numpy(float).T, np.arange(len(rows))
     axes.axvline(0, color=INK, linewidth=0.8)
     for name, kind in KINDS.items():
-        mine = (kinds == name).to_numpy()
-        middle, low, high = (rows.loc[mine, key].to_numpy(float) for key in ("difference", "low", "high"))
+        mine = kinds == name
+        middle, low, high = numbers[:, mine]
         reach = None if name == "none" else np.array([middle - low, high - middle])
-        axes.errorbar(middle, places[mine], xerr=reach, fmt=kind.marker, color=kind.color, markerfacecolor=kind.face)
-    for place in places[rows["difference"].isna()]:
+        if mine.any():
+            axes.errorbar(
+                middle, places[mine], xerr=reach, fmt=kind.marker, color=kind.color, markerfacecolor=kind.face
+            )
+    for place in places[np.isnan(numbers[0])]:
         axes.annotate("not run", (0, place), (3, 0), textcoords="offset points", va="center", color=QUIET, size=SMALL)
     axes.set_yticks(places, [fitted(arm) for arm in rows.index])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.08)
-    return set(kinds.dropna())
+    return set(kinds) & KINDS.keys()

@@ -50,6 +50,9 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 def drawn(figure: Figure, format: str) -> bytes:
     """The figure as the bytes of a file of that format, without dates and with ids that depend on nothing else."""
     with paper_style(), io.BytesIO() as file:
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.execute(figure)
+            figure.set_layout_engine("none")  # or every format would cost a second drawing, for the same layout
         figure.savefig(file, format=format, metadata=NO_DATES[format])
         return file.getvalue()
 

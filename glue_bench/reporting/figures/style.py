@@ -41,7 +41,13 @@ LEGEND_ROW = 0.115
 """Inches that a row of a legend takes."""
 SETTINGS: dict[str, Any] = {
     **{"font.family": "DejaVu Sans", "font.size": TEXT, "text.color": INK, "savefig.dpi": DPI, "figure.dpi": DPI},
-    **{"axes.titlesize": TEXT, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 4},
+    **{
+        "axes.titlesize": TEXT,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.titlepad": 4,
+        "axes.titley": 1.0,
+    },
     **{"axes.labelsize": TEXT, "axes.labelcolor": INK, "axes.edgecolor": QUIET, "axes.linewidth": 0.6},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.labelpad": 3},
     **{"axes.grid": True, "grid.color": LINE, "grid.linewidth": 0.4, "axes.formatter.useoffset": False},

@@ -52,7 +52,7 @@ def share_curves(curve: pd.DataFrame) -> Figure:
     for axes, mine in _panels(grid, curve):
         band = axes.fill_between(mine["m"], mine["low"], mine["high"], color=QUIET, alpha=0.35, linewidth=0)
         (line,) = axes.plot(mine["m"], mine["share"], color=CYCLE[0])
-        axes.set(xlabel="leading directions of the words", ylim=(-0.02, 1.02), xlim=(0, None))
+        axes.set(xlabel="leading word directions", ylim=(-0.02, 1.02), xlim=(0, None))
     grid[0].set_ylabel("share of positions' variance")
     legend_below(figure, [line, band], ["positions", "random rotations, 95%"])
     return figure

@@ -23,7 +23,8 @@ def contrasts(arms=4, columns=2, reference="add"):
     ]
     frame = pd.DataFrame(rows)
     frame["difference"] = frame["difference"].where(frame.index % 4 != 3)
-    half = frame["difference"].abs().where(frame.index % 5 != 4) - frame["place"] % 2
+    half = frame["difference"].abs() * np.where(frame["place"] % 2 == 1, 0.5, 1.5)
+    half = (half + 0.1).where(frame.index % 5 != 4)
     verdict = np.where(frame["place"] % 2 == 1, np.where(frame["difference"] > 0, "better", "worse"), "")
     return frame.assign(low=frame["difference"] - half, high=frame["difference"] + half, verdict=verdict)
 
@@ -63,15 +64,12 @@ def analysis(checkpoints=("one",), width=8, heads=2, layers=("sum", "norm", "1",
     """The frames of an analysis by name, with cells of 8 tokens."""
     rng = np.random.default_rng(0)
     kinds = ("word", "position", "rest")
-    pairs = pd.MultiIndex.from_product(
-        [checkpoints, [1, 2], kinds, kinds], names=["checkpoint", "block", "query", "key"]
-    )
+    names = ["checkpoint", "block", "query", "key"]
+    pairs = pd.MultiIndex.from_product([checkpoints, [1, 2], kinds, kinds], names=names)
     shares = pairs.to_frame(index=False).assign(head=0, share=rng.normal(0.1, 0.1, len(pairs)))
     shares = shares.assign(low=shares["share"] - 0.02, high=shares["share"] + 0.02)
     cells = pd.DataFrame([(i, j) for i in range(0, 32, 8) for j in range(0, 32, 8)], columns=["i", "j"])
-    cells = cells.assign(
-        rms=rng.random(len(cells)), mean=rng.normal(size=len(cells)), cosine=np.linspace(-1, 1, len(cells))
-    )
+    cells = cells.assign(rms=rng.random(16), mean=rng.normal(size=16), cosine=np.linspace(-1, 1, 16))
     all_heads = pd.DataFrame({"head": range(1, heads + 1)})
     each = pd.DataFrame({"checkpoint": checkpoints})
     m = pd.DataFrame({"m": np.arange(1, width + 1), "index": np.arange(1, width + 1), "dimension": np.arange(width)})
@@ -80,15 +78,15 @@ def analysis(checkpoints=("one",), width=8, heads=2, layers=("sum", "norm", "1",
     decoding = pd.DataFrame({"what": ["position", "word"], "accuracy": [0.9, 0.8], "chance": [0.1, 0.01]})
     decoding = decoding.merge(pd.DataFrame({"layer": layers}), how="cross")
     return {
-        "terms": shares[["checkpoint", "block", "query", "key"]].merge(cells, how="cross"),
-        "terms_heads": shares[shares["block"] == 1].drop(columns="head").merge(all_heads, how="cross").merge(cells, how="cross"),
+        "terms": shares[names].merge(cells, how="cross"),
+        "terms_heads": shares.loc[shares["block"] == 1, names].merge(all_heads, how="cross").merge(cells, how="cross"),
         "terms_share": shares,
         "terms_baseline": shares[shares["block"] == 1].assign(baseline="fresh", share=0.1),
         "positions_cosine": each.merge(cells, how="cross"),
         "subspace_curve": each.merge(m, how="cross"),
         "spectrum": each.merge(pd.DataFrame({"table": ["words", "positions"]}), how="cross").merge(m, how="cross"),
         "dimensions": each.merge(m, how="cross"),
-        "decoding": each.merge(decoding, how="cross").assign(random=lambda frame: np.where(frame["layer"] == "sum", 0.7, np.nan)),
+        "decoding": each.merge(decoding.assign(random=decoding["layer"].map({"sum": 0.7})), how="cross"),
     }  # fmt: skip
 
 
@@ -102,8 +100,7 @@ def read(figure):
     page = figure.bbox.padded(2)
     for text in found:
         box = text.get_window_extent()
-        assert page.containsx(box.x0) and page.containsx(box.x1), f"'{text.get_text()}' is cut at a side"
-        assert page.containsy(box.y0) and page.containsy(box.y1), f"'{text.get_text()}' is cut above or below"
+        assert page.count_contains(box.corners()) == 4, f"'{text.get_text()}' is cut off: {box} of {page}"
     return [text.get_text() for text in found]
 
 

@@ -11,7 +11,7 @@ from glue_bench.reporting.figures.terms import term_panels, term_panels_by_head,
 
 ONE = analysis()
 OF_TABLES = {
-    share_curves: ("subspace_curve", ["leading directions of the words", "share of positions' variance"]),
+    share_curves: ("subspace_curve", ["leading word directions", "share of positions' variance"]),
     spectra: ("spectrum", ["principal direction", "share of the variance", "words", "positions"]),
     dimension_deviations: ("dimensions", ["dimension", "standard deviation", "over words", "over positions"]),
     position_cosines: ("positions_cosine", ["position", "cosine of two positions"]),
@@ -22,13 +22,13 @@ def images(figure):
     return [image for axes in figure.axes for image in axes.images]
 
 
-@pytest.mark.parametrize(
-    "value, said", [("rms", "logits, RMS over sequences"), ("mean", "logits, mean over sequences")]
-)
+@pytest.mark.parametrize(("value", "said"), [("rms", "RMS over sequences"), ("mean", "mean over sequences")])
 def test_four_panels_of_the_first_block_have_one_scale(value, said):
     figure = term_panels(ONE["terms"], value)
     texts = read(figure)
-    assert {"word to word", "word to position", "position to word", "position to position", said} <= set(texts)
+    assert {"word to word", "word to position", "position to word", "position to position", f"logits, {said}"} <= set(
+        texts
+    )
     assert {"query (token)", "key (token)"} <= set(texts)
     largest = ONE["terms"][value].abs().max()
     limits = {image.get_clim() for image in images(figure)}
@@ -56,7 +56,7 @@ def test_nothing_but_zeros_and_missing_cells_are_drawn():
     assert read(term_panels(terms))
 
 
-@pytest.mark.parametrize("heads", [1, 2, 12])
+@pytest.mark.parametrize("heads", [1, pytest.param(12, marks=pytest.mark.slow)])
 def test_heads_have_a_row_each(heads):
     figure = term_panels_by_head(analysis(heads=heads)["terms_heads"])
     assert len(images(figure)) == 4 * heads
@@ -73,7 +73,7 @@ def test_shares_stand_beside_their_baselines():
 
 
 @pytest.mark.parametrize("draw", OF_TABLES)
-@pytest.mark.parametrize("checkpoints", [1, 2, 18])
+@pytest.mark.parametrize("checkpoints", [1, 2, pytest.param(18, marks=pytest.mark.slow)])
 def test_figures_of_tables_name_their_axes(draw, checkpoints):
     name, said = OF_TABLES[draw]
     figure = draw(analysis(arm_names(checkpoints))[name])
@@ -95,8 +95,14 @@ def test_cosines_have_the_whole_scale():
 @pytest.mark.parametrize("checkpoints", [1, 18])
 def test_decoding_has_a_line_for_each_checkpoint_and_chance(checkpoints):
     names = arm_names(checkpoints)
-    figure = decoding_by_layer(
-        analysis(names, layers=("sum", "norm", *map(str, range(1, 13))))["decoding"], names, "add"
-    )
+    figure = decoding_by_layer(analysis(names, layers=("sum", "norm", *map(str, range(13))))["decoding"], names, "add")
     assert {*names, "chance", "sum", "norm", "12", "Decoding of the position", "accuracy (0 to 1)"} <= set(read(figure))
-    assert list(figure.axes[0].lines[1].get_ydata()) == [0.9] * 14
+    drawn = [list(line.get_xdata()) for line in figure.axes[0].lines if max(line.get_ydata()) == 0.9]
+    assert drawn == [[0, 1], list(range(2, 15))] * checkpoints
+
+
+def test_layers_are_in_order_where_a_checkpoint_has_no_sum():
+    decoding = analysis(("untied", "add"))["decoding"]
+    decoding = decoding[(decoding["checkpoint"] == "add") | decoding["layer"].isin(["1", "2"])]
+    labels = decoding_by_layer(decoding).axes[-1].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["sum", "norm", "1", "2"]

@@ -16,18 +16,16 @@ def test_one_panel_names_everything():
 
 
 def test_a_loss_is_in_nats_and_its_lowest_difference_is_the_best():
-    frame = contrasts().assign(column="validation_loss", difference=[1.0, -2.0, np.nan] * 2)
+    frame = contrasts(columns=1).assign(column="validation_loss", difference=[1.0, -2.0, np.nan])
     assert "difference from add (nats, lower is better)" in read(forest(frame))
     assert arms_in_order(frame) == [arm_names(4)[place] for place in (2, 1, 3)]
 
 
 def test_arms_keep_the_order_of_the_first_column_in_every_panel():
     frame = contrasts(arms=7, columns=2)
-    labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in forest(frame).axes]
-    assert labels[0] == labels[1] == arms_in_order(frame)
-    assert labels[0][0] == "disentangled-1"[: len(labels[0][0])] or labels[0][0] in arm_names(7)
-    alone = forest(frame, ["cola"]).axes[0]
-    assert [label.get_text() for label in alone.get_yticklabels()] == labels[0]
+    for columns in (None, ["cola"]):
+        labels = forest(frame, columns).axes[0].get_yticklabels()
+        assert [label.get_text() for label in labels] == arms_in_order(frame)
 
 
 def test_a_point_and_its_line_stand_at_the_numbers():
@@ -38,7 +36,7 @@ def test_a_point_and_its_line_stand_at_the_numbers():
     assert any(list(line.get_xdata()) == [1.5] and line.get_marker() == "o" for line in axes.lines)
 
 
-@pytest.mark.parametrize("verdict, marker", [("better", "^"), ("worse", "v"), ("", "o")])
+@pytest.mark.parametrize(("verdict", "marker"), [("better", "^"), ("worse", "v"), ("", "o")])
 def test_a_verdict_is_told_by_its_marker(verdict, marker):
     frame = contrasts(arms=2, columns=1).assign(difference=1.0, low=0.5, high=1.5, verdict=verdict)
     figure = forest(frame)

@@ -18,7 +18,7 @@ def test_scores_by_steps():
     assert [text for text in texts if text in arm_names(2)] == arm_names(2)[::-1]
 
 
-@pytest.mark.parametrize("arms, bands", [(FEW, FEW), (18, 0)])
+@pytest.mark.parametrize(("arms", "bands"), [(FEW, FEW), (18, 0)])
 def test_few_arms_have_bands(arms, bands):
     figure = score_by_steps(scores(arms=arms))
     assert len(figure.axes[0].collections) == bands

@@ -123,7 +123,7 @@ def test_the_page_sets_every_colour_twice_and_paper_is_light():
 def test_a_legend_stays_inside_its_figure(labels):
     with paper_style():
         figure = new_figure(height=4)
-        lines = [figure.add_subplot().plot([0, 1])[0] for _ in labels]
+        lines = figure.add_subplot().plot(np.eye(len(labels)))
         legend_below(figure, lines, labels)
         figure.draw_without_rendering()
         box = figure.legends[0].get_window_extent()
