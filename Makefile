@@ -9,7 +9,11 @@ SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/REA
 .PHONY: demo test lint docs clean
 
 demo: $(READY)
-	$(BIN)/glue-bench run configs/demo.yaml
+	$(BIN)/glue-bench demo
+	@echo
+	@echo "The command is $(BIN)/glue-bench; after '. $(BIN)/activate' it is glue-bench:"
+	@echo "  glue-bench run --checkpoint answerdotai/ModernBERT-base --task rte --seed 1 --limit 200   # any encoder of the hub"
+	@echo "  glue-bench init NAME    # an experiment file to change"
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto

@@ -127,9 +127,9 @@ class Tab:
         return [each["params"] for each in self.browser.events if each.get("method") in TROUBLE]
 
     def fetched(self) -> list[str]:
-        """The addresses that were asked for."""
+        """The addresses that were asked for, without what the page itself holds."""
         asked = [each["params"] for each in self.browser.events if each.get("method") == "Network.requestWillBeSent"]
-        return [each["request"]["url"] for each in asked]
+        return [url for each in asked if not (url := each["request"]["url"]).startswith("data:")]
 
     def picture(self, path: Path, width: int) -> None:
         """The whole page as PNG."""

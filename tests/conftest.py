@@ -119,6 +119,14 @@ def _float32() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_page() -> Iterator[None]:
+    """Runs end without a report, whose figures take longer than a tiny run does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("glue_bench.api.write_page", lambda _: None)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def frozen_imports() -> None:
     """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time.

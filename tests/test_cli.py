@@ -54,8 +54,8 @@ def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_pa
     assert "2 cells run, 0 were done before, 0 failed, 0 left" in said.out
     assert f"results: {tmp_path / 'runs' / 'tiny'}" in said.out
     assert said.out.splitlines()[-2:] == [
-        f"page: {tmp_path / 'runs' / 'tiny' / 'leaderboard.md'}",
-        "next: glue-bench run configs/minilm.yaml (a real checkpoint on real tasks)",
+        f"page: {tmp_path / 'runs' / 'tiny' / 'report.html'}",
+        "next: glue-bench run --checkpoint NAME --task rte (any encoder of the hub on a real task)",
     ]
     assert "[2/2] none on cola" in said.err
     again = glue_bench("run", config, "--results", tmp_path / "runs")
@@ -225,6 +225,27 @@ def test_the_leaderboard_is_recomputed_in_every_format(glue_bench, finished, tmp
     assert file.read_text() == glue_bench("leaderboard", finished, "--format", "latex").out
     assert "\\toprule" in file.read_text()
     assert glue_bench("leaderboard", finished, "--format", "html").out.startswith("<!doctype html>")
+
+
+def test_a_report_is_written_beside_the_tables_and_where_one_asks(glue_bench, refused, finished, tmp_path):
+    assert glue_bench("report", finished).out == f"page: {finished / 'report.html'}\n"
+    said = glue_bench("report", finished, "-o", tmp_path / "a.html", "--figures", tmp_path / "figures")
+    assert said.out == f"page: {tmp_path / 'a.html'}\nfigures: {tmp_path / 'figures'}\n"
+    assert (tmp_path / "a.html").read_bytes() == (finished / "report.html").read_bytes()
+    assert "ends in .html" in refused("report", finished, "-o", tmp_path / "a.pdf")
+    assert "there is no folder" in refused("report", finished, "-o", tmp_path / "no" / "a.html")
+    assert "no experiment in" in refused("report", tmp_path)
+
+
+def test_run_writes_the_report_last(glue_bench, config, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(
+        "glue_bench.api.write_page", lambda folder: written.append((folder / "leaderboard.md").is_file())
+    )
+    glue_bench("run", config, "--results", tmp_path, "--dry-run")
+    assert written == []
+    glue_bench("run", config, "--results", tmp_path, "--only", "arm=add")
+    assert written == [True]
 
 
 def test_bad_formats_and_files_are_refused(refused, finished, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "transformers", "datasets", "evaluate", "accelerate", "pandas", "sklearn", "scipy")
+HEAVY = ("torch", "transformers", "datasets", "evaluate", "accelerate", "pandas", "sklearn", "scipy", "matplotlib")
 
 
 def python(code: str) -> str:

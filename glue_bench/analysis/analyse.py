@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
+from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 from glue_bench.analysis.measured import LeftOut, Measured
 from glue_bench.analysis.measures import MEASURES
 from glue_bench.analysis.reading import DEFAULT_TEXT
@@ -64,7 +65,10 @@ def analyse(
             raise unknown("measure", name, MEASURES)
     chosen = list(only) or list(MEASURES)
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
-    found, gone = find_sources([str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)])
+    names = [str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)]
+    (found, gone), finetuned = find_sources(names), finetuned_order(names if "order" in chosen else ())
+    if not found and finetuned.empty:
+        raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     with process_kept(), computing(device, "float32"), threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
         asked = Asked(open_corpus(texts), sequences, positions, layers, tokenizer)
@@ -76,7 +80,10 @@ def analyse(
         "sequences_asked": sequences,
         "checkpoints": {label: _rounded(result.numbers) for label, result in results.items()},
     }
-    return Analysis(document, _together(results), tuple(gone))
+    frames = _together(results)
+    if len(finetuned):
+        document["finetuned"], frames["order_glue"] = _rounded(mean_by_task(finetuned)), finetuned
+    return Analysis(document, frames, tuple(gone))
 
 
 def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
@@ -123,14 +130,14 @@ def _merge(into: dict[str, Any], added: Mapping[str, Any]) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Six significant digits, which the same input gives again on the same machine; None for what is not finite."""
+    """Eight significant digits, which the same input gives again on the same machine; None for what is not finite."""
     if isinstance(value, dict):
         return {str(name): _rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(each) for each in value]
     if not isinstance(value, float):
         return value
-    return float(f"{value:.6g}") if abs(value) < float("inf") else None
+    return float(f"{value:.8g}") if abs(value) < float("inf") else None
 
 
 def _together(results: dict[str, Measured]) -> dict[str, pd.DataFrame]:

@@ -11,7 +11,7 @@ Baselines: words alone, where nothing tells the position; and random positions, 
 whose place it takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -119,8 +119,15 @@ def word_told(table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int, *, 
 
 def nearest(rows: Rows, candidates: Float[Tensor, "v e"]) -> Int[Tensor, " t"]:
     """The index of the nearest candidate to each row: of the largest x . c - |c|^2 / 2."""
-    half = candidates.square().sum(1) / 2
-    return torch.cat([(some @ candidates.mT - half).argmax(1) for some in rows.split(AT_ONCE)])
+    return torch.cat([scores.argmax(1) for scores in _nearness(rows, candidates)])
+
+
+def _nearness(rows: Rows, candidates: Float[Tensor, "v e"]) -> Iterator[Float[Tensor, "some v"]]:
+    """x . c - |c|^2 / 2 of some rows at a time, each time in the same memory."""
+    memory = rows.new_empty(min(AT_ONCE, len(rows)), len(candidates))
+    half = candidates.square().sum(1) / -2
+    for some in rows.split(AT_ONCE):
+        yield torch.addmm(half, some, candidates.mT, out=memory[: len(some)])
 
 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
@@ -151,11 +158,11 @@ def collisions(table: InputSum) -> dict[str, float]:
 def nearest_other(rows: Rows, candidates: Rows, of_rows: Sample, of_candidates: Sample) -> Float[Tensor, " t"]:
     """The distance of each row to the nearest candidate of another word."""
     mine, theirs = (torch.from_numpy(words).to(rows.device) for words in (of_rows, of_candidates))
-    half, found = candidates.square().sum(1) / 2, []
-    for some, words in zip(rows.split(AT_ONCE), mine.split(AT_ONCE), strict=True):
-        near = (some @ candidates.mT - half).masked_fill(words[:, None] == theirs, -torch.inf).argmax(1)
-        found.append((some - candidates[near]).norm(dim=1))
-    return torch.cat(found)
+    near = [
+        scores.masked_fill_(words[:, None] == theirs, -torch.inf).argmax(1)
+        for scores, words in zip(_nearness(rows, candidates), mine.split(AT_ONCE), strict=True)
+    ]
+    return (rows - candidates[torch.cat(near)]).norm(dim=1)
 
 
 def _sums(table: InputSum, words: Sample, positions: Sample) -> Rows:

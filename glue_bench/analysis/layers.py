@@ -21,7 +21,7 @@ from glue_bench.analysis.measured import SEED, Measured, expected
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import VARIANCE, spectrum, unit
 
-DRAWS = 10  # shuffles and rotations
+DRAWS = 5  # shuffles and rotations
 States = Float[np.ndarray, "s l d"]
 
 

@@ -26,11 +26,13 @@ from glue_bench.analysis.terms import (
     position_bias,
     redrawn,
     shares,
+    turned,
 )
 from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderModel
 
-DRAWS = 10  # of the positions, for the band
+DRAWS = 10  # rotations of the positions, for the band
+FEWER = 3  # tables with their covariance, for a mean
 
 
 @torch.no_grad()
@@ -68,13 +70,17 @@ def _read(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[Float[np.n
 
 
 def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[str, Any], pd.DataFrame]:
-    """What the shares are with positions permuted, drawn anew with their covariance, and of fresh weights."""
+    """What the shares are with positions turned, permuted, or drawn anew with their covariance; and of fresh weights.
+
+    The band is that of turned positions: among those of fresh weights, the table's own are any others.
+    """
     start = fresh(EncoderModel, model.config, SEED).eval().to(model.device)
-    draws = np.array([_mean_shares(model, redrawn(table, draw), ids) for draw in range(DRAWS)])
+    draws = np.array([mean_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
     found = {
-        "permuted": _mean_shares(model, permuted(table, ids.shape[1]), ids),
-        "covariance": draws.mean(0),
-        "fresh": _mean_shares(start, input_sum(start, ids.shape[1]), ids),
+        "turned": draws.mean(0),
+        "permuted": mean_shares(model, permuted(table, ids.shape[1]), ids),
+        "covariance": np.mean([mean_shares(model, redrawn(table, draw), ids) for draw in range(FEWER)], axis=0),
+        "fresh": mean_shares(start, input_sum(start, ids.shape[1]), ids),
     }
     numbers: dict[str, Any] = {
         f"share_{name}": {named(term): float(value) for term, value in zip(NINE, values, strict=True)}
@@ -86,7 +92,7 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
     return numbers, pd.DataFrame(rows, columns=["baseline", "query", "key", "share"])
 
 
-def _mean_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, " t"]:
+def mean_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, " t"]:
     """The shares of the nine terms, without any bias, over heads and sequences."""
     each = [shares(*heads(model, parts(model, table, some))) for some in ids.split(AT_ONCE)]
     return numpy(torch.cat(each)).mean((0, 1))

@@ -54,7 +54,7 @@ def heads(model: EncoderModel, table: InputSum) -> tuple[Float[Tensor, "h n k"],
         centred = model.norm.weight * (table.positions - table.positions.mean(-1, keepdim=True))
         centred = centred if model.project is None else F.linear(centred, model.project.weight)
         attention = model.blocks[0].attention
-        both = F.linear(centred, attention.qkv.weight[: 2 * centred.shape[-1]])  # type: ignore[union-attr,index,arg-type]
+        both = F.linear(centred, attention.qkv.weight[: 2 * centred.shape[-1]])  # type: ignore[union-attr,index]
         queries, keys = both.chunk(2, dim=-1)
     elif isinstance(variant, Untied) and {"query", "key"} <= _has(variant):
         found = _untied(variant, length)
@@ -64,7 +64,8 @@ def heads(model: EncoderModel, table: InputSum) -> tuple[Float[Tensor, "h n k"],
         queries, keys = _diet(variant, length)
     else:
         raise LeftOut(NO_PRODUCT)
-    return tuple(rearrange(each, "n (h k) -> h n k", h=model.config.num_attention_heads) for each in (queries, keys))
+    count = {"h": model.config.num_attention_heads}
+    return rearrange(queries, "n (h k) -> h n k", **count), rearrange(keys, "n (h k) -> h n k", **count)
 
 
 def _has(variant: Untied) -> set[str]:
@@ -79,4 +80,4 @@ def _untied(variant: Untied, length: int) -> Tensor:
 
 
 def _diet(variant: DietAbs, length: int) -> list[Tensor]:
-    return [rows_from(part[0].get_parameter("weight"), length) for part in (variant.queries, variant.keys)]
+    return [rows_from(part[0].get_parameter("weight").detach(), length) for part in (variant.queries, variant.keys)]

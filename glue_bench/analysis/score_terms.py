@@ -18,12 +18,13 @@ from torch import Tensor
 
 from glue_bench.analysis.measured import LeftOut, Measured, numpy
 from glue_bench.analysis.panels import Panels
-from glue_bench.analysis.share_tables import share_frame, share_numbers
+from glue_bench.analysis.share_tables import MIXED, named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, Subject
 from glue_bench.analysis.watching import Scores, watching
 
 EXACT = 1e-5  # of the largest logit: how far the sum of the terms may be from the encoder's own
 Term = tuple[str, str]
+FOUR = (("word", "word"), *MIXED, ("position", "position"))
 
 
 def measure_score_terms(subject: Subject) -> Measured:
@@ -96,5 +97,7 @@ def _told(
         frames.append(share_frame(block, names, by_term))
         if not numbers:
             numbers = share_numbers(names, by_term) | {"block": block, "sum_error": error, "sequences": len(by_term)}
+            if lacking := [named(term) for term in FOUR if term not in names]:
+                numbers["share"] |= dict.fromkeys(lacking) | {"left_out": f"its scores have no {', '.join(lacking)}"}
     drawn = panels.frames(block=1) if panels.sums else {}
     return {"terms": numbers}, drawn | {"terms_share": pd.concat(frames, ignore_index=True)}

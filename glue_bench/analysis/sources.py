@@ -22,7 +22,7 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
     """All checkpoints that the names stand for, each with a label of its own; and a line for each that is gone.
 
     Raises:
-        UserError: nothing is left to measure, or a pretraining has kept no checkpoint.
+        UserError: a pretraining has kept no checkpoint.
     """
     found: list[Source] = []
     gone: list[str] = []
@@ -32,16 +32,15 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
         if plan is None:
             found.append(Source(_short(name), last_checkpoint(name)))
             continue
-        for facts in plan.all_pretrainings():
+        pretrainings = [facts for facts in plan.all_pretrainings() if not facts.is_search]
+        for facts in pretrainings:
             place = folder / "checkpoints" / facts.pretraining_id
             if any(place.glob("step-*")):
                 found.append(Source(facts.label, last_checkpoint(str(place))))
-            elif not facts.is_search:
+            else:
                 gone.append(f"{facts.label}: its checkpoint is not in '{place}'; `glue-bench run` makes it again")
-        if not plan.all_pretrainings():
+        if not pretrainings:
             gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
-    if not found:
-        raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     # Equal labels get their checkpoint's whole name.
     labels = [source.label for source in found]
     return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in found], gone

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
+from scipy.stats import ortho_group
 from torch import Tensor
 
 from glue_bench.analysis.input_sum import InputSum
@@ -60,10 +61,10 @@ def heads(
     """The scaled queries and the keys of each part; their products are the nine terms."""
     attention = model.blocks[0].attention
     width = split.shape[-1]
-    both = F.linear(split, attention.qkv.weight[: 2 * width])  # type: ignore[union-attr,index,arg-type]
+    both = F.linear(split, attention.qkv.weight[: 2 * width])  # type: ignore[union-attr,index]
     both = torch.cat([both[:2], both[2:] + attention.qkv.bias[: 2 * width]])  # type: ignore[union-attr,index]
     queries, keys = rearrange(both, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)  # type: ignore[union-attr]
-    return queries * attention.scale, keys  # type: ignore[union-attr,operator]
+    return queries * attention.scale, keys  # type: ignore[union-attr]
 
 
 def centred(keys: Float[Tensor, "*p h l k"]) -> Float[Tensor, "*p h l k"]:
@@ -122,8 +123,17 @@ def permuted(table: InputSum, length: int) -> InputSum:
     return replace(table, positions=table.positions[:length][order])
 
 
+def turned(table: InputSum, draw: int) -> InputSum:
+    """The same positions, turned by a random rotation: what they have in common with words and weights is lost."""
+    width = table.positions.shape[1]
+    rotation = ortho_group.rvs(width, random_state=np.random.default_rng([SEED, draw, width]))
+    return replace(table, positions=table.positions @ torch.from_numpy(rotation).to(table.positions))
+
+
 def redrawn(table: InputSum, draw: int) -> InputSum:
-    """Positions drawn from a normal distribution with the covariance of the table's own."""
+    """Positions drawn from a normal distribution with the covariance of the table's own, and as large as those."""
     n = len(table.positions)
-    mixed = np.random.default_rng([SEED, draw]).standard_normal((n, n)) / np.sqrt(n)
-    return replace(table, positions=torch.from_numpy(mixed).to(table.positions) @ table.positions)
+    mixed = torch.from_numpy(np.random.default_rng([SEED, draw]).standard_normal((n, n))).to(table.positions)
+    rows = mixed @ table.positions
+    rows = rows - rows.mean(0)
+    return replace(table, positions=rows * (table.positions.norm() / rows.norm()))

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.analysis.words import Span, WordRule
 from glue_bench.training.masking import VALIDATION_SEED, Vocabulary, evaluation_batches
 from glue_bench.training.packing import PackedText
+from glue_bench.training.words import Span, WordRule
 
 TOKENS = 24_576  # 384 sequences of 64 tokens, 192 of 128: all measures of a tiny encoder within 20 s on one thread
 IGNORED = -100  # a label that no loss is taken of

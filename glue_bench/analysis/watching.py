@@ -55,7 +55,7 @@ def changed(model: EncoderModel, block: int, added: Callable[[], Tensor]) -> Ite
 
 @contextmanager
 def _before_attention(model: EncoderModel, blocks: Sequence[int], do: Callable[..., Any]) -> Iterator[None]:
-    hooks = [model.blocks[block].attention.register_forward_pre_hook(partial(do, block)) for block in blocks]  # type: ignore[union-attr,operator]
+    hooks = [model.blocks[block].attention.register_forward_pre_hook(partial(do, block)) for block in blocks]  # type: ignore[union-attr]
     try:
         yield
     finally:

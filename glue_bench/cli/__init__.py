@@ -7,7 +7,7 @@ import sys
 from typer.exceptions import TyperException
 
 # Importing them registers their verbs.
-from glue_bench.cli import analysis, benchmark, models, records, status, submission, sweeps, tables  # noqa: F401
+from glue_bench.cli import analysis, benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
 from glue_bench.cli.app import BAD_INPUT, app
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo

@@ -38,6 +38,9 @@ def analyse(
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
     ] = "auto",
+    figures: Annotated[
+        str, typer.Option(metavar="FORMAT,...", help="Formats of the figures: svg, pdf, png, or none.")
+    ] = "svg,pdf,png",
     plugin: Plugins = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")
@@ -46,6 +49,12 @@ def analyse(
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
     blocks = [_block(text) for text in layers.split(",")] if layers else None
     say("reading the checkpoints and the text ...")
+    from glue_bench.files import prove_writable, results_written_to
+    from glue_bench.reporting.analysis_figures import figure_formats, write_figures
+
+    formats = figure_formats(figures)
+    with results_written_to(output, "give another folder with -o"):
+        prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.reporting.analysis_export import write_analysis
     from glue_bench.testing.plugins import load_plugins
@@ -64,6 +73,9 @@ def analyse(
     for line in found.gone:
         say(f"left out: {line}")
     write_analysis(found.document, found.frames, output)
+    if formats:
+        say("drawing ...")
+        write_figures(found.frames, output, formats)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")
 

@@ -147,11 +147,12 @@ class _Asked(StoredValue):
 class RunFacts(StoredValue):
     """What a finished run says of itself. `scores` and `collapsed` are those after its last epoch.
 
+    `order` has the scores on validation sets with shuffled words, where the experiment asks for them.
     `micro_batch_size` is set where memory was too short for whole batches, `precision` where it had to run in another
     one than the environment says.
     """
 
-    left_out: ClassVar = frozenset({"micro_batch_size", "precision"})
+    left_out: ClassVar = frozenset({"order", "micro_batch_size", "precision"})
 
     origin: str
     scores: Scores
@@ -160,6 +161,7 @@ class RunFacts(StoredValue):
     seconds: Seconds
     tokens: Tokens
     parameters: Whole
+    order: Scores = Field({})
     micro_batch_size: Whole | None = None
     environment: Environment = Environment()
     precision: str | None = None

@@ -17,6 +17,7 @@ def analysis_page(document: Mapping[str, Any]) -> Page:
     """The page of an analysis.json."""
     checkpoints = document["checkpoints"]
     sections = [section for question in QUESTIONS if (section := _section(question, checkpoints))]
+    sections += [_finetuned(document["finetuned"])] if "finetuned" in document else []
     lead = f"Text: {document['text']}, {document['sequences_asked']} sequences asked for."
     return Page(
         title="The inside of " + ", ".join(checkpoints),
@@ -50,10 +51,32 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
     )
 
 
+def _finetuned(arms: Mapping[str, Any]) -> PageSection:
+    """What fine-tuned cells score on validation sets with shuffled words: the first metric of each task."""
+    rows = [
+        (arm, f"{task} ({split})", *(f"{100 * means[name]:.1f}" for name in ("score", "shuffled")), str(means["cells"]))
+        for arm, tasks in arms.items()
+        for task, splits in tasks.items()
+        for split, metrics in splits.items()
+        for means in [next(iter(metrics.values()))]
+    ]
+    return PageSection(
+        title="What do fine-tuned models score without the order of words?",
+        text="The same models read validation sets with the words of each text shuffled, and nothing is trained again. "
+        "A score that stays says that the task can be done by a bag of words, and not that the model ignores order.",
+        grid=Grid(
+            header=("Arm", "Task", "Score", "Words shuffled", "Cells"),
+            rows=tuple(tuple(GridCell(text) for text in row) for row in rows),
+            texts=frozenset({0, 1}),
+        ),
+    )
+
+
 def _shown(value: float | list[float], question: Question) -> str:
     if isinstance(value, list):
         return " to ".join(_shown(each, question) for each in value)
-    return f"{100 * value:.1f}%" if question.percent else f"{value:.3g}"
+    decimals = 2 if 0.99 < value < 1 else 1  # 99.97% is not all
+    return f"{100 * value:.{decimals}f}%" if question.percent else f"{value:.3g}"
 
 
 def _left_out(checkpoints: Mapping[str, Any]) -> list[str]:

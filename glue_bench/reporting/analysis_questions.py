@@ -36,13 +36,13 @@ QUESTIONS = (
         number="terms.mixed",
         baseline="terms.mixed_random",
         interval="terms.mixed_interval",
-        against="positions drawn at random with the same covariance",
+        against=TURNED,
         percent=True,
-        below="Word-to-position and position-to-word scores hold less than they would with random positions: the mixed "
+        below="Word-to-position and position-to-word scores hold less than with positions turned at random: the mixed "
         "terms are weaker than chance makes them.",
-        inside="Word-to-position and position-to-word scores hold what they would with random positions: nothing was "
-        "learned that makes the mixed terms weak or strong.",
-        above="Word-to-position and position-to-word scores hold more than they would with random positions: words and "
+        inside="Word-to-position and position-to-word scores hold what they hold with positions turned at random: "
+        "nothing was learned that makes the mixed terms weak or strong.",
+        above="Word-to-position and position-to-word scores hold more than with positions turned at random: words and "
         "positions do work together.",
         but="A share of the variance does not say what a term is good for; `terms.kl` and `terms.loss_rise` say what "
         "changes without it.",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
+from matplotlib.colors import AsinhNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -14,8 +14,14 @@ from glue_bench.reporting.figures.style import heat_colours
 
 def even_scale(values: pd.Series, signed: bool) -> Normalize:
     """From 0 to the largest value; of signed ones as far below 0 as above, so that the middle of the colours is 0."""
-    largest = float(np.nanmax(values.abs(), initial=0.0)) or 1.0
+    largest = _largest(values)
     return Normalize(-largest if signed else 0.0, largest)
+
+
+def bent_scale(values: pd.Series, signed: bool) -> Normalize:
+    """As `even_scale`, but bent (inverse hyperbolic sine), so that small values are told apart beside large ones."""
+    largest = _largest(values)
+    return AsinhNorm(linear_width=largest / 30, vmin=-largest if signed else 0.0, vmax=largest)
 
 
 def heat_panel(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) -> None:
@@ -30,12 +36,34 @@ def heat_panel(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) ->
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
 
 
+def heat_stack(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) -> None:
+    """As `heat_panel` for each `head` of the cells, one below the other in one picture.
+
+    Axes for each of them, fifty or more, would take seconds to draw.
+    """
+    squares = {head: mine.pivot(index="i", columns="j", values=value) for head, mine in cells.groupby("head")}
+    first = next(iter(squares.values()))
+    rows, right = len(first) + 1, _end(first.columns)
+    stacked = np.vstack([np.pad(one, ((0, 1), (0, 0)), constant_values=np.nan) for one in squares.values()])[:-1]
+    token = right / first.shape[1]
+    axes.imshow(stacked, cmap=heat_colours(), norm=scale, extent=(0, right, len(stacked) * token, 0))
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.set_yticks([(rows * place + len(first) / 2) * token for place in range(len(squares))], list(map(str, squares)))
+
+
 def scale_bar(figure: Figure, panels: Sequence[Axes], label: str) -> None:
     """The scale of the panels, which they share, below them."""
     width, height = figure.get_size_inches()
     bar = figure.colorbar(
-        panels[0].images[0], ax=list(panels), label=label, location="bottom", aspect=9 * width, pad=0.1 / height
-    )
+        panels[0].images[0], ax=list(panels), label=label, location="bottom", aspect=9 * width, pad=0.1 / height,
+        format=lambda x, _: f"{x:g}".replace("-", "\N{MINUS SIGN}"),
+    )  # fmt: skip
+    if isinstance(bar.norm, AsinhNorm):  # its own ticks crowd around 0
+        steps = [sign * digit * 10.0**power for power in range(-9, 9) for digit in (1, 3) for sign in (-1, 1)]
+        low, high = bar.ax.get_xlim()
+        bar.set_ticks([0.0, *(step for step in steps if low <= step <= high and abs(step) >= high / 12)])
+        bar.minorticks_off()
     bar.outline.set_linewidth(0.4)
     if bar.solids is not None:
         bar.solids.set_rasterized(True)  # 256 little paths otherwise
@@ -44,3 +72,7 @@ def scale_bar(figure: Figure, panels: Sequence[Axes], label: str) -> None:
 def _end(first: pd.Index) -> float:
     """Where the last of evenly wide cells ends."""
     return float(2 * first[-1] - first[-2]) if len(first) > 1 else 1.0
+
+
+def _largest(values: pd.Series) -> float:
+    return float(np.nanmax(values.abs(), initial=0.0)) or 1.0

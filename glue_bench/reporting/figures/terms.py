@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from glue_bench.reporting.figures.heat import even_scale, heat_panel, scale_bar
+from glue_bench.reporting.figures.heat import bent_scale, even_scale, heat_panel, heat_stack, scale_bar
 from glue_bench.reporting.figures.style import (
     COLUMN,
     CYCLE,
@@ -56,22 +56,22 @@ def term_panels(terms: pd.DataFrame, value: str = "rms") -> Figure:
 
 @paper_style()
 def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure:
-    """As `term_panels`, with a row of panels for each head of block 1; all heads have one scale.
+    """As `term_panels`, with a row of squares for each head of block 1; in each the queries go down, the keys across.
 
-    `terms_heads` is the frame of that name of one checkpoint: as terms, and `head`.
+    `terms_heads` is the frame of that name of one checkpoint: as terms, and `head`. All heads have one scale, which is
+    bent, because one head may hold logits that are many times those of the others.
     """
     mine = _without_rest(terms_heads)
-    heads, pairs = mine["head"].unique(), list(mine[PAIR].drop_duplicates().itertuples(index=False, name=None))
-    figure = new_figure(COLUMN, 1.2 + 0.74 * len(heads))
-    grid = figure.subplots(len(heads), len(pairs), sharex=True, sharey=True, squeeze=False)
-    scale = even_scale(mine[value], signed=value == "mean")
-    for (head, query, key), cells in mine.groupby(["head", *PAIR], sort=False):
-        row, column = list(heads).index(head), pairs.index((query, key))
-        heat_panel(grid[row, column], cells, value, scale)
-        grid[row, 0].set_ylabel(f"head {head}, query", fontsize=SMALL)
-        grid[-1, column].set_xlabel("key (token)", fontsize=SMALL)
-        grid[0, column].set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=SMALL)
-    scale_bar(figure, list(grid.flat), f"logits, {OVER_SEQUENCES[value]}")
+    panels = list(mine.groupby(PAIR, sort=False))
+    figure = new_figure(COLUMN, 1.2 + 0.68 * mine["head"].nunique())
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
+    scale = bent_scale(mine[value], signed=value == "mean")
+    for axes, ((query, key), cells) in zip(grid, panels, strict=True):
+        heat_stack(axes, cells, value, scale)
+        axes.set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=SMALL)
+        axes.set_xlabel("key (token)", fontsize=SMALL)
+    grid[0].set_ylabel("head, and in it query (token)")
+    scale_bar(figure, list(grid), f"logits, {OVER_SEQUENCES[value]}")
     return figure
 
 

@@ -1,20 +1,31 @@
 """An experiment, or several together, as a report: which parts there are, and in which order."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from glue_bench.errors import UserError
 from glue_bench.records.store import Store, open_store
+from glue_bench.reporting.analysis_page import analysis_page
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import PageSection
 from glue_bench.reporting.export import Paths, find
 from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
-from glue_bench.reporting.notes import BANNER, is_demo
+from glue_bench.reporting.notes import banner, is_demo
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.page import paper_page
-from glue_bench.reporting.report.drawings import cost_figures, forests, loss_figures, steps_figures
+from glue_bench.reporting.report.drawings import (
+    analysis_figures,
+    cost_figures,
+    forests,
+    loss_figures,
+    steps_figures,
+)
 from glue_bench.reporting.report.method import commands_part, data_part, environment_part, protocol_part
 from glue_bench.reporting.report.parts import Part, Report, of_experiment, part_of
 from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
@@ -45,7 +56,7 @@ def build_report(path: Paths) -> Report:
             parts += [of_experiment(part, mine.results.experiment) for part in experiment_parts(one, mine)]
     return Report(
         title=f"Report: {findings.results.experiment}",
-        banner=BANNER if is_demo(findings.results) else "",
+        banner=banner(findings.results),
         lead=verdict(findings),
         text=extent(findings.results),
         parts=tuple(parts),
@@ -58,6 +69,7 @@ def experiment_parts(store: Store, findings: Findings) -> Iterator[Part]:
     yield from differences_part(findings)
     yield from pretraining_part(store, findings)
     yield from steps_part(store, findings)
+    yield from analysis_part(store)
     yield from papers_part(store, findings)
     yield protocol_part(store, findings)
     yield data_part(findings.results)
@@ -98,6 +110,23 @@ def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
         section = PageSection(title="", grid=steps_grid(findings, steps))
         figures = tuple(steps_figures(findings, steps))
         yield Part(title="Against steps of pretraining", text=STEPS_MEAN, figures=figures, sections=(section,))
+
+
+def analysis_part(store: Store) -> Iterator[Part]:
+    """What `analyse` has left in the experiment's folder `analysis`; nothing where it has not been run.
+
+    Raises:
+        UserError: a file of it cannot be read.
+    """
+    folder = store.folder / "analysis"
+    if not (folder / "analysis.json").is_file():
+        return
+    try:
+        page = analysis_page(json.loads((folder / "analysis.json").read_bytes()))
+        frames = {path.stem: pd.read_csv(path) for path in sorted(folder.glob("*.csv"))}
+    except (ValueError, KeyError) as error:
+        raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
+    yield replace(part_of(page, "Inside the encoders"), figures=tuple(analysis_figures(frames)))
 
 
 def papers_part(store: Store, findings: Findings) -> Iterator[Part]:

@@ -1,10 +1,11 @@
 """The figures of a report, from the frames of its tables; each says in a sentence what it shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from glue_bench.records.store import Store
+from glue_bench.reporting.analysis_figures import figures_of
 from glue_bench.reporting.figures.forest import forest
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
@@ -14,11 +15,22 @@ from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
 
+ANALYSES = {
+    "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
+    "terms_rms": "How large each term is for each pair of places: the root mean square over sequences.",
+    "terms_mean": "The same terms as means over sequences: what depends on places alone.",
+    "subspace_curve": "Share of the positions' variance inside the leading directions of the words.",
+    "spectrum": "Share of its table's variance that each principal direction holds.",
+    "dimensions": "Standard deviation of each dimension, over words and over positions.",
+    "positions_cosine": "How alike the rows of the position table are.",
+    "decoding": "How often a token's position, and its word, can be read off each layer.",
+}
+"""What the figures of an analysis show, by how their names begin; others are left to its own folder."""
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
 def forests(findings: Findings) -> Iterator[Drawing]:
-    """A panel for each block and column: every arm less the reference."""
+    """A panel for each block and column: every arm less the reference, in one order for all columns."""
     blocks = blocks_of(findings.contrasts)
     names = block_names(key for key, _ in blocks)
     for key, block in blocks:
@@ -29,7 +41,7 @@ def forests(findings: Findings) -> Iterator[Drawing]:
                 name="-".join(["difference", *(names[key].split(", ") if len(blocks) > 1 else ()), column]),
                 title=f"{where}{title_of(column)}, differences from {mine['reference'].iloc[0]}",
                 description=_told(mine),
-                drawn=forest(mine),
+                drawn=forest(block, [column]),
             )
 
 
@@ -70,13 +82,21 @@ def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")
         if known[cost].nunique() > 1:
-            cheapest, best = known[cost].idxmin(), known[column].idxmax()
+            cheapest, best = known.index[known[cost] == known[cost].min()], known[column].idxmax()
             yield Drawing(
                 name=f"cost-{cost}",
                 title=f"{title_of(column)} against {cost}",
-                description=f"{cheapest} costs the least, {best} has the highest score.",
+                description=f"The least is that of {', '.join(cheapest)}; {best} has the highest score.",
                 drawn=cost_against_score(costs, cost, column, arms_of(findings), reference_of(findings)),
             )
+
+
+def analysis_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Drawing]:
+    """The figures of an analysis, of those that ANALYSES describes."""
+    for name, draw in figures_of(frames):
+        kind = next((kind for kind in ANALYSES if name.startswith(kind)), "")
+        if kind:
+            yield Drawing(name=f"analysis-{name}", title=f"{name}, analysis", description=ANALYSES[kind], drawn=draw())
 
 
 def arms_of(findings: Findings) -> list[str]:
@@ -91,6 +111,8 @@ def reference_of(findings: Findings) -> str:
 
 def _told(contrasts: pd.DataFrame) -> str:
     """One column's panel in words."""
+    if (contrasts["why"] != "").all():
+        return f"No interval: {contrasts['why'].iloc[0]}."
     said = []
     for verdict in ("better", "worse"):
         mine = contrasts[contrasts["verdict"] == verdict].to_dict("records")

@@ -34,11 +34,6 @@ def report(path: Paths, output: str | Path | None = None, figures: str | Path | 
     return file
 
 
-def write_report(folder: Path) -> Path:
-    """The report of an experiment that has just been run, beside its tables."""
-    return report(folder)
-
-
 def render_report(report: Report) -> str:
     """The whole HTML document."""
     return templates().get_template("report.html").render(report=report, colours=page_css())

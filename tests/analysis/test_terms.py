@@ -1,0 +1,209 @@
+"""The terms of attention: they add up to what transformers and every variant compute, and shares are covariances."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from option_sets import ARMS
+from tiny_models import CONFIGS
+
+from glue_bench.analysis.input_sum import InputSum, input_sum
+from glue_bench.analysis.measured import LeftOut
+from glue_bench.analysis.panels import Panels
+from glue_bench.analysis.score_terms import shares as score_shares
+from glue_bench.analysis.score_terms import terms_of
+from glue_bench.analysis.term_effect import divergences
+from glue_bench.analysis.terms import EXACT, check_sum, heads, parts, permuted, position_bias, redrawn, shares, turned
+from glue_bench.analysis.watching import changed, watching
+from glue_bench.model.checkpoints import encoder as encoder_of
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.testing.tiny import POSITIONS, VOCABULARY, encoder_config, random_model, tokens
+
+IDS = tokens(5, POSITIONS)
+NO_SUM = {"multiply", "gate"}
+
+
+def model_of(variant: str, **options) -> EncoderModel:
+    return random_model(EncoderModel, encoder_config(variant, variant_options=options))
+
+
+def nine(model: EncoderModel, table: InputSum) -> torch.Tensor:
+    queries, keys = heads(model, parts(model, table, IDS))
+    return torch.stack([query @ key.mT for query in queries for key in keys])
+
+
+def watched(model: EncoderModel) -> list:
+    seen = []
+    with torch.no_grad(), watching(model, lambda _, scores: seen.append(scores)):
+        model.hidden_states(IDS)
+    return seen
+
+
+# The sum
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_nine_terms_are_the_attention_of_transformers(family, tmp_path):
+    kind = transformers.AutoModel._model_mapping[type(CONFIGS[family]())]
+    theirs = random_model(kind, CONFIGS[family]())
+    theirs.save_pretrained(tmp_path)
+    theirs.set_attn_implementation("eager")
+    model = encoder_of(read_checkpoint(str(tmp_path))).eval()
+    with torch.no_grad():
+        expected = theirs(input_ids=IDS, output_attentions=True).attentions[0]
+        table = input_sum(model, POSITIONS)
+        found = nine(model, table).sum(0).softmax(-1)
+        assert check_sum(model, table, IDS) < EXACT
+    assert (found - expected).abs().max() < 1e-5
+    assert table.has_positions
+
+
+@pytest.mark.parametrize(("variant", "options"), ARMS)
+def test_the_terms_of_every_variant_add_up_or_are_left_out_with_a_reason(variant, options):
+    model = model_of(variant, **options)
+    if variant in NO_SUM:
+        with pytest.raises(LeftOut, match="is no sum"):
+            input_sum(model, POSITIONS)
+        return
+    table = input_sum(model, POSITIONS)
+    with torch.no_grad():
+        if table.has_positions:
+            assert check_sum(model, table, IDS) < EXACT
+            found = shares(*heads(model, parts(model, table, IDS)), position_bias(model, POSITIONS))
+            assert found.sum(-1) == pytest.approx(1, abs=1e-4)
+            return
+        seen = watched(model)
+    left_out = {"rotary": "turn queries and keys", "none": "neither its input nor its scores"}
+    if variant in left_out or options.get("terms") == ["word-word"]:
+        with pytest.raises(LeftOut, match=left_out.get(variant, "neither")):
+            terms_of(seen[0])
+        return
+    for scores in seen:
+        terms = terms_of(scores)
+        assert (sum(terms.values()) - scores.logits).abs().max() < EXACT * scores.logits.abs().max()
+        assert len(terms) > 1 or "word-word" not in options.get("terms", ["word-word"])
+        total = sum(score_shares({name: term - term.mean(-1, keepdim=True) for name, term in terms.items()}).values())
+        assert total == pytest.approx(1, abs=1e-4)
+
+
+def test_terms_that_do_not_add_up_are_refused():
+    model = model_of("add")
+    table = input_sum(model, POSITIONS)
+    with torch.no_grad(), pytest.raises(LeftOut, match="away from the encoder's own"):
+        check_sum(model, replace(table, positions=1.001 * table.positions), IDS)
+
+
+@pytest.mark.parametrize("variant", ["add", "concat", "concat-split", "add-sinusoidal"])
+def test_the_tables_are_those_of_the_variant(variant):
+    model = model_of(variant)
+    table = input_sum(model, POSITIONS)
+    with torch.no_grad():
+        entering = model.variant(IDS, torch.zeros_like(IDS)).hidden
+    assert table.words[IDS] + table.positions + table.mean == pytest.approx(entering, abs=1e-5)
+    assert table.words.mean(0) == pytest.approx(0, abs=1e-5)
+    assert table.positions.mean(0) == pytest.approx(0, abs=1e-5)
+    if variant == "add":
+        words, positions = model.variant.words.weight, model.variant.positions.weight
+        assert table.words == pytest.approx((words - words.mean(0)).detach(), abs=1e-5)
+        assert table.positions == pytest.approx((positions - positions.mean(0)).detach(), abs=1e-5)
+    if variant == "concat-split":
+        half = model.config.hidden_size // 2
+        assert not table.words[:, half:].any()
+        assert not table.positions[:, :half].any()
+
+
+# Shares, and what a term does
+
+
+def test_shares_are_covariances_of_the_terms_as_matrices():
+    model = model_of("add-relative")
+    table, bias = input_sum(model, POSITIONS), position_bias(model, POSITIONS)
+    with torch.no_grad():
+        found = shares(*heads(model, parts(model, table, IDS)), bias).numpy()
+        terms = torch.cat([nine(model, table), bias[None].expand(-1, len(IDS), -1, -1, -1)]).double().numpy()
+    terms = terms - terms.mean(-1, keepdims=True)
+    whole = terms.sum(0)
+    for sequence in range(len(IDS)):
+        for head in range(whole.shape[1]):
+            flat = whole[sequence, head].ravel()
+            for term in range(10):
+                expected = np.cov(terms[term, sequence, head].ravel(), flat)[0, 1] / np.var(flat, ddof=1)
+                assert found[sequence, head, term] == pytest.approx(expected, abs=1e-4)
+
+
+def test_where_words_do_not_differ_positions_hold_all_of_the_variance():
+    model = model_of("add")
+    table = input_sum(model, POSITIONS)
+    same = replace(table, words=torch.zeros_like(table.words))
+    with torch.no_grad():
+        found = shares(*heads(model, parts(model, same, IDS))).view(*IDS.shape[:1], -1, 3, 3)
+    assert found[..., 0, :] == pytest.approx(0, abs=1e-6)
+    assert found[..., 1:, 1:].sum((-1, -2)) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_divergence_is_that_of_the_attention_without_the_term():
+    model = model_of("add")
+    table = input_sum(model, POSITIONS)
+    with torch.no_grad():
+        found = divergences(model, table, IDS)
+        terms = nine(model, table).double()
+        attention = terms.sum(0).softmax(-1)
+        for term in range(9):
+            other = (terms.sum(0) - terms[term]).softmax(-1)
+            expected = (attention * (attention.log() - other.log())).sum(-1).mean((1, 2))
+            assert found[:, term] == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_logits_can_be_changed_in_one_block():
+    model = model_of("add-relative")
+    plain = watched(model)
+    added = torch.randn(len(IDS), 3, POSITIONS, POSITIONS, generator=torch.Generator().manual_seed(0))
+    with changed(model, 1, lambda: added):
+        seen = watched(model)
+    assert torch.equal(seen[0].logits, plain[0].logits)
+    assert seen[1].logits == pytest.approx(plain[1].logits + added, abs=1e-4)
+    assert torch.equal(watched(model)[1].logits, plain[1].logits)
+
+
+def test_baselines_keep_what_they_should():
+    table = input_sum(model_of("add"), POSITIONS)
+    moved = permuted(table, POSITIONS)
+    assert not torch.equal(moved.positions, table.positions)
+    assert sorted(moved.positions.sum(1).tolist()) == sorted(table.positions.sum(1).tolist())
+    products = table.positions @ table.positions.T
+    other = turned(table, 0).positions
+    assert other @ other.T == pytest.approx(products, abs=1e-5)
+    assert (other - table.positions).abs().max() > 0.1
+    assert redrawn(table, 0).positions.norm() == pytest.approx(float(table.positions.norm()))
+    covariance = table.positions.T @ table.positions / POSITIONS
+    drawn = torch.stack([redrawn(table, draw).positions for draw in range(400)])
+    found = torch.einsum("tni,tnj->ij", drawn, drawn) / (400 * POSITIONS)
+    assert found == pytest.approx(covariance, abs=0.1 * float(covariance.diag().max()))
+
+
+def test_a_vocabulary_that_no_number_of_positions_divides_is_read_to_its_end():
+    assert VOCABULARY % POSITIONS
+    assert len(input_sum(model_of("add"), POSITIONS).words) == VOCABULARY
+
+
+# Panels
+
+
+def test_panels_are_the_rms_and_the_mean_over_sequences_and_cells():
+    drawn = torch.randn(6, 2, 64, 64, generator=torch.Generator().manual_seed(0))
+    panels = Panels()
+    panels.add("word", "position", drawn[:2])
+    panels.add("word", "position", drawn[2:])
+    frames = panels.frames(block=1)
+    assert list(frames["terms"].columns) == ["block", "query", "key", "i", "j", "rms", "mean"]
+    assert len(frames["terms"]) == 32 * 32
+    assert len(frames["terms_heads"]) == 2 * 12 * 12
+    cell = frames["terms"].query("i == 4 and j == 62").iloc[0]
+    block = drawn[:, :, 4:6, 62:]
+    assert cell["rms"] == pytest.approx(float(block.square().mean().sqrt()))
+    assert cell["mean"] == pytest.approx(float(block.mean()), abs=1e-6)
+    first = frames["terms_heads"].query("head == 2 and i == 0 and j == 0").iloc[0]
+    assert first["rms"] == pytest.approx(float(drawn[:, 1, :5, :5].square().mean().sqrt()))

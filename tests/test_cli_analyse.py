@@ -1,0 +1,43 @@
+"""`glue-bench analyse`: what it prints and leaves, and one line for bad input."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from glue_bench.training.sample import SENTENCES
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(SENTENCES))
+    return path
+
+
+def test_a_page_is_printed_and_numbers_tables_and_figures_are_left(make_bert, text, glue_bench, tmp_path):
+    folder = make_bert(texts=SENTENCES)
+    wanted = ("--only", "subspaces,dimensions", "--corpus", text, "--figures", "svg", "-o", tmp_path / "found")
+    said = glue_bench("analyse", folder, *wanted)
+    assert said.status == 0
+    assert said.out == (tmp_path / "found" / "analysis.md").read_text()
+    assert said.out.startswith(f"# The inside of {folder.name}\n")
+    assert "## Do words and positions lie in different subspaces?" in said.out
+    document = json.loads((tmp_path / "found" / "analysis.json").read_text())
+    curve = pd.read_csv(tmp_path / "found" / "subspace_curve.csv")
+    assert curve["m"].max() == document["checkpoints"][folder.name]["subspaces"]["width"]
+    drawn = {path.stem for path in (tmp_path / "found").glob("*.svg")}
+    assert drawn == {"subspace_curve", "spectrum", "dimensions"}
+
+
+def test_bad_input_is_one_line(make_bert, text, refused, tmp_path):
+    folder = make_bert(texts=SENTENCES)
+    for wanted, said in (
+        (("--layers", "first"), "--layers takes numbers of blocks"),
+        (("--only", "word"), "unknown measure 'word'"),
+        (("--figures", "gif", "--only", "subspaces"), "unknown format of figures 'gif'"),
+    ):
+        line = refused("analyse", folder, "--corpus", text, "-o", tmp_path, *wanted)
+        assert said in line
+        assert len(line.splitlines()) == 1
+    assert "no checkpoint folder" in refused("analyse", tmp_path / "nothing")
