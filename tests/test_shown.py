@@ -60,7 +60,7 @@ def test_what_the_demo_prints(tmp_path):
         given = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.run(command, shell=True, text=True, check=True, **given).stdout
 
-    demo = "glue-bench run configs/demo.yaml"
+    demo = "glue-bench demo"
     printed = {demo: said(demo)}
     for output in shown("after the demo"):
         printed.setdefault(output.source, said(output.source) if output.source not in printed else "")
