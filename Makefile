@@ -29,7 +29,7 @@ docs: $(WITH_DOCS)  # build/site/index.html
 	tar chf - $(SHOWN) | tar xf - -C build/pages
 	$(BIN)/python -m typer glue_bench.cli utils docs --name glue-bench --title Commands \
 		--output build/pages/docs/reference/commands.md
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/mkdocs build --strict
 
 $(WITH_DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 
+from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 from glue_bench.api import run
 from glue_bench.records.store import Store
 from glue_bench.training.sample import SENTENCES
