@@ -4,12 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WITH_DOCS := $(VENV)/.with-docs
-SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md $(wildcard results/*/*.md results/*/*.csv)
+SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
+	$(wildcard results/*/*.md results/*/*.csv results/*/analysis)
 
 .PHONY: demo test lint docs clean
 
 demo: $(READY)
-	$(BIN)/glue-bench run configs/demo.yaml
+	$(BIN)/glue-bench demo
+	@echo
+	@echo "The command is $(BIN)/glue-bench; after '. $(BIN)/activate' it is glue-bench:"
+	@echo "  glue-bench run --checkpoint answerdotai/ModernBERT-base --task rte --seed 1 --limit 200   # any encoder of the hub"
+	@echo "  glue-bench init NAME    # an experiment file to change"
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto
@@ -21,10 +26,10 @@ lint: $(READY)
 
 docs: $(WITH_DOCS)  # build/site/index.html
 	rm -rf build/pages && mkdir -p build/pages
-	tar cf - $(SHOWN) | tar xf - -C build/pages
+	tar chf - $(SHOWN) | tar xf - -C build/pages
 	$(BIN)/python -m typer glue_bench.cli utils docs --name glue-bench --title Commands \
 		--output build/pages/docs/reference/commands.md
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/mkdocs build --strict
 
 $(WITH_DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -225,6 +225,9 @@ def test_a_wrong_type_is_refused_with_its_place(changes, said):
     ("changes", "said"),
     [
         ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0, not -1"),
+        ({"resources": {"cpus": 10**9}}, "resources.cpus: input should be less than or equal to 1024, not 1000000000"),
+        ({"resources": {"gpus": 10**9}}, "resources.gpus: input should be less than or equal to 1024"),
+        ({"resources": {"give_up_after": 1}}, "resources.give_up_after: input should be greater than 1, not 1"),
         ({"seeds": [2**32]}, "seeds.0: input should be less than"),
         ({"seeds": []}, "seeds: list should have at least 1 item"),
         ({"arms": []}, "arms: list should have at least 1 item"),

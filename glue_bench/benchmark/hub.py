@@ -38,14 +38,14 @@ class HubSource:
         row = find_task(task)
         try:
             with quiet():
-                loaded = datasets.load_dataset(REPOSITORY, task, revision=PINNED)
+                loaded = datasets.load_dataset(REPOSITORY, row.name, revision=PINNED)
         except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
             raise UserError(
-                f"cannot reach the hub for {REPOSITORY}, task {task} ({first_line(error)}); "
+                f"cannot reach the hub for {REPOSITORY}, task {row.name} ({first_line(error)}); "
                 "give a folder instead: --data PATH "
                 "(classic TSV layout, or a clone of the dataset repository)"
             ) from error
-        return to_task_data(row, loaded, f"{REPOSITORY}/{task}")
+        return to_task_data(row, loaded, f"{REPOSITORY}/{row.name}")
 
 
 class CloneSource:
@@ -69,9 +69,9 @@ class CloneSource:
         """Read one task without the network. Raises UserError for unreadable or unexpected files."""
         row = find_task(task)
         if not self._is_present(row):
-            looked = ", ".join(f"{task}/{split}-*.parquet" for split in needed_splits(row))
+            looked = ", ".join(f"{row.name}/{split}-*.parquet" for split in needed_splits(row))
             raise UserError(f"no {row.title} data in {self.folder}; looked for {looked}")
-        files = {split: self._files(task, split) for split in row.splits if self._files(task, split)}
+        files = {split: self._files(row.name, split) for split in row.splits if self._files(row.name, split)}
         for split, paths in files.items():
             _check_shards(split, paths)
             for path in paths:
@@ -82,8 +82,8 @@ class CloneSource:
                 with path.open("rb") as file:
                     if file.read(len(LFS_POINTER)) == LFS_POINTER:
                         raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
-        where = str(self.folder / task)
-        return to_task_data(row, _read_parquet(files, where), where, self._readme_names(task))
+        where = str(self.folder / row.name)
+        return to_task_data(row, _read_parquet(files, where), where, self._readme_names(row.name))
 
     def _files(self, task: str, split: str) -> list[Path]:
         return sorted((self.folder / task).glob(f"{split}-*.parquet"))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 from glue_bench.benchmark.tasks import TASKS
 
 UNLABELLED = -1
+LIMITED = ", limited to"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,24 @@ class TaskData:
         """Whether any split differs from the official one in size; made-up data is always partial."""
         official = TASKS[self.task].splits
         sizes = {name: len(self.splits.get(name, ())) for name in official}
-        return self.source == "demo" or any(sizes[name] != split.rows for name, split in official.items())
+        return self.source.startswith("demo") or any(sizes[name] != split.rows for name, split in official.items())
+
+
+def limited(data: TaskData, rows: int) -> TaskData:
+    """The task with at most `rows` rows of train and of each validation split, drawn at random and kept in order.
+
+    Fewer rows are among more. Test splits, which a submission reads line by line, stay whole. `source` says what was
+    done, wherever anything was.
+    """
+    chosen = {name: frame for name, frame in data.splits.items() if not name.startswith("test") and len(frame) > rows}
+    if not chosen:
+        return data
+    cut = {name: frame.iloc[_drawn(len(frame), rows)].reset_index(drop=True) for name, frame in chosen.items()}
+    return replace(data, source=f"{data.source}{LIMITED} {rows} rows", splits={**data.splits, **cut})
+
+
+def _drawn(size: int, rows: int) -> np.ndarray:
+    return np.sort(np.random.default_rng(0).permutation(size)[:rows])
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:

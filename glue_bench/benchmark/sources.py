@@ -47,8 +47,9 @@ class DemoSource:
         """Generate one task."""
         from glue_bench.benchmark.demo import generate
 
-        splits = generate(find_task(task).name)
-        return TaskData(task, self.kind, splits, dict.fromkeys(splits, 0))
+        row = find_task(task)
+        splits = generate(row.name)
+        return TaskData(row.name, self.kind, splits, dict.fromkeys(splits, 0))
 
 
 def open_source(name: str) -> Source:

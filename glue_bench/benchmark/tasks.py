@@ -212,14 +212,15 @@ AX_SPLIT = "test_ax"
 
 
 def find_task(name: str) -> Task:
-    """The task of this name.
+    """The task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`.
 
     Raises:
         UserError: there is none; with the near match.
     """
-    if name not in TASKS:
+    found = TASKS.get(name.lower().replace("-", ""))
+    if found is None:
         raise unknown("task", name, TASKS)
-    return TASKS[name]
+    return found
 
 
 def titles(tasks: tuple[str, ...]) -> str:

@@ -43,7 +43,7 @@ class TsvSource:
         present = [name for name in row.splits if self._path(row, name).is_file()]
         read = {name: read_split(self._path(row, name), row, name) for name in present}
         splits = {name: frame for name, (frame, _) in read.items()}
-        return TaskData(task, self.kind, splits, {name: skipped for name, (_, skipped) in read.items()})
+        return TaskData(row.name, self.kind, splits, {name: skipped for name, (_, skipped) in read.items()})
 
     def _path(self, task: Task, split: str) -> Path:
         return self.folder / task.title / task.splits[split].file

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from glue_bench import __version__
+
 ORDER = (
-    *("run", "status", "explain"),
+    *("demo", "init", "run", "status", "explain"),
     *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics"),
     *("export", "verify"),
-    *("data", "tasks", "variants", "convert", "intrinsic", "analyse"),
+    *("data", "fetch-data", "tasks", "variants", "convert", "intrinsic", "analyse"),
 )
 
 
@@ -25,13 +27,28 @@ class InOrder(TyperGroup):
 app = typer.Typer(
     cls=InOrder,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="How should token, segment and position embeddings meet, and what does the choice do to GLUE?",
 )
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"glue-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How should token, segment and position embeddings meet, and what does the choice do to GLUE?"""
+
+
+BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 Plugins = Annotated[
     list[Path] | None,

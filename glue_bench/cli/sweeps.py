@@ -1,27 +1,52 @@
 """The verb that runs an experiment."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import FAILED, INTERRUPTED, Plugins, app
+from glue_bench.cli.app import FAILED, INTERRUPTED, TERMINATED, Plugins, app
 from glue_bench.cli.printing import new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
+from glue_bench.errors import UserError
+from glue_bench.sweep import stop
 from glue_bench.sweep.options import RunOptions
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
 
+STATUS = {stop.INTERRUPTED: INTERRUPTED, stop.TERMINATED: TERMINATED}
+LISTED = 5
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment: a YAML file.")]
+Config = Annotated[
+    Path | None, typer.Argument(metavar="[CONFIG]", help="The experiment: a YAML file; or describe it by options.")
+]
+Checkpoint = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Without CONFIG: what all arms start from, a hub id or a folder.")
+]
+Arms = Annotated[
+    list[str] | None,
+    typer.Option("--arm", metavar="VARIANT", help="Without CONFIG: a variant, else native; may be repeated."),
+]
+Tasks = Annotated[
+    list[str] | None, typer.Option("--task", metavar="TASK", help="Without CONFIG: a task, else all; may be repeated.")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", metavar="N", help="Without CONFIG: a seed, else 1 to 5; may be repeated.")
+]
 Data = Annotated[
     str | None, typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL, in place of the experiment's.")
 ]
 Corpus = Annotated[
     list[str] | None,
     typer.Option(metavar="TEXT", help="Files, folders, hub:NAME or demo, in place of the text to pretrain on."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=2, help="Use N rows of train and of each validation split: to try it, no benchmark."),
 ]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 Only = Annotated[
@@ -59,9 +84,14 @@ Again = Annotated[
 
 @app.command()
 def run(
-    config: Config,
+    config: Config = None,
+    checkpoint: Checkpoint = None,
+    arm: Arms = None,
+    task: Tasks = None,
+    seed: Seeds = None,
     data: Data = None,
     corpus: Corpus = None,
+    limit: Limit = None,
     results: Results = Path(RunOptions.results),
     only: Only = None,
     dry_run: DryRun = False,
@@ -75,7 +105,7 @@ def run(
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
-    say("checking the experiment, its data and its checkpoints ...")
+    experiment = _experiment(config, checkpoint, data=data, limit=limit, arms=arm, tasks=task, seeds=seed)
     options = RunOptions(
         results=results,
         only=only or (),
@@ -88,18 +118,62 @@ def run(
         track=track or (),
         again=again,
     )
+    run_and_print(options, experiment, data, corpus or (), plugin or (), limit)
+
+
+def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -> Path | dict[str, Any]:
+    """The file that is given, or the experiment that options describe, which is printed.
+
+    Raises:
+        UserError: neither, or both.
+    """
+    only_described = [f"--{key[:-1]}" for key in ("arms", "tasks", "seeds") if described[key]]
+    import yaml
+
+    from glue_bench.config import NATIVE
+
+    if config is not None:
+        if checkpoint or only_described:
+            raise UserError(f"{', '.join(['--checkpoint'] * bool(checkpoint) + only_described)}: only without CONFIG")
+        return config
+    if checkpoint is None:
+        raise UserError(
+            "give an experiment file (glue-bench init NAME writes one), or --checkpoint NAME with --arm, --task, --seed"
+        )
+    name = re.sub(r"[^A-Za-z0-9_.-]+|^[_.-]+", "", PurePath(checkpoint).name) or "experiment"
+    arms = described.pop("arms") or [NATIVE]
+    values = {"name": name, "data": described.pop("data") or "hub", "checkpoint": checkpoint, "arms": arms}
+    values |= {key: value for key, value in described.items() if value}
+    text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, allow_unicode=True)
+    echo(f"# these options stand for this experiment:\n{text}", err=True)
+    return values
+
+
+def run_and_print(
+    options: RunOptions,
+    experiment: Path | dict[str, Any],
+    data: str | None = None,
+    corpus: Sequence[str] = (),
+    plugins: Sequence[Path] = (),
+    limit: int | None = None,
+) -> None:
+    """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
+    say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.api import run_with
 
-    summary = run_with(options, config, data, corpus or (), plugin or (), Screen(stderr=True))
+    summary = run_with(options, experiment, data, corpus, plugins, Screen(stderr=True), limit)
     if not summary.is_main:
         return
-    if dry_run:
+    if options.dry_run:
         _print_dry_run(summary)
         return
-    _print_budget(summary.folder)
+    if summary.cause != stop.TERMINATED:
+        _print_budget(summary.folder)
     _print_summary(summary)
-    print_leaderboard(summary.folder, summary=summary)
-    raise typer.Exit(INTERRUPTED if summary.interrupted else FAILED if summary.failed else 0)
+    if summary.cause != stop.TERMINATED:
+        print_leaderboard(summary.folder, summary=summary)
+    ended = FAILED if summary.cause or summary.failed or summary.gone else 0
+    raise typer.Exit(STATUS.get(summary.cause, ended))
 
 
 def _print_dry_run(summary: "Summary") -> None:
@@ -151,6 +225,10 @@ def _print_summary(summary: "Summary") -> None:
     )
     for cell_id, error in summary.failed.items():
         echo(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
+    if summary.gone:
+        listed = ", ".join(summary.gone[:LISTED]) + (", ..." if len(summary.gone) > LISTED else "")
+        line = f"gone: {len(summary.gone)} records that were in {summary.folder}/records are missing: {listed}"
+        echo(f"{line}; the same command runs their cells again", fg="red", err=True)
     if summary.interrupted:
-        echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
+        echo(f"{summary.cause}: finished cells are kept; the same command goes on from here", err=True)
     echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")

@@ -4,10 +4,22 @@ from glue_bench.config.experiment import ArmPretraining, Cell, Experiment, Hyper
 from glue_bench.config.parse import load_experiment, parse_experiment, with_sources
 from glue_bench.config.pretraining import Pretraining, RateSearch
 from glue_bench.config.protocol import HELD_OUT, Protocol, changed_protocol
-from glue_bench.config.sections import SCRATCH, Arm, Finetuning, Resources, ScratchEncoder, Section, TaskSettings
+from glue_bench.config.sections import (
+    AS_PUBLISHED,
+    NATIVE,
+    SCRATCH,
+    Arm,
+    Finetuning,
+    Resources,
+    ScratchEncoder,
+    Section,
+    TaskSettings,
+)
 
 __all__ = [
+    "AS_PUBLISHED",
     "HELD_OUT",
+    "NATIVE",
     "SCRATCH",
     "Arm",
     "ArmPretraining",

@@ -16,6 +16,7 @@ from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config.pretraining import Pretraining
 from glue_bench.config.protocol import HELD_OUT, Protocol
 from glue_bench.config.sections import (
+    NATIVE,
     SCRATCH,
     Arm,
     Finetuning,
@@ -44,8 +45,14 @@ class Hyperparameters(Section):
     weight_decay: float
     adam_epsilon: float
     clip_norm: float
+    max_steps: int | None = None
     held_out_share: float | None = None
     predictions: Literal["float16"] | None = None
+
+    def steps(self, in_epoch: int) -> int:
+        """The updates of a run whose epochs have so many."""
+        steps = in_epoch * self.epochs
+        return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
 class ArmPretraining(Section):
@@ -92,13 +99,17 @@ class Cell(Section):
 
 
 class Experiment(Section):
-    """One experiment file. `plugins` are Python files with variants, relative to the current directory."""
+    """One experiment file. `plugins` are Python files with variants, relative to the current directory.
+
+    With `limit`, of train and of each validation split that many rows are used, which is no benchmark.
+    """
 
     name: Name
     data: Place
     arms: list[Arm] = Field(min_length=1)
     tasks: Annotated[list[str], AfterValidator(distinct)] = Field(list(TRAINABLE), min_length=1)
     seeds: Annotated[list[Seed], AfterValidator(distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
+    limit: int | None = Field(None, ge=2)
     plugins: list[Place] = Field([])
     scratch: ScratchEncoder = ScratchEncoder()
     pretraining: Pretraining | None = None
@@ -109,7 +120,7 @@ class Experiment(Section):
     @field_validator("tasks")
     @classmethod
     def _known_tasks(cls, tasks: list[str]) -> list[str]:
-        return [known_task(task) for task in tasks]
+        return distinct([known_task(task) for task in tasks])
 
     @field_validator("arms")
     @classmethod
@@ -122,6 +133,8 @@ class Experiment(Section):
         if self.pretraining is None:
             return self
         for arm in self.arms:
+            if arm.variant == NATIVE:
+                raise ValueError(f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here")
             if (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
                 raise ValueError(
                     f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
@@ -223,7 +236,8 @@ class Experiment(Section):
 
     def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
-        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "held_out_share", "predictions")
+        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "max_steps")
+        shared += ("held_out_share", "predictions")
         values = {key: getattr(self.finetuning, key) for key in shared}
         return Hyperparameters(learning_rate=learning_rate, **per_task, **values)
 

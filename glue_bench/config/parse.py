@@ -26,18 +26,22 @@ SHARED = ("checkpoint", "revision", "tokenizer")
 """Keys at the top of a file that stand for every arm that has none."""
 
 
-def load_experiment(path: str | Path, data: str | None = None, corpus: Sequence[str] = ()) -> Experiment:
-    """Read an experiment file; `data` and `corpus` take the place of the file's own sources.
+def load_experiment(
+    path: str | Path, data: str | None = None, corpus: Sequence[str] = (), limit: int | None = None
+) -> Experiment:
+    """Read an experiment file; `data`, `corpus` and `limit` take the place of the file's own.
 
     Raises:
         UserError: no such file, not YAML, or a key, name or type that does not fit: what and where.
     """
     raw = read_mapping(Path(path), _keys(Experiment))
-    return parse_experiment(with_sources(raw, data, corpus), str(path))
+    return parse_experiment(with_sources(raw, data, corpus, limit), str(path))
 
 
-def with_sources(raw: Mapping[str, Any], data: str | None, corpus: Sequence[str]) -> dict[str, Any]:
-    """An experiment's plain values with another data source, or another text to pretrain on.
+def with_sources(
+    raw: Mapping[str, Any], data: str | None, corpus: Sequence[str], limit: int | None = None
+) -> dict[str, Any]:
+    """An experiment's plain values with another data source or less of it, or another text to pretrain on.
 
     Raises:
         UserError: a corpus is given to an experiment without pretraining.
@@ -45,6 +49,8 @@ def with_sources(raw: Mapping[str, Any], data: str | None, corpus: Sequence[str]
     changed = _as_mapping(raw, "experiment")
     if data is not None:
         changed["data"] = data
+    if limit is not None:
+        changed["limit"] = limit
     if corpus:
         if not isinstance(raw.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")

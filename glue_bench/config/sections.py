@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from glue_bench.benchmark.tasks import TRAINABLE
-from glue_bench.errors import unknown
+from glue_bench.benchmark.tasks import TRAINABLE, find_task
+from glue_bench.errors import UserError, unknown
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
 """What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
@@ -26,6 +26,10 @@ Place = Annotated[str, StringConstraints(min_length=1)]
 # library, only after work has been done.
 MOST_TOKENS, MOST_POSITIONS, MOST_STEPS, MOST_PARAMETERS = 10**6, 2**17, 10**9, 10**10
 SCRATCH = "scratch"
+NATIVE = "native"
+"""In the place of a variant: the checkpoint's own model as transformers has it, nothing of it changed."""
+AS_PUBLISHED = "as published"
+"""The origin of native arms."""
 
 
 def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
@@ -110,6 +114,13 @@ class Arm(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _native_as_it_is(self) -> "Arm":
+        if self.variant == NATIVE and (self.checkpoint == SCRATCH or self.options):
+            wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
+            raise ValueError(f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}")
+        return self
+
 
 class TaskSettings(Section):
     """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
@@ -121,10 +132,15 @@ class TaskSettings(Section):
 
 
 class Resources(Section):
-    """What one cell takes of a machine where cells run side by side: CPUs, which are its threads, and share of GPUs."""
+    """What one cell takes of a machine where cells run side by side: CPUs, which are its threads, and share of GPUs.
 
-    cpus: int = Field(1, gt=0)
-    gpus: float = Field(0.0, ge=0)
+    A cell, or a pretraining between two points of its loss curve, that takes `give_up_after` times as long as expected
+    is given up on its worker (`sweep/patience.py`); None: never.
+    """
+
+    cpus: int = Field(1, gt=0, le=1024)  # more than any machine has
+    gpus: float = Field(0.0, ge=0, le=1024)
+    give_up_after: float | None = Field(20.0, gt=1)
 
     @field_validator("gpus")
     @classmethod
@@ -141,11 +157,12 @@ FROM_MNLI = ("rte", "mrpc", "stsb")
 class Finetuning(Section):
     """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise.
 
-    `held_out_share` of each training set is kept out of training and scored after every epoch. Tasks of `from_mnli`
-    start from the encoder of the arm's own MNLI run with the same seed, at `mnli_rate` where MNLI has several rates.
-    `predict` says which splits are predicted in the end; test splits, which a submission reads, cost time alone. With
-    `predictions: float16` logits are rounded before they are scored and stored, which halves what a cell leaves. With
-    `order` what a cell has learnt is also scored on validation sets whose words are shuffled.
+    With `max_steps` a run ends after so many updates, if its epochs have more. `held_out_share` of each training set is
+    kept out of training and scored after every epoch. Tasks of `from_mnli` start from the encoder of the arm's own MNLI
+    run with the same seed, at `mnli_rate` where MNLI has several rates. `predict` says which splits are predicted in
+    the end; test splits, which a submission reads, cost time alone. With `predictions: float16` logits are rounded
+    before they are scored and stored, which halves what a cell leaves. With `order` what a cell has learnt is also
+    scored on validation sets whose words are shuffled.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -156,6 +173,7 @@ class Finetuning(Section):
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
+    max_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
@@ -179,18 +197,24 @@ class Finetuning(Section):
     @field_validator("from_mnli")
     @classmethod
     def _may_start_from_mnli(cls, tasks: list[str]) -> list[str]:
-        for task in tasks:
+        named = [known_task(task) for task in tasks]
+        for task in named:
             if task not in FROM_MNLI:
                 raise ValueError(f"'{task}' cannot start from MNLI; those that can: {', '.join(FROM_MNLI)}")
-        return tasks
+        return distinct(named)
 
     @field_validator("tasks")
     @classmethod
     def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
-        return {known_task(name): settings for name, settings in tasks.items()}
+        names = distinct([known_task(name) for name in tasks])
+        return dict(zip(names, tasks.values(), strict=True))
 
 
 def known_task(name: str) -> str:
-    if name not in TRAINABLE:
+    try:
+        found = find_task(name).name
+    except UserError:
+        found = ""
+    if found not in TRAINABLE:
         raise ValueError(str(unknown("task", name, TRAINABLE)))
-    return name
+    return found

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.plugins import installed, load_installed
@@ -22,7 +23,7 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> Non
     if name not in VARIANTS:
         load_installed(name)
     if name not in VARIANTS:
-        error = unknown("variant", name, [*VARIANTS, *installed()], where)
+        error = unknown("variant", name, [*VARIANTS, NATIVE, *installed()], where)
         raise UserError(f"{error}; one of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])")
     parsed(VARIANTS[name], name, options, where)
 

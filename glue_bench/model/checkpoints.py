@@ -50,6 +50,16 @@ class Start:
     variance_kept: Mapping[str, float] = field(default_factory=dict)
     head: Mapping[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def positions(self) -> int | None:
+        """The longest text in tokens that the encoder takes; None where nothing bounds it."""
+        return self.config.max_position_embeddings
+
+    @property
+    def segment_types(self) -> int:
+        """How many segments the encoder tells apart; 0 where it is given none."""
+        return self.config.type_vocab_size
+
 
 def read_config(name: str, revision: str | None = None) -> EncoderConfig:
     """The configuration of a checkpoint, in our names, without reading the weights of a folder.

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from glue_bench.config import NATIVE
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.model.fresh import drawing
@@ -186,7 +187,7 @@ def _name_of(variant: type[Variant], path: Path) -> str:
 def _refuse_taken(name: str, where: str) -> None:
     if name in PLUGINS:
         owner = f"'{PLUGINS[name].file}'"
-    elif name in VARIANTS:
+    elif name in (*VARIANTS, NATIVE):
         owner = "glue-bench"
     elif name in installed():
         owner = f"an installed package ({installed()[name].value})"

@@ -54,7 +54,7 @@ def check_against_transformers(
         theirs, ours = _theirs(folder, bool(head), name), _ours(config, weights, head)
         for padded in (False, True):
             tokens = _tokens(config, padded)
-            with _failing_in_one_line(name):
+            with failing_in_one_line(name):
                 given: dict[str, Any] = {"token_type_ids": tokens.segments} if config.type_vocab_size else {}
                 given |= {"input_ids": tokens.ids, "attention_mask": tokens.mask}
                 output = theirs(**given, output_hidden_states=True, return_dict=True)
@@ -93,7 +93,7 @@ def _undisturbed() -> Iterator[None]:
 def _theirs(folder: Path, has_head: bool, name: str) -> Any:
     """transformers' own model of the folder, with its masked-LM head if it has one."""
     kind = AutoModelForMaskedLM if has_head else AutoModel
-    with _failing_in_one_line(name):
+    with failing_in_one_line(name):
         model, found = kind.from_pretrained(
             str(folder),
             local_files_only=True,
@@ -110,7 +110,7 @@ def _theirs(folder: Path, has_head: bool, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _failing_in_one_line(name: str) -> Iterator[None]:
+def failing_in_one_line(name: str) -> Iterator[None]:
     """Whatever transformers, safetensors or torch raise, which have no common base, is a UserError."""
     try:
         yield

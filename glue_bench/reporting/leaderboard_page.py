@@ -7,16 +7,16 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.config import AS_PUBLISHED
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of, verdict
 from glue_bench.reporting.notes import (
-    BANNER,
     COLLAPSED,
     FEWER,
     MAJORITY,
     PARTIAL,
     SMALLEST,
-    is_demo,
+    banner,
     leaderboard_notes,
     marked_tasks,
 )
@@ -30,6 +30,7 @@ ORIGIN_MEANS = {
     "pretrained": "The weights were trained with this way of combining embeddings.",
     "adapted": "The weights come from another variant's checkpoint, then pretrained further with this one.",
     "grafted": "The weights come from another variant's checkpoint and were only converted.",
+    AS_PUBLISHED: "Checkpoints as they are published, with their own heads and tokenizers: they differ in many things.",
     "scratch": "No pretraining: fine-tuned from random weights.",
 }
 COSTS = "what the conversion costs, no ranking"
@@ -60,7 +61,7 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
         sections.append(PageSection(title="Arms", grid=Grid(header=("Arm", "What it does"), rows=rows, texts=BOTH)))
     return Page(
         title=f"Leaderboard: {findings.results.experiment}",
-        banner=BANNER if is_demo(findings.results) else "",
+        banner=banner(findings.results),
         lead=verdict(findings),
         sections=tuple(sections),
         notes=tuple(leaderboard_notes(findings)),
@@ -74,25 +75,38 @@ def leaderboard_screen(findings: Findings) -> Page:
         PageSection(title=name if len(blocks) > 1 else "", grid=block_grid(findings, key, block))
         for name, key, block in blocks
     ]
-    banner = BANNER if is_demo(findings.results) else ""
-    return Page(title="", banner=banner, lead=verdict(findings), sections=tuple(sections))
+    return Page(title="", banner=banner(findings.results), lead=verdict(findings), sections=tuple(sections))
 
 
 def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
     """The arms, by their average, and their scores; below them what the scores are to be compared with."""
-    converted = bool(findings.converted(key))
-    best = {} if converted else best_of(block, findings.columns, findings.lowest_is_best)
+    converted, names = bool(findings.converted(key)), findings.columns
+    best = {} if converted else best_of(block, names, findings.lowest_is_best)
     rows: list[tuple[GridCell, ...]] = []
     for row in block.to_dict("records"):
-        cells = (_cell(findings, row, name, best.get(name, ()), converted) for name in findings.columns)
-        rows += [(GridCell(row["arm"]), *cells), *(_run_rows(findings, row["arm"]) if findings.runs else ())]
+        cells = (_cell(findings, row, name, best.get(name, ()), converted) for name in names)
+        rows.append((GridCell(row["arm"]), *_size(key, row), *cells))
+        runs = _run_rows(findings, row["arm"]) if findings.runs else ()
+        rows += [(run, *_size(key), *scores) for run, *scores in runs]
     feet = tuple(
-        (GridCell(what), *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in findings.columns))
+        (
+            GridCell(what),
+            *_size(key),
+            *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in names),
+        )
         for what, values in ((MAJORITY, {} if converted else findings.constants), (SMALLEST, findings.smallest(key)))
         if values
     )
-    header = ("Arm", *(_header(findings.board, name) for name in findings.columns))
+    sizes = ["Parameters"] * len(_size(key))
+    header = ("Arm", *sizes, *(_header(findings.board, name) for name in names))
     return Grid(header=header, rows=tuple(rows), feet=feet)
+
+
+def _size(key: BlockKey, row: Mapping[Any, Any] | None = None) -> list[GridCell]:
+    """What stands in the column of parameters, which only the block of published checkpoints has."""
+    if key[0] != AS_PUBLISHED:
+        return []
+    return [GridCell(MISSING if row is None or pd.isna(row["parameters"]) else short(row["parameters"]))]
 
 
 def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str] = ()) -> dict[str, frozenset[str]]:
@@ -122,6 +136,8 @@ def _block_means(findings: Findings, key: BlockKey, block: pd.DataFrame) -> str:
     cost = f" {COST_MEANS.format(reference=source)}" if source else ""
     renamed = block[block["arm"] != block["variant"]]
     variants = ", ".join(f"{arm} is {variant}" for arm, variant in zip(renamed["arm"], renamed["variant"], strict=True))
+    if key[0] == AS_PUBLISHED:
+        return f"{ORIGIN_MEANS[key[0]]} Started from: {starts}."
     return f"{ORIGIN_MEANS[key[0]]}{cost} Encoder: {key[1]}; {_parameters(block)}. Started from: {starts}." + (
         f" Variants: {variants}." if variants else ""
     )

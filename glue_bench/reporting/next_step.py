@@ -18,7 +18,7 @@ def next_step(findings: Findings, folder: str, failed: Sequence[str] = ()) -> st
     if len(findings.results.missing):
         return "the same `glue-bench run`, which goes on with what is missing"
     if is_demo(findings.results):
-        return "`glue-bench run configs/minilm.yaml` (a real checkpoint on real tasks)"
+        return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub on a real task)"
     if board.table["arm"].nunique() == 1:
         return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
     fewest = min(count for counts in board.planned.values() for count in counts.values())

@@ -1,8 +1,10 @@
 """What a reader has to know before comparing numbers, in sentences: the notes under every table."""
 
+import json
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
@@ -152,6 +154,15 @@ def marked_tasks(board: Board) -> tuple[str, ...]:
     return () if is_demo(board.results) else board.results.partial_tasks
 
 
+def banner(results: Results) -> str:
+    """What stands above every table whose numbers are not to be compared with others; else nothing."""
+    if is_demo(results):
+        return BANNER
+    if LIMITED in results.data_source:
+        return f"Made from a part of each split ({results.data_source}): not a benchmark."
+    return ""
+
+
 def is_demo(results: Results) -> bool:
     """Whether any of the data is made up."""
     return "demo" in results.data_source
@@ -183,7 +194,8 @@ def searches_rates(results: Results) -> bool:
 
 
 def _settings(results: Results) -> str:
-    notes = []
+    steps = [json.loads(settings).get("max_steps") for settings in results.settings.values()]
+    notes = [f" Runs end after {steps[0]:,} updates at most."] if any(steps) else []
     if results.held_out_share:
         notes.append(f" {results.held_out_share:.3g} of each train set was held out of training.")
     if results.from_mnli:

@@ -12,7 +12,7 @@ from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import title_of
 from glue_bench.reporting.formats import chosen_format, render_page, render_with
-from glue_bench.reporting.notes import BANNER, block_notes, is_demo, problem_notes, protocol_notes, searches_rates
+from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import named_blocks, title
@@ -147,7 +147,7 @@ def statistics_page(
     return Page(
         title=f"Statistics: {results.experiment}",
         sections=tuple(_sections(statistics, frames)),
-        banner=BANNER if is_demo(results) else "",
+        banner=banner(results),
         notes=(
             *RULES,
             *([CHOSEN_RATE] if searches_rates(results) else []),

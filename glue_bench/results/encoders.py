@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.config import SCRATCH
+from glue_bench.config import AS_PUBLISHED, SCRATCH
 from glue_bench.records.identity import pretraining_of
 from glue_bench.records.plan import ArmFacts, Plan
 from glue_bench.records.record import Checkpoint, Record, Shape
@@ -24,6 +24,8 @@ from glue_bench.values import BLOCK, BlockKey
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 UNRECORDED = "unrecorded shape"
+ANY_SHAPE = "each its own"
+"""What stands for the shapes of native arms, which are shown together whatever they are."""
 UNKNOWN_START = "an unrecorded start"
 FRESH = "fresh weights of this shape"
 
@@ -38,6 +40,7 @@ def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) ->
     facts = plan.arms.get(arm, ArmFacts())
     options = [(name, str(value)) for name, value in plan.configured(arm).options.items()]
     name, digest = _checkpoint(plan, arm, record)
+    origins = {facts.origin, record.origin if record else ""}
     shape = facts.shape or (record.shape if record else None) or _scratch_shape(plan, facts, name)
     counted = None
     if record and shape:  # a record counts the head too, a linear layer on top of the pooler
@@ -47,7 +50,7 @@ def arm_facts(plan: Plan, arm: str, record: Record | None, steps: int | None) ->
     as_add = _as_add(facts)
     unrecorded = UNRECORDED if as_add is None else f"{UNRECORDED} of {as_add} parameters with add"
     return {
-        "shape": shape_text(shape) if shape else unrecorded,
+        "shape": ANY_SHAPE if AS_PUBLISHED in origins else shape_text(shape) if shape else unrecorded,
         "start": f"{start}, then {steps:,} steps of pretraining" if steps else start,
         "parameters": facts.parameters or counted,
         "start_digest": digest,
@@ -111,8 +114,8 @@ def _checkpoint(plan: Plan, arm: str, record: Record | None) -> tuple[str, str]:
     name = configured.checkpoint or recorded.name
     digest = plan.arms.get(arm, ArmFacts()).start or recorded.digest
     revision = configured.revision or recorded.revision
-    if name == SCRATCH or pretraining_of(digest):
-        digest = ""
+    # Of a native arm it says behind the digest, too, how texts are given to the model.
+    digest = "" if name == SCRATCH or pretraining_of(digest) else digest.partition(" ")[0]
     # Where a person keeps a checkpoint is no one's business.
     shown = PurePath(name).name if name.startswith(("/", "~", ".")) else name
     return (f"{shown}@{revision}" if revision else shown), digest

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
-from glue_bench.config import Protocol
+from glue_bench.config import AS_PUBLISHED, Protocol
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.plan import NO_PLAN, AskedCell, Plan
 from glue_bench.records.record import Record
@@ -16,7 +16,7 @@ from glue_bench.records.store import Store
 from glue_bench.results import epochs
 from glue_bench.results.encoders import FACTS, arm_facts
 
-ORIGINS = ("pretrained", "adapted", "grafted", "scratch")
+ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL_COLUMNS = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed")
 RECIPES = ("recipe", "pretraining_recipe")
 RUN = ("arm", "task", "learning_rate", "pretraining_seed", "seed")

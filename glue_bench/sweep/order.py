@@ -49,5 +49,6 @@ def expected_tokens(cells: Iterable[PlannedCell], inputs: Inputs) -> dict[str, i
         frame = inputs.data(task).splits["train"]
         characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
         estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=each.max_length)
-        expected[task] = round(float(estimated.sum())) * each.epochs
+        in_epoch = -(-len(frame) // each.batch_size)
+        expected[task] = round(float(estimated.sum()) * each.steps(in_epoch) / in_epoch)
     return expected

@@ -97,6 +97,7 @@ def _parse_condition(condition: str, cells: Sequence[PlannedCell]) -> tuple[str,
         raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
     if key not in keys:
         raise unknown("key", key, keys, "--only")
+    value = value.lower().replace("-", "") if key == "task" else value
     known = list(dict.fromkeys(planned.cell.key[key] for planned in cells))
     try:
         number = float(value)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from glue_bench.config import Arm, Cell, Experiment
+from glue_bench.config import NATIVE, Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
 from glue_bench.model.build import check_variant
@@ -24,7 +24,8 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
             `check_pretraining`.
     """
     load_plugins(experiment.plugins)
-    for arm in experiment.arms:
+    ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
+    for arm in ours:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
         check_plugin(arm.variant)
     present = inputs.source.tasks()
@@ -34,7 +35,7 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
             f"data '{experiment.data}' has no {', '.join(missing)}; "
             f"complete it, or set `tasks: [{', '.join(t for t in experiment.tasks if t in present)}]`"
         )
-    for arm in experiment.arms:
+    for arm in ours:
         check_order(inputs.initial(arm), arm.name, arm.checkpoint)
     if experiment.pretraining:
         check_pretraining(experiment, inputs)
@@ -63,8 +64,8 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
         )
     for arm in experiment.arms:
         _check_vocabulary(arm, inputs)
-        positions = inputs.initial(arm).config.max_position_embeddings
-        if settings.length > positions:
+        positions = inputs.initial(arm).positions
+        if positions is not None and settings.length > positions:
             raise UserError(f"arm '{arm.name}': pretraining.length {settings.length} exceeds its {positions} positions")
         told, embedded = inputs.segments(arm)
         if settings.segments == "pairs" and min(told, embedded) < 2:
@@ -84,8 +85,8 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
     """Refuse, before any compute, a cell that cannot run.
 
     Raises:
-        UserError: the data lacks a split, the vocabulary or the segments do not fit, or the length exceeds the
-            positions.
+        UserError: the data lacks a split, the vocabulary or the segments do not fit, the length exceeds the positions,
+            or a native arm's model does not run.
     """
     task, splits = cell.task, inputs.data(cell.task).splits
     inputs.train(task)
@@ -104,12 +105,14 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
             f"arm '{cell.arm.name}': the tokenizer tells {told} segments apart but the checkpoint "
             f"'{cell.arm.checkpoint}' embeds {embedded}; give the tokenizer it was trained with"
         )
-    positions = inputs.initial(cell.arm).config.max_position_embeddings
-    if cell.hyperparameters.max_length > positions:
+    positions, length = inputs.initial(cell.arm).positions, cell.hyperparameters.max_length
+    if positions is not None and length > positions:
         raise UserError(
-            f"arm '{cell.arm.name}', task '{task}': max_length {cell.hyperparameters.max_length} exceeds the "
+            f"arm '{cell.arm.name}', task '{task}': max_length {length} exceeds the "
             f"{positions} positions of '{cell.arm.checkpoint}'; lower max_length"
         )
+    if cell.arm.variant == NATIVE:
+        inputs.native_budget(cell.arm, length)
 
 
 def check_processes(experiment: Experiment, ids: Sequence[str]) -> None:
@@ -165,7 +168,8 @@ def check_disks(store: Store) -> None:
 
 
 def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
-    embedded, tokens = inputs.initial(arm).config.vocab_size, vocabulary_size(inputs.tokenizer(arm))
+    embedded = inputs.initial(arm).config.get_text_config().vocab_size
+    tokens = vocabulary_size(inputs.tokenizer(arm))
     if tokens > embedded:
         raise UserError(
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from glue_bench.config import Arm, Experiment
-from glue_bench.model.configuration import EncoderConfig
+from glue_bench.config import AS_PUBLISHED, NATIVE, Arm, Experiment
+from glue_bench.model import native
+from glue_bench.model.checkpoints import Start
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
@@ -68,18 +69,22 @@ def _pretraining_facts(job: PlannedPretraining, inputs: Inputs) -> PretrainingFa
 
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
-    experiment, config = inputs.experiment, inputs.initial(arm).config
+    experiment, start = inputs.experiment, inputs.initial(arm)
     pretraining = experiment.pretraining
+    if arm.variant == NATIVE:  # at a length at which the preflight has run its model already
+        costs = inputs.native_budget(arm, max(cell.hyperparameters.max_length for cell in experiment.cells()))
+    else:
+        costs = budget(start.config, pretraining.length if pretraining else experiment.finetuning.max_length)
     return ArmFacts(
         variant=arm.variant,
-        summary=VARIANTS[arm.variant].summary,
+        summary=native.SUMMARY if arm.variant == NATIVE else VARIANTS[arm.variant].summary,
         origin=inputs.origin(arm),
         start=start_digest(arm, inputs),
         **dict(_hashed(arm, inputs)),
         older={older: _hashed(arm, inputs, older) for older in older_recipes()},
         plugin=plugin_digest(arm.variant),
-        shape=_shape(config),
-        **budget(config, pretraining.length if pretraining else experiment.finetuning.max_length),
+        shape=_shape(start),
+        **costs,
     )
 
 
@@ -87,8 +92,11 @@ def _hashed(arm: Arm, inputs: Inputs, recipe: int | None = None) -> Hashed:
     return Hashed(options=options_of(arm, recipe), tokenizer=inputs.tokenizer_digest(arm, recipe))
 
 
-def _shape(config: EncoderConfig) -> Shape:
-    return Shape(**{name: getattr(config, name) for name in Shape.model_fields})
+def _shape(start: Start) -> Shape | None:
+    """Native arms, of any families, have no sizes in common."""
+    if start.origin == AS_PUBLISHED:
+        return None
+    return Shape(**{name: getattr(start.config, name) for name in Shape.model_fields})
 
 
 def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
@@ -108,7 +116,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
             digest=cell_start_digest(cell, inputs),
             recipe=1 if cell.steps is None else cell.pretraining_recipe,
         ),
-        shape=_shape(start.config),
+        shape=_shape(start),
         tokenizer=inputs.tokenizer_digest(cell.arm, cell.recipe),
         hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
         from_mnli=planned.mnli,

@@ -14,16 +14,19 @@ from glue_bench.config import HELD_OUT, Cell
 from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.native import NativeClassifier, NativeStart, build_native
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
+from glue_bench.training.batches import bucketed_rows
 from glue_bench.training.loop import HostTraining
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.runtime import all_threads, keeps_kernels, records_steps
 from glue_bench.training.shuffled import SUFFIX
-from glue_bench.training.tokens import TokenisedTask
+from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 
 NARROW = 256
+Classifier = EncoderForSequenceClassification | NativeClassifier
 Training = HostTraining | ResidentTraining
 """A cell's training under way: `model` as it is now, the mean loss of each of `epochs()`, and `predict(split)`."""
 
@@ -51,7 +54,7 @@ def finetune(
     began = time.perf_counter()
     if keeps_kernels():  # they lie between what the last cell has freed
         return_freed()
-    torch.set_num_threads(threads_for(start.config.hidden_size))
+    torch.set_num_threads(threads_for(start.config.get_text_config().hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     training = training_of(model, cell, tokens, rows_at_once)
@@ -70,7 +73,7 @@ def finetune(
         history=tuple(history),
         collapsed=tuple(collapsed),
         seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
-        tokens=Tokens(training=int(tokens.splits["train"].offsets[-1]) * cell.hyperparameters.epochs),
+        tokens=Tokens(training=_trained_tokens(cell, tokens.splits["train"])),
         parameters=parameters,
         order=_without_order(training, cell, tokens),
         micro_batch_size=rows_at_once,
@@ -82,17 +85,16 @@ def _without_order(training: Training, cell: Cell, tokens: TokenisedTask) -> Sco
     """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
     shuffled = {name: name + SUFFIX for name in TASKS[cell.task].validation_splits if name + SUFFIX in tokens.splits}
     return {
-        name: score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels)
+        name: dict(score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels))
         for name, moved in shuffled.items()
     }
 
 
-def training_of(
-    model: EncoderForSequenceClassification, cell: Cell, tokens: TokenisedTask, rows_at_once: int | None
-) -> Training:
-    """The way to train that this process's device asks for."""
-    kind = ResidentTraining if records_steps() else HostTraining
-    return kind(model, cell, tokens, rows_at_once)
+def training_of(model: Classifier, cell: Cell, tokens: TokenisedTask, rows_at_once: int | None) -> Training:
+    """The way to train that this process's device asks for; nothing tells whether a native step can be recorded."""
+    if records_steps() and isinstance(model, EncoderForSequenceClassification):
+        return ResidentTraining(model, cell, tokens, rows_at_once)
+    return HostTraining(model, cell, tokens, rows_at_once)
 
 
 def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
@@ -110,6 +112,16 @@ def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[
     return history, predictions, seconds
 
 
+def _trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
+    """The tokens of all updates, those of an epoch that ends early too."""
+    settings = cell.hyperparameters
+    in_epoch = -(-len(split) // settings.batch_size)
+    whole, left = divmod(settings.steps(in_epoch), in_epoch)
+    order = np.random.default_rng([cell.seed, whole + 1])
+    cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []
+    return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)
+
+
 def threads_for(hidden_size: int) -> int:
     """CPU threads for an encoder of this width.
 
@@ -120,13 +132,19 @@ def threads_for(hidden_size: int) -> int:
     return 1 if hidden_size < NARROW else of_all
 
 
-def build_classifier(start: Start, task: str, seed: int) -> EncoderForSequenceClassification:
-    """The start's encoder under a fresh head. Equal seeds give equal heads, whatever the variant."""
-    set_seed(seed)
+def build_classifier(start: Start, task: str, seed: int) -> Classifier:
+    """The start's encoder under a fresh head. Equal seeds give equal heads, whatever the variant.
+
+    The head of a native arm is its own, of which this holds for arms of one family alone.
+    """
     row = TASKS[task]
     names = dict(enumerate(row.labels or ("score",)))
     labels = {"id2label": names, "label2id": {name: index for index, name in names.items()}}
-    config = EncoderConfig.from_dict(start.config.to_dict() | labels | {"num_labels": row.num_labels})
+    labels |= {"num_labels": row.num_labels}
+    if isinstance(start, NativeStart):
+        return build_native(start, labels, seed)
+    set_seed(seed)
+    config = EncoderConfig.from_dict(start.config.to_dict() | labels)
     model = EncoderForSequenceClassification(config)
     model.base.load_state_dict(start.weights, strict=False)
     fresh = (

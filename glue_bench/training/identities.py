@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from glue_bench.config import SCRATCH, Arm, ArmPretraining, Cell, Pretraining
+from glue_bench.config import NATIVE, SCRATCH, Arm, ArmPretraining, Cell, Pretraining
 from glue_bench.model.build import canonical_options
+from glue_bench.model.native import NativeStart
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretrained_start
 from glue_bench.training.inputs import Inputs
@@ -61,7 +62,8 @@ def start_digest(arm: Arm, inputs: Inputs) -> str:
         if arm.embedding_size is not None:
             sizes = json.dumps(json.loads(sizes) | {"embedding_size": arm.embedding_size})
         return f"{SCRATCH} {sizes}"
-    return inputs.fingerprint(arm)
+    start = inputs.initial(arm) if arm.variant == NATIVE else None
+    return inputs.fingerprint(arm) + (start.said if isinstance(start, NativeStart) else "")
 
 
 def cell_start_digest(cell: Cell, inputs: Inputs) -> str:
@@ -73,8 +75,11 @@ def cell_start_digest(cell: Cell, inputs: Inputs) -> str:
 
 
 def options_of(arm: Arm, recipe: int | None = None) -> dict[str, Any]:
-    """The arm's options as a recipe hashes them: the first recipe has them as they stand in the experiment file."""
-    return arm.options if recipe == 1 else canonical_options(arm.variant, arm.options)
+    """The arm's options as a recipe hashes them: the first recipe has them as they stand in the experiment file.
+
+    A native arm has none.
+    """
+    return arm.options if recipe == 1 or arm.variant == NATIVE else canonical_options(arm.variant, arm.options)
 
 
 def _of_arm(arm: Arm, inputs: Inputs, recipe: int) -> dict[str, Any]:

@@ -10,17 +10,19 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.benchmark.hub import HubSource
-from glue_bench.benchmark.schema import TaskData
+from glue_bench.benchmark.schema import TaskData, limited
 from glue_bench.benchmark.sources import Source, open_source
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
-from glue_bench.config import SCRATCH, Arm, Cell, Experiment, Pretraining
+from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment, Pretraining
 from glue_bench.errors import UserError
 from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.native import NativeStart, read_native
 from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
+from glue_bench.training.native import probe
 from glue_bench.training.packing import pack
 from glue_bench.training.pretrain import PretrainingTask, trained_origin
 from glue_bench.training.shuffled import with_shuffled
@@ -71,8 +73,12 @@ class Inputs:
         return self.experiment.pretraining
 
     def data(self, task: str) -> TaskData:
-        """All splits of a task."""
-        return self.once(("data", task), lambda: self.source.load(task))
+        """All splits of a task, or as much of them as the experiment's `limit` leaves."""
+        return self.once(("data", task), lambda: self._load(task))
+
+    def _load(self, task: str) -> TaskData:
+        data, limit = self.source.load(task), self.experiment.limit
+        return data if limit is None else limited(data, limit)
 
     def train(self, task: str) -> pd.DataFrame:
         """The training split of a task.
@@ -125,7 +131,7 @@ class Inputs:
         """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
         tokenizer = self.tokenizer(arm)
         told = self.once(("segments", id(tokenizer)), lambda: segment_types(tokenizer))
-        return told, self.initial(arm).config.type_vocab_size
+        return told, self.initial(arm).segment_types
 
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer.
@@ -167,10 +173,12 @@ class Inputs:
         return PretrainingTask(text=text, tokenizer=tokenizer, settings=settings)
 
     def initial(self, arm: Arm) -> Start:
-        """The arm before any pretraining of ours: fresh, a checkpoint as it is, or a graft of one."""
+        """The arm before any pretraining of ours: fresh, a checkpoint as it is or as published, or a graft of one."""
         return self.once(("initial", arm.name), lambda: self._make_initial(arm))
 
     def _make_initial(self, arm: Arm) -> Start:
+        if arm.variant == NATIVE:
+            return read_native(arm.checkpoint, arm.revision, self.tokenizer(arm), self.fingerprint(arm))
         if arm.checkpoint != SCRATCH:
             key = ("checkpoint", arm.checkpoint, arm.revision)
             checkpoint = self.once(key, lambda: read_checkpoint(arm.checkpoint, arm.revision, self.fingerprint(arm)))
@@ -189,6 +197,16 @@ class Inputs:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""
         name, revision = arm.checkpoint, arm.revision
         return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
+
+    def native_budget(self, arm: Arm, length: int) -> dict[str, Any]:
+        """The `probe` of a native arm, whose model has then run on a text of `length` tokens.
+
+        Raises:
+            UserError: it cannot.
+        """
+        start = self.initial(arm)
+        assert isinstance(start, NativeStart), "what other arms cost follows from their configuration"
+        return self.once(("probe", arm.name, length), lambda: probe(start, self.tokenizer(arm), length, arm.name))
 
     def origin(self, arm: Arm) -> str:
         """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""

@@ -6,13 +6,14 @@ end with the same bits whatever the process ran before.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import nn
 
 from glue_bench.config import Cell, Hyperparameters, Pretraining
+from glue_bench.model.native import NativeClassifier
 from glue_bench.model.transformers_api import EncoderForSequenceClassification, classification_loss
 from glue_bench.training.batches import (
     EVALUATION_TOKENS,
@@ -37,7 +38,7 @@ class HostTraining:
 
     def __init__(
         self,
-        model: EncoderForSequenceClassification,
+        model: EncoderForSequenceClassification | NativeClassifier,
         cell: Cell,
         tokens: TokenisedTask,
         rows_at_once: int | None,
@@ -75,6 +76,8 @@ def train(
 ) -> Iterator[float]:
     """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches.
 
+    The last epoch is cut short where the settings' `max_steps` end it.
+
     A batch goes through in parts of `rows_at_once` rows, if given; the update is that of the whole.
     AdamW (0.9, 0.999), linear warm-up and linear decay to zero, gradients clipped to a total norm (TUPE, table 2).
 
@@ -91,17 +94,19 @@ def train(
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
     optimizer = runtime.prepare_optimizer(optimizer)
-    steps, done = steps_per_epoch * settings.epochs, count()
+    steps, done, epoch = settings.steps(steps_per_epoch), 0, 0
     try:
-        for epoch in range(1, settings.epochs + 1):
+        while done < steps:
+            epoch += 1
             model.train()
             losses = []
-            for batch in epochs(epoch):
+            for batch in islice(epochs(epoch), steps - done):
                 losses.append(backward(model, batch, rows_at_once))
                 runtime.clip_grad_norm_(model.parameters(), settings.clip_norm)
-                set_rate(optimizer, settings.learning_rate * linear_factor(next(done), steps, settings.warmup_ratio))
+                set_rate(optimizer, settings.learning_rate * linear_factor(done, steps, settings.warmup_ratio))
                 optimizer.step()
                 optimizer.zero_grad()
+                done += 1
             loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
             if not math.isfinite(loss):
                 raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")

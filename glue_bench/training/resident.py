@@ -53,8 +53,7 @@ class ResidentTraining:
         Raises:
             NonFiniteLossError: an epoch's loss is NaN or infinite.
         """
-        settings = self.cell.hyperparameters
-        plans = [self._plan(epoch) for epoch in range(1, settings.epochs + 1)]
+        plans = self._plans()
         split = self._split("train")
         try:
             self.engine.prepare((length for _, lengths in plans for length in lengths), split.labels.dtype)
@@ -63,7 +62,7 @@ class ResidentTraining:
             rates = self._rates(sum(len(lengths) for _, lengths in plans))
             for epoch, (rows, lengths) in enumerate(plans):
                 self.engine.model.train()
-                done = epoch * len(lengths)
+                done = epoch * len(plans[0][1])
                 chosen = torch.from_numpy(rows).to(self.device)
                 losses = self._epoch(split, chosen, lengths, rates[done : done + len(lengths)])
                 loss = float(losses.mean())  # the epoch's one wait for the device
@@ -88,6 +87,16 @@ class ResidentTraining:
 
     def _split(self, name: str) -> DeviceSplit:
         return on_device(self.tokens.splits[name], self.tokens.padding_id, self.device)
+
+    def _plans(self) -> list[tuple[np.ndarray, list[int]]]:
+        """The `_plan` of each epoch; the last one is cut short where the settings' `max_steps` end it."""
+        settings, plans = self.cell.hyperparameters, list[tuple[np.ndarray, list[int]]]()
+        left = settings.steps(-(-len(self.train_split) // settings.batch_size))
+        while left > 0:
+            rows, lengths = self._plan(len(plans) + 1)
+            plans.append((rows[:left], lengths[:left]))
+            left -= len(lengths)
+        return plans
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, list[int]]:
         """The rows (steps, b) of an epoch's batches, ABSENT where one is short, and the length each is padded to."""

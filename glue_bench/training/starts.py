@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from glue_bench.config import Arm, ArmPretraining, Cell
+from glue_bench.config import NATIVE, Arm, ArmPretraining, Cell
 from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.native import read_native
 from glue_bench.training.identities import cell_identity, pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrained import PretrainingFolder
@@ -38,7 +39,7 @@ def pretrained(run: ArmPretraining, inputs: Inputs, steps: int) -> Start:
         UserError: the checkpoint is damaged.
     """
     folder = pretraining_folder(run, inputs).checkpoint(steps)
-    return inputs.once(("pretrained", folder), lambda: _kept_start(folder, run.arm))
+    return inputs.once(("pretrained", folder), lambda: _kept_start(folder, run.arm, inputs))
 
 
 def cell_start(cell: Cell, inputs: Inputs) -> Start:
@@ -55,14 +56,16 @@ def cell_start(cell: Cell, inputs: Inputs) -> Start:
         return start
     if not folder.is_dir():
         raise FileNotFoundError(f"the MNLI run that it starts from has left no encoder in '{folder}'")
-    tuned = _kept_start(folder, cell.arm)
+    tuned = _kept_start(folder, cell.arm, inputs)
     return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
 
 
-def _kept_start(folder: Path, arm: Arm) -> Start:
+def _kept_start(folder: Path, arm: Arm, inputs: Inputs) -> Start:
     """The arm with the weights of a checkpoint that a sweep has written."""
     try:
         check_checksums(folder)
     except ValueError as error:
         raise UserError(f"{error}; delete its folder, and the same command makes it again") from error
+    if arm.variant == NATIVE:
+        return read_native(str(folder), None, inputs.tokenizer(arm))
     return graft(read_checkpoint(str(folder)), arm.variant, arm.options)

@@ -154,6 +154,11 @@ def _encode(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length:
     }
 
 
+def encoded_split(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:
+    """A split that is not kept."""
+    return TokenisedSplit(**_encode(frame, tokenizer, max_length))
+
+
 def _read_split(folder: Path, name: str, rows: int) -> TokenisedSplit:
     split = TokenisedSplit(**{array: np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in _ARRAYS})
     tokens, offsets = len(split.ids), split.offsets

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glue_bench.model.native import NativeClassifier
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 
 
@@ -69,23 +70,30 @@ class UsedRows(nn.Module):
 
 
 @contextmanager
-def used_rows_only(model: EncoderForSequenceClassification, ids: np.ndarray) -> Iterator[None]:
+def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, ids: np.ndarray) -> Iterator[None]:
     """In this block the model trains only the token rows of `ids`; after it, the whole table is up to date and trained.
 
-    The model may be moved to another device or type in the block. Variants of the user's own are left alone: they may
-    use their table in other ways than by looking rows up.
+    The model may be moved to another device or type in the block. Models that may use their table in other ways than by
+    looking rows up are left alone: variants of the user's own, tables of a class of their own, shared tables.
     """
-    variant = model.base.variant
-    table = variant.words
-    if type(variant).__module__.split(".")[0] != "glue_bench":
+    table = model.base.get_input_embeddings()
+    if not isinstance(table, nn.Embedding) or not _only_looked_up(model, table):
         yield
         return
     padding = [] if table.padding_idx is None else [table.padding_idx]
     used = torch.from_numpy(np.union1d(ids, padding).astype(np.int64))
     rows = UsedRows(table, used.to(table.weight.device))
-    variant.words = rows  # type: ignore[assignment]
+    model.base.set_input_embeddings(rows)
     try:
         yield
     finally:
         rows.eval()
-        variant.words = table.requires_grad_(True)
+        table.requires_grad_(True)
+        model.base.set_input_embeddings(table)
+
+
+def _only_looked_up(model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding) -> bool:
+    if isinstance(model, EncoderForSequenceClassification):
+        return type(model.base.variant).__module__.split(".")[0] == "glue_bench"
+    places = [name for name, part in model.named_modules(remove_duplicate=False) if part is table]
+    return type(table) is nn.Embedding and table.max_norm is None and len(places) == 1

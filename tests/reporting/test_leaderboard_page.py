@@ -185,7 +185,7 @@ def test_notes_have_eight_lines_at_most_whatever_is_wrong(bench):
     [
         ({"failed": ("a",)}, "`glue-bench status toy` (why runs have failed)"),
         ({"missing": True}, "the same `glue-bench run`, which goes on with what is missing"),
-        ({"source": "demo"}, "`glue-bench run configs/minilm.yaml` (a real checkpoint on real tasks)"),
+        ({"source": "demo"}, "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub on a real task)"),
         ({"arms": 1}, "`glue-bench table NAME toy` (beside a paper's table; `glue-bench table` lists them)"),
         ({"seeds": 2}, "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"),
         ({"steps": 100}, "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"),

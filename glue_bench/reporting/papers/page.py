@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
-    BANNER,
     PARTIAL,
+    banner,
     is_demo,
     metric_note,
     mixed_notes,
@@ -27,10 +27,9 @@ _NAMES = {place: column for column, place in COLUMNS.items()}
 
 def paper_page(comparison: Comparison) -> Page:
     """The table, and what has to be known before comparing."""
-    demo = comparison.results is not None and is_demo(comparison.results)
     return Page(
         title=comparison.published.title,
-        banner=BANNER if demo else "",
+        banner=banner(comparison.results) if comparison.results else "",
         sections=(PageSection(title="", grid=paper_grid(comparison)),),
         notes=tuple(make_notes(comparison)),
     )

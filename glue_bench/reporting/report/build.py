@@ -15,7 +15,7 @@ from glue_bench.reporting.document import PageSection
 from glue_bench.reporting.export import Paths, find
 from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
-from glue_bench.reporting.notes import BANNER, is_demo
+from glue_bench.reporting.notes import banner, is_demo
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.page import paper_page
@@ -40,13 +40,15 @@ DIFFERENCES = (
 COSTS = "A point is an arm, its bar one standard deviation over seeds; the stairs join arms that no cheaper one beats."
 
 
-def build_report(path: Paths) -> Report:
+def build_report(path: Paths, findings: Findings | None = None) -> Report:
     """The report of the experiment in the folder `path`, or of several together: what they share first, then each.
+
+    `findings` are those of `find`, where they are known already.
 
     Raises:
         UserError: as `find`.
     """
-    findings = find(path)
+    findings = findings or find(path)
     if isinstance(path, str | Path):
         parts = list(experiment_parts(open_store(path), findings))
     else:
@@ -56,7 +58,7 @@ def build_report(path: Paths) -> Report:
             parts += [of_experiment(part, mine.results.experiment) for part in experiment_parts(one, mine)]
     return Report(
         title=f"Report: {findings.results.experiment}",
-        banner=BANNER if is_demo(findings.results) else "",
+        banner=banner(findings.results),
         lead=verdict(findings),
         text=extent(findings.results),
         parts=tuple(parts),

@@ -1,0 +1,55 @@
+"""Verbs for the first minutes: the demo, an experiment file to begin with, and GLUE itself."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from glue_bench.cli.app import app
+from glue_bench.cli.printing import say
+from glue_bench.cli.sweeps import Results, run_and_print
+from glue_bench.errors import UserError, unknown
+from glue_bench.sweep.options import RunOptions
+
+SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@app.command()
+def demo(results: Results = Path(RunOptions.results)) -> None:
+    """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
+    run_and_print(RunOptions(results=results), SHIPPED / "demo.yaml")
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
+) -> None:
+    """Write an annotated experiment to NAME.yaml."""
+    path, text = Path(f"{name}.yaml"), (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
+    if not NAME.fullmatch(name):
+        raise UserError(f"'{name}' is no name of an experiment: give letters, digits, '_', '.' and '-'")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UserError(f"'{path}' is there already; nothing is overwritten") from error
+    except OSError as error:
+        raise UserError(f"cannot write '{path}': {error.strerror}") from error
+    typer.echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
+
+
+@app.command("fetch-data")
+def fetch_data(
+    what: Annotated[str, typer.Argument(metavar="glue", help="What to fetch; there is only glue.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for it, which `--data` then takes.")],
+) -> None:
+    """Fetch GLUE from the hub into a folder; sizes and digests are checked."""
+    from glue_bench.benchmark.fetch import fetch_glue
+
+    if what.lower() != "glue":
+        raise unknown("data", what, ["glue"])
+    say("asking the hub ...")
+    for line in fetch_glue(folder):
+        typer.echo(line)

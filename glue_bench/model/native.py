@@ -1,0 +1,171 @@
+"""Native arms: whatever transformers reads as a model for sequence classification, as it is published."""
+
+import copy
+import inspect
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from accelerate.utils import set_seed
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from glue_bench.config import AS_PUBLISHED
+from glue_bench.errors import UserError
+from glue_bench.model.bars import transformers_quiet
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.fresh import drawing
+from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.reference import failing_in_one_line
+
+SUMMARY = "the model as transformers has it, with its own head and tokenizer"
+UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
+ANY_SEGMENT = 256
+
+
+@dataclass(frozen=True)
+class NativeStart(Start):
+    """What a native arm starts from: transformers' own configuration, and the weights of its base model.
+
+    The head, which transformers puts on the base model, is always fresh: one that was trained for another task is left
+    out. `reads_segments` says that the model is given segments, `pads_left` that its tokenizer pads on the left, and
+    `longest` is the longest text in tokens that configuration and tokenizer admit.
+    """
+
+    config: Any
+    reads_segments: bool = False
+    pads_left: bool = False
+    longest: int | None = None
+
+    @property
+    def positions(self) -> int | None:
+        return self.longest
+
+    @property
+    def segment_types(self) -> int:
+        return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
+
+    @property
+    def said(self) -> str:
+        """How texts are given to the model, as far as its files do not decide it: a part of a cell's identity."""
+        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left
+
+
+class NativeClassifier(nn.Module):
+    """A model of transformers with its own pooling and head, called as `EncoderForSequenceClassification` is."""
+
+    def __init__(self, model: PreTrainedModel, *, reads_segments: bool, pads_left: bool) -> None:
+        super().__init__()
+        self.model, self.reads_segments, self.pads_left = model, reads_segments, pads_left
+
+    @property
+    def base(self) -> PreTrainedModel:
+        """The model without its head."""
+        return cast(PreTrainedModel, self.model.base_model)
+
+    def forward(
+        self, input_ids: Int[Tensor, "b l"], attention_mask: Bool[Tensor, "b l"] | None, segments: Int[Tensor, "b l"]
+    ) -> Any:
+        """What transformers' model returns, `logits` (b, num_labels) among it; padding comes in on the right."""
+        if self.pads_left and attention_mask is not None:
+            input_ids, attention_mask, segments = _on_the_left(attention_mask, input_ids, attention_mask, segments)
+        given = {"token_type_ids": segments} if self.reads_segments else {}
+        # Some models subtract the mask, which a bool refuses.
+        mask = None if attention_mask is None else attention_mask.long()
+        return self.model(input_ids=input_ids, attention_mask=mask, **given)
+
+
+def read_native(
+    name: str, revision: str | None, tokenizer: PreTrainedTokenizerBase, digest: str | None = None
+) -> NativeStart:
+    """A checkpoint from the hub or a folder as transformers has it; code that comes with it is never run.
+
+    Raises:
+        UserError: one file, a model that transformers cannot read or has no classifier for, weights that are absent, a
+            padding token that is not the tokenizer's, or files that are no longer of `digest`, their `fingerprint`.
+    """
+    folder = locate(name, revision)
+    if not folder.is_dir():
+        raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
+    with transformers_quiet(), drawing(), failing_in_one_line(name):
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    _settle_padding(config, tokenizer, name)
+    with transformers_quiet(), drawing(), failing_in_one_line(name):
+        model, found = AutoModelForSequenceClassification.from_pretrained(
+            str(folder),
+            config=config,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    if digest is not None and fingerprint(folder) != digest:
+        raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
+    reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)
+    limits = [tokenizer.model_max_length]
+    with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
+        limits.append(config.max_position_embeddings)
+    return NativeStart(
+        config,
+        _base_weights(model, found["missing_keys"], name),
+        AS_PUBLISHED,
+        reads_segments=all("token_type_ids" in names for names in reads),
+        pads_left=tokenizer.padding_side == "left",
+        longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
+    )
+
+
+def build_native(start: NativeStart, labels: Mapping[str, Any], seed: int) -> NativeClassifier:
+    """The start's model under a fresh head for these `labels` (num_labels, id2label, label2id), decided by the seed."""
+    config = copy.deepcopy(start.config)
+    config.update(dict(labels))
+    set_seed(seed)
+    model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32, trust_remote_code=False)
+    model.base_model.load_state_dict(start.weights, strict=False)
+    return NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
+
+
+def _settle_padding(config: Any, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Let the model know the padding token, by which decoders find a text's last token."""
+    text = config.get_text_config()
+    stated = getattr(text, "pad_token_id", None)
+    if stated is not None and 0 <= stated < text.vocab_size and stated != tokenizer.pad_token_id:
+        raise UserError(
+            f"checkpoint '{name}': config.json says pad_token_id {stated}, but its tokenizer pads with "
+            f"{tokenizer.pad_token_id}; give the tokenizer it was trained with, or correct config.json"
+        )
+    for each in (config, text):
+        each.pad_token_id = tokenizer.pad_token_id
+    if hasattr(text, "use_cache"):
+        text.use_cache = False  # of keys and values, for generating text
+
+
+def _base_weights(model: PreTrainedModel, missing: set[str], name: str) -> dict[str, Tensor]:
+    """The weights of the model without its head; those that the checkpoint lacks are left out.
+
+    Raises:
+        UserError: it lacks more than a pooler.
+    """
+    base = model.base_model
+    prefix = "" if base is model else f"{model.base_model_prefix}."
+    absent = {key.removeprefix(prefix) for key in missing if key.startswith(prefix)}
+    lacking = sorted(key for key in absent if prefix and "pooler." not in key)
+    if lacking:
+        raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
+    return {key: tensor for key, tensor in base.state_dict().items() if key not in absent}
+
+
+def _on_the_left(mask: Bool[Tensor, "b l"], *tensors: Tensor) -> list[Tensor]:
+    """Tensors (b, l) with their padding moved from the right to the left."""
+    length = mask.shape[1]
+    shift = length - mask.sum(dim=1, keepdim=True)
+    places = (torch.arange(length, device=mask.device) - shift) % length
+    return [tensor.gather(1, places) for tensor in tensors]

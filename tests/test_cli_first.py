@@ -1,0 +1,136 @@
+"""The first minutes: the demo, an experiment to begin with, a run without a file, and GLUE from the hub."""
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from glue_bench import __version__
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_demo_is_the_experiment_that_comes_with_the_package(glue_bench, monkeypatch, tmp_path):
+    from glue_bench.cli import first
+    from glue_bench.config import load_experiment
+
+    asked = []
+    monkeypatch.setattr(first, "run_and_print", lambda options, path: asked.append((options.results, path)))
+    assert glue_bench("demo", "--results", tmp_path).status == 0
+    [(results, path)] = asked
+    assert results == tmp_path
+    assert load_experiment(path).name == "demo"
+    assert path.read_bytes() == (ROOT / "configs" / "demo.yaml").read_bytes()
+
+
+def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(glue_bench, refused, monkeypatch, tmp_path):
+    from glue_bench.config import load_experiment
+
+    monkeypatch.chdir(tmp_path)
+    assert "glue-bench run mine.yaml" in glue_bench("init", "mine").out
+    experiment = load_experiment("mine.yaml")
+    assert (experiment.name, [arm.variant for arm in experiment.arms]) == ("mine", ["add", "untied", "native"])
+    text = Path("mine.yaml").read_text()
+    assert "{" not in text.replace("# - {name: modernbert", "")
+    assert "nothing is overwritten" in refused("init", "mine")
+    assert Path("mine.yaml").read_text() == text
+    assert "no name of an experiment" in refused("init", "../mine")
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_a_run_without_a_file_is_the_experiment_that_it_prints(glue_bench, make_bert, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    folder = make_bert("bert-tiny", texts=("one two three",))
+    said = [("--checkpoint", folder), ("--arm", "add"), ("--arm", "native"), ("--task", "RTE"), ("--seed", 1)]
+    words = [word for pair in said for word in pair]
+    rest = ["--data", "demo", "--limit", 16, "--dry-run"]
+    config = tmp_path / "printed.yaml"
+    settings = "\nfinetuning: {max_length: 32}\n"
+    refusal = glue_bench("run", *words, *rest)
+    assert "lower max_length" in refusal.err  # of 32 positions
+    config.write_text(refusal.err.split("experiment:\n")[1].split("checking")[0] + settings)
+    found = glue_bench("run", config, "--dry-run")
+    assert "native-rte-lr2e-05-s1" in found.out
+    assert "would run 8 of 8 cells, 0 are done, in runs/bert-tiny" in found.out
+
+
+def test_a_run_needs_a_file_or_a_checkpoint_and_not_both(refused, tmp_path):
+    assert "glue-bench init NAME" in refused("run")
+    assert "--checkpoint, --arm: only without CONFIG" in refused("run", tmp_path, "--checkpoint", "x", "--arm", "add")
+
+
+def test_version_and_short_help(glue_bench):
+    assert glue_bench("--version").out == f"glue-bench {__version__}\n"
+    assert "fetch-data" in glue_bench("-h").out
+    assert "--checkpoint" in glue_bench("run", "-h").out
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "glue_bench", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"glue-bench {__version__}\n"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub that has RTE; `spoilt` changes what arrives of it."""
+    import huggingface_hub
+
+    content, found = b"rows", SimpleNamespace(spoilt=b"")
+    lfs = SimpleNamespace(sha256=hashlib.sha256(content).hexdigest())
+    names = ["rte/train-00000-of-00001.parquet", "rte/validation-00000-of-00001.parquet"]
+    siblings = [SimpleNamespace(rfilename=name, size=len(content), lfs=lfs) for name in names]
+    extra = SimpleNamespace(rfilename="other/data.parquet", size=1, lfs=None)
+
+    def info(_api, repository, *, revision, files_metadata):
+        assert (repository, len(revision), files_metadata) == ("nyu-mll/glue", 40, True)
+        return SimpleNamespace(siblings=[*siblings, extra])
+
+    def download(_repository, *, allow_patterns, local_dir, **_):
+        assert "other/data.parquet" not in allow_patterns
+        for name in names:
+            path = Path(local_dir) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content + found.spoilt)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return found
+
+
+def test_glue_is_fetched_and_checked(glue_bench, refused, hub, monkeypatch, tmp_path):
+    import pandas as pd
+
+    from glue_bench.benchmark import fetch
+
+    status = ["complete"]
+    frame = pd.DataFrame({"task": ["rte", "rte"], "rows": [2490, 277], "status": status * 2})
+    monkeypatch.setattr(fetch, "describe", lambda _: frame)
+    said = glue_bench("fetch-data", "GLUE", tmp_path / "glue")
+    assert said.out.splitlines()[0] == "rte: 2,767 rows, complete"
+    assert f"--data {tmp_path / 'glue'}" in said.out
+    frame["status"] = "partial"
+    assert "task 'rte'" in glue_bench("fetch-data", "glue", tmp_path / "glue").err
+    hub.spoilt = b"!"
+    assert "is not as the hub states it" in refused("fetch-data", "glue", tmp_path / "other")
+    assert "did you mean 'glue'" in refused("fetch-data", "glu", tmp_path)
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_have_every_file_of_the_package(tmp_path):
+    for kind in ("wheel", "sdist"):
+        code = f"from setuptools import build_meta; build_meta.build_{kind}({str(tmp_path)!r})"
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    wheel = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        sdist = {name.partition("/")[2] for name in archive.getnames()}
+    files = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "glue_bench").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files <= wheel & sdist
