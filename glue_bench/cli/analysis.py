@@ -33,7 +33,7 @@ def analyse(
         int | None, typer.Option(metavar="N", min=8, help="Positions to look at; all that the encoder was trained on.")
     ] = None,
     layers: Layers = None,
-    sequences: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences of text to read.")] = 512,
+    sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Only = None,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
