@@ -11,7 +11,7 @@ from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import read_claims
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Snapshot, counts_by_arm, label
+from glue_bench.watch.view import Snapshot, counts_by_arm
 
 WINDOW_SECONDS = 3600.0
 """Throughput is that of the last hour."""
@@ -62,7 +62,7 @@ class Watch:
         self._plan, self._seen, self._ended = plan, set(), {}
         self.cells = {cell.cell_id: cell for cell in plan.cells}
         self._jobs = {each.pretraining_id: f"pretraining {each.label}" for each in plan.all_pretrainings()}
-        self._jobs |= {cell.cell_id: label(cell) for cell in plan.cells}
+        self._jobs |= {cell.cell_id: cell.label for cell in plan.cells}
         tasks = {cell.cell_id: cell.task for cell in plan.cells}
         costs = {
             cell.cell_id: plan.training_tokens[cell.task] * float(plan.arms[cell.arm].flops_per_token or 0)

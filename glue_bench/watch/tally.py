@@ -11,7 +11,7 @@ from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, P
 from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell, Result
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, label
+from glue_bench.watch.view import Counts, Snapshot, counts_by_arm
 
 PRETRAINING = "pretraining"
 """What stands for the task of pretrainings where seconds are estimated."""
@@ -27,7 +27,7 @@ class _Running:
 
     def describe(self, now: float) -> str:
         if isinstance(self.job, PlannedCell):
-            return f"{label(self.job.asked)}, {now - self.since:.0f} s"
+            return f"{self.job.label}, {now - self.since:.0f} s"
         step = f"step {self.point.step if self.point else 0:,} of {self.job.run.settings.steps:,}"
         return f"pretraining {self.job.label}, {step}, {now - self.since:.0f} s"
 
