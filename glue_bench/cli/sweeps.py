@@ -181,7 +181,7 @@ def _print_dry_run(summary: "Summary") -> None:
     if summary.seconds:
         from glue_bench.watch.view import duration
 
-        echo(f"estimate, from a few steps on this machine: about {duration(summary.seconds)}, without scoring")
+        say(f"estimate, from a few steps on this machine: about {duration(summary.seconds)}, without scoring")
     echo(f"would run {first}{cells}, in {summary.folder}")
 
 
