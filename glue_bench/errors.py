@@ -23,7 +23,7 @@ def shortened(text: str, most: int = LONGEST) -> str:
     content = text.encode(errors="replace")
     if len(content) <= most:
         return text
-    end = content[-most // 4 :].decode(errors="ignore")
+    end = content[-(most // 4) :].decode(errors="ignore")
     return content[: most - most // 4 - 5].decode(errors="ignore") + " ... " + end
 
 

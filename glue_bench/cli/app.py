@@ -48,7 +48,7 @@ def whole(
     """How should token, segment and position embeddings meet, and what does the choice do to GLUE?"""
 
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
 Plugins = Annotated[
     list[Path] | None,

@@ -106,7 +106,7 @@ def _predict(
     from glue_bench.sweep.predict import predict_tests
     from glue_bench.testing.plugins import load_plugins
     from glue_bench.training.process import process_kept
-    from glue_bench.watch.view import duration
+    from glue_bench.values import duration
 
     def agree(runs: Sequence[str], seconds: float) -> bool:
         for run in runs:

@@ -33,8 +33,10 @@ from glue_bench.training.runtime import accelerator, decided_by_main
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
+    """What a sweep did. `failed` maps cell ids to errors.
 
+    What is `interrupted` was ended early; by what, `cause` says: "interrupted" (Ctrl-C), "terminated" (SIGTERM), or how
+    the cluster was lost. `gone` are ids of cells whose records were there, and are not any more.
     `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
     began. Cells that a sweep beside it
     finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
@@ -50,6 +52,8 @@ class Summary:
     waiting: tuple[str, ...] = ()
     pretraining: tuple[str, ...] = ()
     interrupted: bool = False
+    cause: str = ""
+    gone: tuple[str, ...] = ()
     is_main: bool = True
     seconds: float | None = None
 
@@ -161,20 +165,23 @@ def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Su
     together = accelerator().num_processes > 1 and bool(work.pretraining)
     if not summary.is_main:
         return replace(summary, interrupted=together and _help(shared.inputs))
-    running = Running(shared, [*work.pretraining, *work.waiting])
+    running = Running(shared, [*work.pretraining, *work.waiting], work.costs)
     if together:
         running.run(InlineExecutor(shared.inputs, together=True), work.pretraining)
-    if not running.interrupted:
+    if not running.cause:
         running.run(executor, work.waiting if together else work.jobs)
         drop_encoders(work.cells, shared.inputs, shared.store)
-    if not running.interrupted:
+    if not running.cause:
         measure_missing(work.chosen, shared)
+    stored = {planned.id for planned in work.chosen} - set(summary.waiting) | set(running.finished)
     return replace(
         summary,
-        finished=running.finished,
+        finished=len(running.finished),
         elsewhere=running.elsewhere,
         failed=running.failed,
-        interrupted=running.interrupted,
+        interrupted=bool(running.cause),
+        cause=running.cause,
+        gone=tuple(sorted(stored - shared.store.ids("records"))),
     )
 
 

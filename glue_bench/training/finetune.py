@@ -85,7 +85,7 @@ def _without_order(training: Training, cell: Cell, tokens: TokenisedTask) -> Sco
     """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
     shuffled = {name: name + SUFFIX for name in TASKS[cell.task].validation_splits if name + SUFFIX in tokens.splits}
     return {
-        name: score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels)
+        name: dict(score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels))
         for name, moved in shuffled.items()
     }
 

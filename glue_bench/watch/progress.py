@@ -15,7 +15,7 @@ from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.terminal import tell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
-from glue_bench.watch.view import PACE_SECONDS, describe_pace, label, view
+from glue_bench.watch.view import PACE_SECONDS, describe_pace, view
 
 RECENT = 8
 
@@ -49,9 +49,7 @@ class PlainLines:
         now, pace = self.clock(), ""
         if now - self._said_at >= PACE_SECONDS and self.tally.ended < self.tally.total:
             self._said_at, pace = now, describe_pace(self.tally.snapshot())
-        self._line(
-            f"[{self.tally.ended}/{self.tally.total}] {label(planned.asked)}: {what}" + (f" ({pace})" if pace else "")
-        )
+        self._line(f"[{self.tally.ended}/{self.tally.total}] {planned.label}: {what}" + (f" ({pace})" if pace else ""))
 
     def _say_running(self) -> None:
         while not self._end.wait(PACE_SECONDS):
@@ -85,7 +83,7 @@ class LiveTable:
             case SweepStarted() if self.tally.total:
                 self.live.start()
             case JobEnded(PlannedCell() as planned) | JobElsewhere(PlannedCell() as planned):
-                line = f"{label(planned.asked)}: {describe(event)}"
+                line = f"{planned.label}: {describe(event)}"
                 if event.error is None:
                     self.latest.append(Text(line))
                 else:

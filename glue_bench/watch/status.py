@@ -12,7 +12,7 @@ from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claim, read_claims
 from glue_bench.training.progress import read_progress
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Snapshot, counts_by_arm, describe_progress, label
+from glue_bench.watch.view import Snapshot, counts_by_arm, describe_progress
 
 WINDOW_SECONDS = 3600.0
 """Throughput is that of the last hour."""
@@ -67,7 +67,7 @@ class Watch:
         self._plan, self._seen, self._ended = plan, set(), {}
         self.cells = {cell.cell_id: cell for cell in plan.cells}
         self._jobs = {each.pretraining_id: f"pretraining {each.label}" for each in plan.all_pretrainings()}
-        self._jobs |= {cell.cell_id: label(cell) for cell in plan.cells}
+        self._jobs |= {cell.cell_id: cell.label for cell in plan.cells}
         tasks = {cell.cell_id: cell.task for cell in plan.cells}
         costs = {
             cell.cell_id: plan.training_tokens[cell.task] * float(plan.arms[cell.arm].flops_per_token or 0)

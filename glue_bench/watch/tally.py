@@ -12,7 +12,7 @@ from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell, Result
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.progress import read_progress
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, describe_progress, label
+from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, describe_progress
 
 PRETRAINING = "pretraining"
 """What stands for the task of pretrainings where seconds are estimated."""
@@ -29,7 +29,7 @@ class _Running:
     def describe(self, now: float, folder: Path) -> str:
         said = describe_progress(read_progress(folder, self.job.id))
         if isinstance(self.job, PlannedCell):
-            what = label(self.job.asked)
+            what = self.job.label
         else:
             what = f"pretraining {self.job.label}"
             said = said or f"step {self.point.step if self.point else 0:,} of {self.job.run.settings.steps:,}"

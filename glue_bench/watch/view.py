@@ -8,8 +8,8 @@ from dataclasses import astuple, dataclass
 from rich.console import Console, Group
 from rich.text import Text
 
-from glue_bench.records.record import CellKey
 from glue_bench.training.progress import Progress
+from glue_bench.values import duration
 
 NAME_WIDTH, BAR_WIDTH, NUMBER_WIDTH = 24, 16, 8
 NUMBERS_WIDTH = 6 + 4 * NUMBER_WIDTH
@@ -109,24 +109,6 @@ def describe_counts(snapshot: Snapshot) -> str:
     counts = snapshot.total
     said = f"{counts.done:,} of {counts.total:,} done, {counts.running:,} running, {counts.failed:,} failed"
     return f"{said}, {counts.queued:,} {snapshot.rest}"
-
-
-def label(cell: CellKey) -> str:
-    """A cell in words, from what records call it by."""
-    steps = "" if cell.steps is None else f" after {cell.steps} steps"
-    return f"{cell.arm}{steps} on {cell.task}, rate {cell.learning_rate:g}, seed {cell.seed}"
-
-
-def duration(seconds: float) -> str:
-    """As people say it: `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
 
 
 def _rows(arms: Mapping[str, Counts], rest: str, console: Console) -> list[Text]:

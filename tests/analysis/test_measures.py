@@ -19,12 +19,12 @@ from glue_bench.analysis.sums import Sums
 from glue_bench.analysis.swap import DISTANCES, original_and_swapped, pairs, swap_sums
 from glue_bench.analysis.text import IGNORED, HeldOut, Probe, Row
 from glue_bench.analysis.validation import validation_sums
-from glue_bench.training.words import WordRule
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 from glue_bench.testing.tiny import encoder_config, random_model
 from glue_bench.training.packing import PackedText
 from glue_bench.training.sample import SENTENCES
 from glue_bench.training.tokenizers import train_tokenizer
+from glue_bench.training.words import WordRule
 
 POSITIONS = 64
 RELATIVE = ("alibi", "rotary", "shaw", "diet-rel", "disentangled")
@@ -225,6 +225,9 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self.tokens)}
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [self.tokens[number] for number in ids]

@@ -164,6 +164,13 @@ def _more_folders(world: World) -> Call:
     return ["verify", path], []
 
 
+@case("a bundle that is a pipe", "cannot unpack")
+def _piped_bundle(world: World) -> Call:
+    world.clear()
+    os.mkfifo(world.place / "bundle.zip")
+    return ["verify", world.place / "bundle.zip"], []
+
+
 # Checkpoints
 
 

@@ -77,6 +77,8 @@ class World(NamedTuple):
 @contextmanager
 def a_world(base: Path) -> Iterator[World]:
     """Made in the folder `base`. The current folder is the place of the examples, and no hub is asked."""
+    import matplotlib.font_manager  # noqa: F401 (which writes a list of fonts, once for each home)
+
     from glue_bench.benchmark import demo
 
     here = Path.cwd()

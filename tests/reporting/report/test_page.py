@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 from read_pages import parse_html, read_html, read_markdown
-from reported import fill
+from reported import analyse, fill
 
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
@@ -60,12 +60,14 @@ def test_every_figure_says_what_it_shows(made, text):
     assert re.fullmatch(r"Worse: none \(-\d\d\.\d\d\)\.", worse.description)
 
 
-def test_names_are_shown_and_never_run(new_bench):
-    nasty = '<img src=x onerror="alert(1)">'
-    text = render_report(build_report(fill(new_bench("nasty"), {"add": 0.8, nasty: 0.6}, ("rte",))))
+def test_what_a_plan_holds_is_shown_and_never_run(bench):
+    nasty = '</code><script>alert(1)</script><img src=x onerror="alert(1)">'
+    bench.expect("rte", 1)
+    text = render_report(build_report(bench.plan(config={"name": nasty}, data_source="demo")))
     read = parse_html(text)
     assert "img" not in read.texts
-    assert any(cell[0] == nasty for table in read.tables for row in table.rows for cell in row)
+    assert len(read.texts["script"]) == 1
+    assert any(nasty in listing for listing in read.texts["pre"])
 
 
 def test_the_same_input_gives_the_same_bytes_and_figures_are_written(new_bench, tmp_path):
@@ -94,6 +96,18 @@ def test_several_experiments_stand_together_and_each_alone(new_bench):
 def test_an_experiment_without_records_has_a_report(bench):
     bench.expect("rte", 1)
     assert "0 of 1 planned runs are finished" in render_report(build_report(bench.plan(data_source="demo")))
+
+
+def test_an_analysis_in_the_folder_is_shown(bench):
+    bench.expect("rte", 1)
+    analyse(bench.plan(data_source="demo"))
+    made = build_report(bench.path)
+    (part,) = (each for each in made.parts if each.title == "Inside the encoders")
+    assert "9 sequences" in part.text
+    assert [figure.name for figure in part.figures] == ["analysis-positions_cosine", "analysis-spectrum"]
+    (bench.path / "analysis" / "analysis.json").write_text("{")
+    with pytest.raises(UserError, match="analysis' is damaged"):
+        build_report(bench.path)
 
 
 def test_what_all_rows_share_is_a_sentence_and_what_differs_a_table():
