@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WITH_DOCS := $(VENV)/.with-docs
-SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md $(wildcard results/*/*.md results/*/*.csv)
+SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
+	$(wildcard results/*/*.md results/*/*.csv results/*/analysis)
 
 .PHONY: demo test lint docs clean
 
@@ -25,10 +26,10 @@ lint: $(READY)
 
 docs: $(WITH_DOCS)  # build/site/index.html
 	rm -rf build/pages && mkdir -p build/pages
-	tar cf - $(SHOWN) | tar xf - -C build/pages
+	tar chf - $(SHOWN) | tar xf - -C build/pages
 	$(BIN)/python -m typer glue_bench.cli utils docs --name glue-bench --title Commands \
 		--output build/pages/docs/reference/commands.md
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/mkdocs build --strict
 
 $(WITH_DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

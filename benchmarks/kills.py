@@ -1,35 +1,63 @@
-"""SIGKILLs at random moments of a sweep on workers: nothing corrupt, nothing lost, nothing twice, the same tables.
+"""Mishaps at random moments of a sweep on workers: nothing corrupt, lost or repeated, no traceback, the same tables.
 
-    python benchmarks/kills.py [--workers-killed 60] [--drivers-killed 15] [--seed 0]
+    python benchmarks/kills.py [--mishaps 100 | --hours 8] [--kinds worker,hang,...] [--seed 0] [--log FILE]
 
-Runs a sweep of small cells inline, then the same one with `--workers 2` while its workers and its driver are killed,
-and exits with 1 if one of these does not hold:
+Runs a sweep of small cells undisturbed, then the same one with `--workers 2`, over and over, while one of these comes
+about every few cells:
 
-- every record is whole (its digest fits) at every moment at which it is looked at
+    worker     SIGKILL to a worker; the sweep goes on
+    hang       SIGSTOP to a worker, which is given up; the sweep goes on
+    driver     SIGKILL to the process that was started, which is started again, as after all that follow
+    terminate  SIGTERM to it: exit status 143
+    interrupt  SIGINT to it: exit status 130
+    head       SIGKILL to the head of its Ray cluster: exit status 1
+    disk       no room is left on the disk of the results: exit status 2; where a tmpfs may be mounted
+
+Exits with 1 if one of these does not hold:
+
+- every record is whole (its digest fits), and no other exit status and no traceback is seen
 - no record that was there is ever gone, or written a second time (its inode would change)
-- the tables end up as those of the undisturbed sweep, byte for byte
+- the tables of each sweep end up as those of the undisturbed one, byte for byte
+
+What was found is printed, and written to the log, a JSON file, whenever a process has ended.
 """
 
 import argparse
 import json
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import yaml
 
+from drivers import Driver
 from glue_bench.records.store import Store
 
 TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
-CELLS_A_KILL = 6
-ARMS = ("add", "concat", "untied")
+CELLS_A_MISHAP = 4
+SECONDS = 900.0  # no driver takes so long
+UNSHARED = "KILLS_UNSHARED"
+SEEDS = 10
+DISK = "64m"
+SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
+BELOW = {
+    "worker": (signal.SIGKILL, "ray::Worker"),
+    "hang": (signal.SIGSTOP, "ray::Worker.run"),
+    "head": (signal.SIGKILL, "gcs_server"),
+}
+STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "head": 1, "disk": 2}
+KINDS = ("worker", "hang", *STATUS)
 EXPERIMENT = {
     "name": "kills",
     "data": "demo",
@@ -42,8 +70,9 @@ EXPERIMENT = {
         "intermediate_size": 32,
         "max_position_embeddings": 32,
     },
-    "arms": list(ARMS),
+    "arms": ["add", "concat", "untied"],
     "tasks": ["mnli", "rte"],
+    "seeds": list(range(1, SEEDS + 1)),
     "finetuning": {
         "learning_rates": [1e-3],
         "epochs": 1,
@@ -51,68 +80,144 @@ EXPERIMENT = {
         "max_length": 32,
         "from_mnli": ["rte"],
     },
+    "resources": {"give_up_after": 4},
 }
 
 
 def main() -> None:
-    """Run both sweeps, print what was found, fail if it is not what it should be."""
+    """Run the sweeps, print what was found, fail if it is not what it should be."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers-killed", type=int, default=60)
-    parser.add_argument("--drivers-killed", type=int, default=15)
+    parser.add_argument("--mishaps", type=int, default=60)
+    parser.add_argument("--hours", type=float, help="in place of a number of mishaps")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path)
     arguments = parser.parse_args()
-    victims = ["worker"] * arguments.workers_killed + ["driver"] * arguments.drivers_killed
-    generator = random.Random(arguments.seed)
-    generator.shuffle(victims)
+    kinds = [kind for kind in KINDS if kind in arguments.kinds.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        found = disturb(victims, generator, Path(folder))
-    print(json.dumps(found, indent=1))
-    sound = not (found["corrupt"] or found["lost"] or found["repeated"]) and found["same_tables"]
-    sys.exit(0 if sound and found["workers_killed"] == arguments.workers_killed else 1)
+        place = Path(folder)
+        if "disk" in kinds and not mounted(place):
+            kinds.remove("disk")
+            print("no tmpfs may be mounted here: the disk is never full", file=sys.stderr)
+        found = Found()
+        until = time.monotonic() + 3600 * (arguments.hours or 0.0)
+
+        def more() -> bool:
+            return time.monotonic() < until if arguments.hours else sum(found.mishaps.values()) < arguments.mishaps
+
+        disturb(place, kinds, random.Random(arguments.seed), found, more, arguments.log)
+    if arguments.log:
+        arguments.log.write_text(json.dumps(found.document(), indent=1) + "\n")
+    print(json.dumps(found.document(), indent=1))
+    sys.exit(0 if found.is_sound else 1)
 
 
-def disturb(victims: list[str], generator: random.Random, folder: Path) -> dict:
-    """What is left of a sweep that loses these victims."""
-    seeds = -(-len(victims) * CELLS_A_KILL // (2 * len(ARMS)))
-    config = folder / "experiment.yaml"
-    config.write_text(yaml.safe_dump({**EXPERIMENT, "seeds": list(range(1, seeds + 1))}))
-    began = time.monotonic()
-    with driver(config, folder / "whole") as whole:
-        wait(whole)
-    watch = Watch(Store(folder / "killed" / "kills"))
-    killed = {"worker": 0, "driver": 0}
-    while victims:
-        with driver(config, folder / "killed", "--workers", "2") as process:
-            while victims and process.poll() is None:
-                if not watch.wait_for(generator.randint(1, CELLS_A_KILL), process):
-                    break
-                time.sleep(generator.uniform(0, 0.3))
-                victim = victims.pop()
-                if not kill(victim, process, generator):
-                    victims.append(victim)
-                    continue
-                killed[victim] += 1
-                watch.look()
-                if victim == "driver":
-                    break
-            else:
-                wait(process)
-        if process.returncode == 0 and victims:
-            break  # too few cells for so many kills
-    with driver(config, folder / "killed", "--workers", "2") as process:  # also tries again what was lost three times
-        wait(process)
-    watch.look()
-    watch.check_whole()
-    return {
-        "cells": len(watch.inodes),
-        "workers_killed": killed["worker"],
-        "drivers_killed": killed["driver"],
-        "corrupt": len(watch.corrupt),
-        "lost": len(watch.lost),
-        "repeated": len(watch.repeated),
-        "same_tables": all(same(folder, name) for name in TABLES),
-        "minutes": round((time.monotonic() - began) / 60, 1),
-    }
+def mounted(place: Path) -> bool:
+    """A small disk at this place, of this process and its children alone, which begins anew for it."""
+    if os.environ.get(UNSHARED):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)], check=True)
+        return True
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    probe = [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(place)]
+    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
+        return False
+    place.rmdir()
+    os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv], os.environ | {UNSHARED: "1"})
+
+
+@dataclass
+class Found:
+    """What came about, and what should not have."""
+
+    began: float = field(default_factory=time.monotonic)
+    mishaps: Counter[str] = field(default_factory=Counter)
+    sweeps: int = 0
+    cells: int = 0
+    corrupt: int = 0
+    lost: int = 0
+    repeated: int = 0
+    other_tables: int = 0
+    surprises: list[str] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not (self.corrupt or self.lost or self.repeated or self.other_tables or self.surprises)
+
+    def document(self) -> dict:
+        values = {name: value for name, value in self.__dict__.items() if name != "began"}
+        total = sum(self.mishaps.values())
+        return {"total": total, **values, "minutes": round((time.monotonic() - self.began) / 60, 1)}
+
+
+def disturb(
+    place: Path, kinds: list[str], generator: random.Random, found: Found, more: Callable[[], bool], log: Path | None
+) -> None:
+    """Sweep after sweep, while there are to be more mishaps."""
+    config, cache = place / "experiment.yaml", place / "cache"
+    config.write_text(yaml.safe_dump(EXPERIMENT))
+    status, said = Driver("run", config, "--results", place / "whole", cache=cache).wait(SECONDS)
+    if status != 0:
+        raise RuntimeError(said)
+    while more():
+        shutil.rmtree(place / "runs", ignore_errors=True)
+        watch = Watch(Store(place / "runs" / "kills"))
+        status, began = None, time.monotonic()
+        while status != 0 and time.monotonic() - began < SECONDS:
+            driver = Driver("run", config, "--results", place / "runs", "--workers", "2", cache=cache)
+            kind = mishaps(driver, watch, kinds, generator, found.mishaps, more)
+            status, said = driver.wait(SECONDS)
+            (place / "ballast").unlink(missing_ok=True)
+            watch.look()
+            judge(kind, status, said, found)
+            if log:
+                log.write_text(json.dumps(found.document(), indent=1) + "\n")
+        watch.check_whole()
+        found.sweeps, found.cells = found.sweeps + 1, found.cells + len(watch.inodes)
+        found.corrupt, found.lost = found.corrupt + len(watch.corrupt), found.lost + len(watch.lost)
+        found.repeated += len(watch.repeated)
+        found.other_tables += sum(not same(place, name) for name in TABLES)
+
+
+def mishaps(
+    driver: Driver, watch: "Watch", kinds: list[str], generator: random.Random, counts: Counter, more: Callable
+) -> str | None:
+    """Cause them until one ends the driver, and say which; None where it ends by itself."""
+    while more() and watch.wait_for(generator.randint(1, 2 * CELLS_A_MISHAP), driver):
+        time.sleep(generator.uniform(0, 0.3))
+        kind = generator.choice(kinds)
+        if driver.runs and cause(kind, driver, watch.store.folder.parent.parent, generator):
+            counts[kind] += 1
+            if kind in STATUS:
+                return kind
+    return None
+
+
+def cause(kind: str, driver: Driver, place: Path, generator: random.Random) -> bool:
+    """Whether it came about."""
+    if kind in SIGNALS:
+        driver.send(SIGNALS[kind])
+        return True
+    if kind == "disk":
+        room = os.statvfs(place)
+        with suppress(OSError), (place / "ballast").open("wb") as file:
+            file.write(bytes(room.f_bavail * room.f_bsize))
+        return True
+    number, title = BELOW[kind]
+    if victims := driver.below(title):
+        with suppress(psutil.NoSuchProcess):
+            generator.choice(victims).send_signal(number)
+            return True
+    return False
+
+
+def judge(kind: str | None, status: int | None, said: str, found: Found) -> None:
+    """Take note of what a driver should not have done. One that was at its end may end as if nothing had been."""
+    too_often = status == 1 and "its worker was lost 3 times" in said
+    expected = status == 0 or (too_often if kind is None else status == STATUS[kind])
+    if not expected or "Traceback" in said:
+        found.surprises.append(f"{kind}: exit status {status}: {said[-2000:]}")
+    if kind and status == 0:
+        found.mishaps[kind] -= 1
 
 
 class Watch:
@@ -144,65 +249,21 @@ class Watch:
             except Exception as error:
                 self.corrupt.add(f"{record.cell_id}: {error}")
 
-    def wait_for(self, more: int, process: subprocess.Popen) -> bool:
-        """Until there are so many more records; false if the process ended before."""
+    def wait_for(self, more: int, driver: Driver) -> bool:
+        """Until there are so many more records; false if the driver ended before, or takes too long."""
         goal, since = len(self.inodes) + more, time.monotonic()
         while len(self.inodes) < goal:
-            if process.poll() is not None:
+            if not driver.runs or time.monotonic() - since > SECONDS:
                 return False
-            if time.monotonic() - since > 120:
-                raise TimeoutError(f"no {more} cells in two minutes")
             time.sleep(0.02)
             self.look()
         self.check_whole()
         return True
 
 
-def kill(victim: str, process: subprocess.Popen, generator: random.Random) -> bool:
-    """SIGKILL for the driver or one of its workers; false if there is none."""
-    if victim == "driver":
-        process.kill()
-        process.wait()
-        return True
-    found = workers(process)
-    if not found:
-        return False
-    generator.choice(found).kill()
-    return True
-
-
-def workers(process: subprocess.Popen) -> list[psutil.Process]:
-    """The worker processes that descend from a driver."""
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if child.cmdline() and child.cmdline()[0].startswith("ray::Worker"):
-                found.append(child)
-        except psutil.Error:  # it has ended in between
-            continue
-    return found
-
-
-@contextmanager
-def driver(config: Path, results: Path, *options: str) -> Iterator[subprocess.Popen]:
-    """`glue-bench run`, killed at the end if it still runs."""
-    command = [sys.executable, "-m", "glue_bench.cli", "run", str(config), "--results", str(results), *options]
-    environment = os.environ | {"GLUE_BENCH_CACHE": str(config.parent / "cache"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait(process: subprocess.Popen) -> None:
-    process.wait(timeout=900)
-
-
-def same(folder: Path, name: str) -> bool:
-    paths = [folder / which / "kills" / name for which in ("whole", "killed")]
-    return paths[0].read_bytes() == paths[1].read_bytes()
+def same(place: Path, name: str) -> bool:
+    paths = [place / which / "kills" / name for which in ("whole", "runs")]
+    return all(path.exists() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
 
 
 if __name__ == "__main__":

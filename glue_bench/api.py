@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glue_bench.audit.explain import Explanation
     from glue_bench.records.plan import AskedCell
     from glue_bench.records.store import Store
+    from glue_bench.reporting.findings import Findings
     from glue_bench.sweep.again import Agree
     from glue_bench.sweep.run import Summary
 
@@ -64,10 +65,10 @@ def run_with(
     """`run` with its options as one value."""
     from glue_bench.files import results_written_to
     from glue_bench.records.store import Store
-    from glue_bench.reporting.export import write_tables
     from glue_bench.results.submission import chosen_runs
     from glue_bench.sweep.again import train_again
     from glue_bench.sweep.run import sweep
+    from glue_bench.sweep.stop import TERMINATED
     from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
     from glue_bench.watch.observers import check_observers, make_observers
@@ -76,21 +77,30 @@ def run_with(
     with process_kept(), computing(options.device, options.precision):
         check_observers(options)
         summary = sweep(parsed, options, console, partial(make_observers, options=options), chosen_runs)
-        if summary.is_main and not options.dry_run:
+        if summary.is_main and not options.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
             with results_written_to(summary.folder):
-                write_tables(summary.folder)
-                write_page(summary.folder)
+                write_results(summary.folder)
     if agree and summary.unkept and not summary.interrupted:
         with process_kept():
             train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True)
     return summary
 
 
-def write_page(folder: Path) -> Path:
-    """Write the report of an experiment that has been run beside its tables; where it is."""
-    from glue_bench.reporting.report.page import report
+def write_results(folder: Path) -> None:
+    """Write the tables of an experiment and its report, from one reading of its records, into its folder."""
+    from glue_bench.reporting.export import find, write_tables
 
-    return report(folder)
+    findings = find(folder)
+    write_tables(folder, findings)
+    write_page(folder, findings)
+
+
+def write_page(folder: Path, findings: "Findings") -> None:
+    """Write the report of an experiment beside its tables."""
+    from glue_bench.reporting.report.build import build_report
+    from glue_bench.reporting.report.page import FILE, write_report
+
+    write_report(build_report(folder, findings), folder / FILE)
 
 
 def explain(

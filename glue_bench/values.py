@@ -1,4 +1,4 @@
-"""Plain values: YAML as people mean it, options on the command line, names of blocks."""
+"""Plain values: YAML as people mean it, options on the command line, names of blocks, durations in words."""
 
 import json
 import re
@@ -59,6 +59,18 @@ def read_mapping(path: Path, keys: Iterable[str]) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise UserError(f"{path}: expected an experiment with keys {', '.join(keys)}")
     return raw
+
+
+def duration(seconds: float) -> str:
+    """As people say it: `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
 
 
 def check_values(tree: Any, depth: int = 0) -> int:

@@ -88,6 +88,8 @@ class Tab:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        # Processor time: what opening the page needs, not what else the machine is doing.
+        self.call("Performance.enable", timeDomain="threadTicks")
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
@@ -130,6 +132,11 @@ class Tab:
         """The addresses that were asked for, without what the page itself holds."""
         asked = [each["params"] for each in self.browser.events if each.get("method") == "Network.requestWillBeSent"]
         return [url for each in asked if not (url := each["request"]["url"]).startswith("data:")]
+
+    def seconds(self) -> float:
+        """How long the page's thread has worked on it."""
+        metrics = {each["name"]: each["value"] for each in self.call("Performance.getMetrics")["metrics"]}
+        return metrics["TaskDuration"]
 
     def picture(self, path: Path, width: int) -> None:
         """The whole page as PNG."""

@@ -123,7 +123,7 @@ def _float32() -> Iterator[None]:
 def _no_page() -> Iterator[None]:
     """Runs end without a report, whose figures take longer than a tiny run does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glue_bench.api.write_page", lambda _: None)
+        patch.setattr("glue_bench.api.write_page", lambda *_: None)
         yield
 
 
@@ -171,7 +171,7 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 @pytest.fixture
 def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end without tables: for tests that do not look at them, as they take half of a tiny run's time."""
-    monkeypatch.setattr("glue_bench.reporting.export.write_tables", lambda _: [])
+    monkeypatch.setattr("glue_bench.api.write_results", lambda _: None)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ class Forked:
         for stream in ("1", "2"):
             (self._said / stream).touch()
         self._process = _CONTEXT.Process(
-            target=_work, args=(code, [*map(str, words)], {**os.environ, **environment}, self._said)
+            target=_work, args=(code, [*map(str, words)], {**os.environ, **environment}, self._said), daemon=True
         )
         self._process.start()
 

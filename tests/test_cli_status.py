@@ -74,7 +74,7 @@ def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(folder, wat
     end(folder, "c1")
     assert process.stdout.readline().endswith(" 2 of 3 done, 0 running, 0 failed, 1 missing\n")
     Store(folder).write_failure(FailureRecord(cell_id="c2", error="out of luck"))
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=600)
     assert rest.splitlines()[0].endswith(" 2 of 3 done, 0 running, 1 failed, 0 missing")
     assert "failed: c2: out of luck" in rest
     assert process.returncode == 1
@@ -87,7 +87,7 @@ def test_in_a_terminal_ctrl_c_ends_it_with_the_counts_and_no_traceback(watching)
     shown = read_until(main, b"1 of 3 done")
     process.send_signal(signal.SIGINT)
     shown += read_until(main, b"cells done in")
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=600) == 130
     os.close(main)
     assert b"Traceback" not in shown
     assert b"Aborted" not in shown

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from glue_bench.api import run
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import Experiment, load_experiment, parse_experiment
 from glue_bench.errors import UserError
@@ -114,6 +115,19 @@ def test_a_learning_rate_may_be_written_any_way(write_yaml, text):
     assert load_experiment(path).finetuning.learning_rates == pytest.approx([2e-5])
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("010", 10), ("-07", -7), ("0o17", 15), ("0x1F", 31), ("1.", 1.0), (".5", 0.5), ("1e3", 1000.0), ("+2", 2)],
+)
+def test_numbers_are_those_of_yaml_1_2(text, value):
+    assert parse_options([f"a={text}"]) == {"a": value}
+
+
+@pytest.mark.parametrize("text", ["1:30", "1_000", "0b11", "1:30:00.5", "0o8"])
+def test_what_is_a_number_in_yaml_1_1_alone_is_text(text):
+    assert parse_options([f"a={text}"]) == {"a": text}
+
+
 def test_words_with_an_e_stay_words(write_yaml):
     path = write_yaml("{name: 2e-5x, data: e5, checkpoint: scratch, arms: [add]}")
     assert (load_experiment(path).name, load_experiment(path).data) == ("2e-5x", "e5")
@@ -211,6 +225,9 @@ def test_a_wrong_type_is_refused_with_its_place(changes, said):
     ("changes", "said"),
     [
         ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0, not -1"),
+        ({"resources": {"cpus": 10**9}}, "resources.cpus: input should be less than or equal to 1024, not 1000000000"),
+        ({"resources": {"gpus": 10**9}}, "resources.gpus: input should be less than or equal to 1024"),
+        ({"resources": {"give_up_after": 1}}, "resources.give_up_after: input should be greater than 1, not 1"),
         ({"seeds": [2**32]}, "seeds.0: input should be less than"),
         ({"seeds": []}, "seeds: list should have at least 1 item"),
         ({"arms": []}, "arms: list should have at least 1 item"),
@@ -326,3 +343,50 @@ def test_options_are_read_as_an_experiment_file_reads_them():
 def test_bad_options_are_refused(given, said):
     with pytest.raises(UserError, match=said):
         parse_options(given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scratch": {"vocab_size": 10**11}}, "scratch.vocab_size: input should be less than or equal to 1000000"),
+        ({"scratch": {"hidden_size": 2**14, "num_hidden_layers": 256}}, "more than 1e\\+10 parameters"),
+        ({"finetuning": {"epochs": 10**24}}, "is too large a number"),
+        ({"finetuning": {"tasks": {"rte": {"epochs": 10**9}}}}, "finetuning.tasks.rte.epochs: .* 10000"),
+        ({"finetuning": {"learning_rates": [1e300]}}, "finetuning.learning_rates.0: .*100"),
+        ({"name": "a" * 101}, "name: string should have at most 100 characters"),
+        ({"arms": [{"name": "a" * 101, "variant": "add"}]}, "arms.0.name: string should have at most 100 characters"),
+        ({"seeds": list(range(9000))}, "cells, but at most 50,000"),
+        ({"data": ""}, "data: string should have at least 1 character"),
+        ({"tokenizer": ""}, "arms.0.tokenizer: string should have at least 1 character"),
+        ({"plugins": [""]}, "plugins.0: string should have at least 1 character"),
+        ({"data": "a\nb"}, "has characters that cannot be printed"),
+        ({"data": "x" * 5000}, "is too long"),
+        ({"options": {"a": [[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]}}, "nested too deeply"),
+        ({"seeds": [0] * 10_001}, "more than 10,000 values"),
+        ({"epochs": 3}, "unknown key 'epochs'; it belongs to finetuning"),
+        ({"tokeniser": "x"}, "did you mean 'tokenizer'"),
+        ({"pretraining": {"corpus": "demo", "steps": 1, "learning_rat": 1e-3}}, "did you mean 'learning_rate'"),
+    ],
+)
+def test_what_no_run_could_use_is_refused(changes, said):
+    with pytest.raises(UserError, match=said):
+        parse_experiment(MINIMAL | changes)
+
+
+@pytest.mark.parametrize("given", [None, 3, ["a"]])
+def test_what_is_no_experiment_is_refused(given):
+    with pytest.raises(UserError, match="is no experiment; give a YAML file, or its content as a mapping"):
+        run(given)
+
+
+@pytest.mark.parametrize(
+    "options", [{"workers": 0}, {"workers": -1}, {"workers": True}, {"workers": 2.5}, {"results": ""}]
+)
+def test_options_that_mean_nothing_are_refused(options):
+    with pytest.raises(UserError, match=r"workers|results"):
+        run(MINIMAL, **options)
+
+
+@pytest.mark.parametrize("words", [("verify", ""), ("run", "x.yaml", "--data", ""), ("run", "x.yaml", "--data=")])
+def test_an_empty_argument_is_refused(glue_bench, words):
+    assert glue_bench(*words) == (2, "", "error: an argument is empty; give a name, or leave it out\n")

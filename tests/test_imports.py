@@ -17,7 +17,7 @@ HEAVY = ("torch", "transformers", "datasets", "evaluate", "accelerate", "pandas"
 def python(code: str) -> str:
     """What a fresh interpreter prints."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -152,7 +152,7 @@ def test_help_answers_within_half_a_second():
 
     def seconds() -> float:
         before = os.times()
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
         assert "leaderboard" in done.stdout
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system

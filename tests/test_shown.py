@@ -1,12 +1,13 @@
 """Outputs in the README and in docs/ are what the files hold and what the commands print."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
 
 import pytest
-from pages import KINDS, PAGES, ROOT, Shown, blocks, masked, shown, squeezed
+from pages import KINDS, PAGES, ROOT, Shown, blocks, masked, page, shown, squeezed
 from typer.testing import CliRunner
 
 from glue_bench.cli import app
@@ -60,7 +61,7 @@ def test_what_the_demo_prints(tmp_path):
         given = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.run(command, shell=True, text=True, check=True, **given).stdout
 
-    demo = "glue-bench run configs/demo.yaml"
+    demo = "glue-bench demo"
     printed = {demo: said(demo)}
     for output in shown("after the demo"):
         printed.setdefault(output.source, said(output.source) if output.source not in printed else "")
@@ -69,12 +70,30 @@ def test_what_the_demo_prints(tmp_path):
         assert lost == [], f"{which(output)}\n{printed[output.source]}"
 
 
+def test_figures_in_the_text_are_those_of_the_results():
+    """The page about a leaderboard, up to where it leaves its example."""
+    tables = [path.read_text() for kind in ("leaderboard", "statistics") for path in ROOT.glob(f"results/*/{kind}.*")]
+    known = {f"{abs(float(number)):.2f}" for number in re.findall(r"-?\d+\.\d+", " ".join(tables))}
+    text = page("reading-a-leaderboard").split("## What the numbers mean")[0]
+    for output in shown("after the demo"):
+        text = text.replace(output.block, "")
+    assert set(re.findall(r"\b\d+\.\d\d\b", text)) <= known
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_output_says_where_it_comes_from(name):
     known = [output.block for kind in KINDS for output in shown(kind) if output.page == name]
     unknown = [text for text in blocks("", PAGES[name]) if f"```\n{text}```\n" not in known]
     assert [text for text in unknown if not text.startswith(DRAWINGS)] == []
     assert PAGES[name].count("<!-- ") == len(known), "a comment that is none of KINDS, or has no block below it"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_file(name):
+    """`make docs` looks at anchors, too."""
+    targets = re.findall(r"\]\(([^)#\s]+)", PAGES[name]) + re.findall(r'(?:src|srcset)="(.+?)"', PAGES[name])
+    files = [target for target in targets if "://" not in target]
+    assert [file for file in files if not ((ROOT / name).parent / file).exists()] == []
 
 
 def test_the_picture_is_drawn_from_the_results(tmp_path):

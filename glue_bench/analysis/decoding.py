@@ -25,7 +25,7 @@ from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
 from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected
 
 PAIRS = 10_000  # words and positions whose word is told
-FEWER = 2_000  # of each draw of random positions, and where the position is known
+FEWER = 2_000  # of each draw of random positions, after the norm, and where the position is known
 TESTS = 5_000  # words and positions whose position is told
 PER_POSITION = 20  # examples to train on
 SUMS = 20_000  # among which a collision is looked for
@@ -47,7 +47,7 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
     if not table.has_positions:
         raise LeftOut(NO_POSITIONS)
     n, v = len(table.positions), len(table.words)
-    found = {"sum": decoded(table, plain, PAIRS), "norm": decoded(table, norm, PAIRS)}
+    found = {"sum": decoded(table, plain, PAIRS), "norm": decoded(table, norm, FEWER)}
     draws = [decoded(with_random_positions(table, draw), plain, FEWER) for draw in range(DRAWS)]
     alone = InputSum(table.words, torch.zeros_like(table.positions), table.mean)
     numbers: dict[str, Any] = {
@@ -58,7 +58,7 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
         "chance": {"position_accuracy": 1 / n, "position_mae": n / 4, "word_accuracy": 1 / v},
         "word_accuracy_position_known": word_told(table, plain, FEWER, known=True),
         "collisions": collisions(table),
-        "pairs": PAIRS,
+        "pairs": {"sum": PAIRS, "norm": FEWER, "random": FEWER},
     }
     rows = []
     for layer, told in found.items():

@@ -17,7 +17,7 @@ def finetuned_order(names: Iterable[str]) -> pd.DataFrame:
     Cells that ran without `order` have no row.
     """
     folders = [Path(name).expanduser() for name in names]
-    records = [one for folder in folders if (folder / "plan.json").is_file() for one in Store(folder).read_records()]
+    records = [one for folder in folders if (folder / "plan.json").is_file() for one in Store(folder).scan_records()[0]]
     rows = [
         (key.arm, key.pretraining_seed, key.task, key.learning_rate, key.seed, split, metric, score, shuffled)
         for record in records

@@ -1,7 +1,7 @@
 """The terms of attention on text: shares with intervals and baselines, and panels."""
 
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ from glue_bench.analysis.terms import (
     shares,
     turned,
 )
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderModel
 
@@ -74,7 +75,7 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
 
     The band is that of turned positions: among those of fresh weights, the table's own are any others.
     """
-    start = fresh(EncoderModel, model.config, SEED).eval().to(model.device)
+    start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
     draws = np.array([mean_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
     found = {
         "turned": draws.mean(0),

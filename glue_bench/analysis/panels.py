@@ -13,7 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-TOGETHER, OF_A_HEAD = 32, 12  # cells of a panel, along each side, at most
+TOGETHER, OF_A_HEAD = 32, 8  # cells of a panel, along each side, at most
 
 
 class Panels:

@@ -29,7 +29,7 @@ ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
 PAIRS = 10_000  # of which a fifth, of other positions, is to test on
 DRAWS = 10  # random tables
-SHOWN = 48  # positions of the matrix of cosines, at most
+SHOWN = 40  # positions of the matrix of cosines, at most
 FEWEST = 20  # positions
 Rows = Float[np.ndarray, "n d"]
 
@@ -63,7 +63,7 @@ def measure_positions(rows: Rows) -> Measured:
 
 
 def cosines(rows: Rows) -> pd.DataFrame:
-    """The cosine of each two of at most 48 evenly spaced positions."""
+    """The cosine of each two of at most 40 evenly spaced positions."""
     places = np.unique(np.linspace(0, len(rows) - 1, SHOWN).astype(int))
     some = unit(rows[places]).astype(np.float64)
     i, j = (each.ravel() for each in np.meshgrid(places, places, indexing="ij"))

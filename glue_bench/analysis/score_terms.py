@@ -10,6 +10,7 @@ together. Shares are those of `terms`: S_T = Cov(A^T, A) / Var(A), each row cent
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,10 +21,10 @@ from glue_bench.analysis.measured import LeftOut, Measured, numpy
 from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.share_tables import MIXED, named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, Subject
+from glue_bench.analysis.terms import Term
 from glue_bench.analysis.watching import Scores, watching
 
 EXACT = 1e-5  # of the largest logit: how far the sum of the terms may be from the encoder's own
-Term = tuple[str, str]
 FOUR = (("word", "word"), *MIXED, ("position", "position"))
 
 
@@ -33,8 +34,8 @@ def measure_score_terms(subject: Subject) -> Measured:
     Raises:
         LeftOut: positions enter neither input nor scores, or turn queries and keys; or there is no text.
     """
-    panels, found = Panels(), {block: [] for block in subject.blocks}  # type: dict[int, list[dict[Term, Tensor]]]
-    errors: list[float] = []
+    panels, errors = Panels(), list[float]()
+    found: dict[int, list[dict[Term, Tensor]]] = {block: [] for block in subject.blocks}
 
     def look(block: int, scores: Scores) -> None:
         if block + 1 not in found:
@@ -90,7 +91,8 @@ def _told(
     found: Mapping[int, list[dict[Term, Tensor]]], panels: Panels, error: float
 ) -> tuple[dict, dict[str, pd.DataFrame]]:
     """Numbers of the first block that was asked for, and frames of all."""
-    frames, numbers = [], {}
+    frames: list[pd.DataFrame] = []
+    numbers: dict[str, Any] = {}
     for block, batches in found.items():
         names = list(batches[0])
         by_term = numpy(torch.stack([torch.cat([batch[name] for batch in batches]) for name in names], -1))

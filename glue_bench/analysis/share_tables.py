@@ -11,8 +11,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from glue_bench.analysis.measured import confidence
+from glue_bench.analysis.terms import Term
 
-Term = tuple[str, str]
 MIXED = (("word", "position"), ("position", "word"))
 
 

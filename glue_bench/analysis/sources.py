@@ -1,11 +1,12 @@
 """What a name stands for: a checkpoint, a pretraining's last one, or those of all arms of an experiment."""
 
-import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
+from glue_bench.files import parse_json, read_file
 from glue_bench.model.locate import locate
 from glue_bench.records.store import Store
 from glue_bench.training.pretrained import IDENTITY
@@ -55,16 +56,25 @@ def last_checkpoint(name: str) -> str:
     folder = Path(name).expanduser()
     if not (folder / IDENTITY).is_file():
         return name
-    steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    steps = {int(found[1]): path for path in folder.iterdir() if (found := re.fullmatch(r"step-(\d{1,18})", path.name))}
     if not steps:
         raise UserError(f"the pretraining in '{name}' has kept no checkpoint yet")
-    return str(steps[-1])
+    return str(steps[max(steps)])
 
 
 def trained_positions(folder: str) -> int | None:
-    """The length of the sequences of a pretraining of ours; None of any other checkpoint."""
+    """The length of the sequences of a pretraining of ours; None of any other checkpoint.
+
+    Raises:
+        UserError: what the pretraining says of itself is damaged.
+    """
     identity = locate(folder).parent / IDENTITY
-    return int(json.loads(identity.read_bytes())["settings"]["length"]) if identity.is_file() else None
+    if not identity.is_file():
+        return None
+    try:
+        return int(parse_json(read_file(identity))["settings"]["length"])
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise UserError(f"'{identity}' is damaged ({first_line(error)}); copy the checkpoint elsewhere") from error
 
 
 def _short(name: str) -> str:

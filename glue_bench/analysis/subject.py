@@ -18,7 +18,7 @@ from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.runtime import accelerator
-from glue_bench.training.tokenizers import load_tokenizer
+from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 LENGTH = 128  # tokens of a sequence, at most
 AT_ONCE = 16  # sequences that go through together
@@ -64,9 +64,10 @@ class Subject:
             tokenizer = load_tokenizer(self.asked.tokenizer or self.name)
         except UserError as error:
             raise LeftOut(f"{error}: the measures of text need one (--tokenizer NAME)") from error
-        if len(tokenizer) > self.model.config.vocab_size:
+        if vocabulary_size(tokenizer) > self.model.config.vocab_size:
             raise LeftOut(
-                f"the tokenizer has {len(tokenizer)} tokens but the checkpoint embeds {self.model.config.vocab_size}; "
+                f"the tokenizer has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
+                f"{self.model.config.vocab_size}; "
                 "give the one that it was trained with (--tokenizer NAME)"
             )
         return tokenizer

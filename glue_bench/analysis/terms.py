@@ -18,7 +18,6 @@ TUPE (Ke, He & Liu 2021), equation 6 and figure 2, has the four terms of w and p
 """
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import torch
@@ -33,8 +32,10 @@ from glue_bench.analysis.measured import SEED, LeftOut
 from glue_bench.analysis.watching import Scores, watching
 from glue_bench.model.transformers_api import EncoderModel
 
+Term = tuple[str, str]
+"""The part that the query is of, and that of the key."""
 PARTS = ("word", "position", "rest")
-NINE = tuple(product(PARTS, repeat=2))  # by query and key
+NINE: tuple[Term, ...] = tuple((query, key) for query in PARTS for key in PARTS)
 EXACT = 1e-5  # of the largest logit: how far the sum of the nine terms may be from the encoder's own
 
 

@@ -13,10 +13,11 @@ from typing import IO, Any
 from glue_bench.audit.bundle import FORMAT, MANIFEST, Manifest, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
 from glue_bench.errors import UserError, quoted
-from glue_bench.files import parse_json
+from glue_bench.files import check_file, parse_json
 from glue_bench.records.disk import record_digest
 from glue_bench.records.value import SCHEMA_VERSION
 
+LARGEST_BUNDLE = 2**40
 NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
 DAMAGED = "the bundle is damaged; get it anew"
 
@@ -39,6 +40,7 @@ def unpacked(path: Path) -> Iterator[Unpacked]:
     """
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:
+            check_file(path, LARGEST_BUNDLE)
             with zipfile.ZipFile(path) as archive:
                 manifest = read_manifest(_manifest_bytes(archive, path), path)
                 faults = _unpack(archive, manifest, Path(folder), path)

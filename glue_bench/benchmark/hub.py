@@ -95,11 +95,14 @@ class CloneSource:
         """Label names by id from the YAML head of README.md, or None where it does not say."""
         from datasets.info import DatasetInfosDict
 
+        readme = self.folder / "README.md"
         try:
+            if readme.exists():
+                check_file(readme)
             with quiet():
                 infos = DatasetInfosDict.from_directory(str(self.folder))
         except Exception as error:  # whatever the YAML and feature parsers raise on a damaged README
-            raise UserError(f"cannot read {self.folder / 'README.md'}: {first_line(error)}") from error
+            raise UserError(f"cannot read {readme}: {first_line(error)}") from error
         features = infos[task].features if task in infos else None
         return getattr((features or {}).get("label"), "names", None)
 

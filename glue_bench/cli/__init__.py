@@ -2,19 +2,21 @@
 
 import io
 import re
+import signal
 import sys
 
 from typer.exceptions import TyperException
 
 # Importing them registers their verbs.
 from glue_bench.cli import analysis, benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
-from glue_bench.cli.app import BAD_INPUT, app
+from glue_bench.cli.app import BAD_INPUT, TERMINATED, app
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line and exit status 2, never a traceback."""
+    """Entry point: a user's mistake is one line and exit status 2, never a traceback. SIGTERM ends what is open."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what an encoding does not have is no reason to stop
             stream.reconfigure(errors="backslashreplace")
@@ -30,6 +32,8 @@ def main() -> None:
         _refuse(error)
     except OSError as error:  # of a name that is too long, a folder that cannot be read
         _refuse(UserError(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse(error: UserError) -> None:

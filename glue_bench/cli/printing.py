@@ -83,7 +83,7 @@ def cell_text(value: Any) -> str:
 
 def agreement(yes: bool, lacking: str) -> Callable[[Sequence[str], float], bool]:
     """Whether runs are to be trained once more for what they are `lacking`: with `yes`, or if a person agrees."""
-    from glue_bench.watch.view import duration
+    from glue_bench.values import duration
 
     def agree(runs: Sequence[str], seconds: float) -> bool:
         for run in runs:

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import FAILED, INTERRUPTED, Plugins, app
+from glue_bench.cli.app import FAILED, INTERRUPTED, TERMINATED, Plugins, app
 from glue_bench.cli.printing import agreement, new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
+from glue_bench.sweep import stop
 from glue_bench.sweep.options import RunOptions
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
 
+STATUS = {stop.INTERRUPTED: INTERRUPTED, stop.TERMINATED: TERMINATED}
+LISTED = 5
 
 Config = Annotated[
     Path | None, typer.Argument(metavar="[CONFIG]", help="The experiment: a YAML file; or describe it by options.")
@@ -172,10 +175,13 @@ def run_and_print(
     if options.dry_run:
         _print_dry_run(summary)
         return
-    _print_budget(summary.folder)
+    if summary.cause != stop.TERMINATED:
+        _print_budget(summary.folder)
     _print_summary(summary)
-    print_leaderboard(summary.folder, summary=summary)
-    raise typer.Exit(INTERRUPTED if summary.interrupted else FAILED if summary.failed else 0)
+    if summary.cause != stop.TERMINATED:
+        print_leaderboard(summary.folder, summary=summary)
+    ended = FAILED if summary.cause or summary.failed or summary.gone else 0
+    raise typer.Exit(STATUS.get(summary.cause, ended))
 
 
 def _print_dry_run(summary: "Summary") -> None:
@@ -186,6 +192,10 @@ def _print_dry_run(summary: "Summary") -> None:
     count = len(summary.pretraining)
     first = f"{count} pretraining{'s' * (count > 1)}, then " if count else ""
     cells = f"{len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done"
+    if summary.seconds:
+        from glue_bench.values import duration
+
+        say(f"estimate, from a few steps on this machine: about {duration(summary.seconds)}, without scoring")
     echo(f"would run {first}{cells}, in {summary.folder}")
 
 
@@ -220,7 +230,7 @@ def _print_budget(folder: Path) -> None:
 
 def _print_summary(summary: "Summary") -> None:
     from glue_bench.records.store import Store
-    from glue_bench.watch.view import duration
+    from glue_bench.values import duration
 
     left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
     elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
@@ -237,6 +247,10 @@ def _print_summary(summary: "Summary") -> None:
             f"which takes about {duration(seconds)}",
             err=True,
         )
+    if summary.gone:
+        listed = ", ".join(summary.gone[:LISTED]) + (", ..." if len(summary.gone) > LISTED else "")
+        line = f"gone: {len(summary.gone)} records that were in {summary.folder}/records are missing: {listed}"
+        echo(f"{line}; the same command runs their cells again", fg="red", err=True)
     if summary.interrupted:
-        echo("interrupted: finished cells are kept; the same command goes on from here", err=True)
+        echo(f"{summary.cause}: finished cells are kept; the same command goes on from here", err=True)
     echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")

@@ -31,7 +31,7 @@ from glue_bench.config.sections import (
 )
 from glue_bench.errors import unknown
 
-MOST_CELLS = 100_000
+MOST_CELLS = 50_000
 
 
 class Hyperparameters(Section):
@@ -236,8 +236,8 @@ class Experiment(Section):
 
     def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
-        shared = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "max_steps")
-        shared += ("held_out_share", "predictions")
+        schedule = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "max_steps")
+        shared = (*schedule, "held_out_share", "predictions")
         values = {key: getattr(self.finetuning, key) for key in shared}
         return Hyperparameters(learning_rate=learning_rate, **per_task, **values)
 

@@ -132,10 +132,15 @@ class TaskSettings(Section):
 
 
 class Resources(Section):
-    """What one cell takes of a machine where cells run side by side: CPUs, which are its threads, and share of GPUs."""
+    """What one cell takes of a machine where cells run side by side: CPUs, which are its threads, and share of GPUs.
 
-    cpus: int = Field(1, gt=0)
-    gpus: float = Field(0.0, ge=0)
+    A cell, or a pretraining between two points of its loss curve, that takes `give_up_after` times as long as expected
+    is given up on its worker (`sweep/patience.py`); None: never.
+    """
+
+    cpus: int = Field(1, gt=0, le=1024)  # more than any machine has
+    gpus: float = Field(0.0, ge=0, le=1024)
+    give_up_after: float | None = Field(20.0, gt=1)
 
     @field_validator("gpus")
     @classmethod

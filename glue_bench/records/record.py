@@ -21,11 +21,17 @@ class CellKey(StoredValue):
 
     arm: Word
     variant: Word
-    task: str
+    task: Word
     learning_rate: float
     seed: Whole
     steps: Whole | None = None
     pretraining_seed: Whole | None = None
+
+    @property
+    def label(self) -> str:
+        """It in words."""
+        steps = "" if self.steps is None else f" after {self.steps} steps"
+        return f"{self.arm}{steps} on {self.task}, rate {self.learning_rate:g}, seed {self.seed}"
 
     def id(self, digest: str) -> str:
         """The id of the cell whose identity has this digest: a readable part, then the digest.

@@ -20,7 +20,7 @@ def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFram
     """
     contents = {"analysis.json": json_text(document), "analysis.md": render_page(analysis_page(document))}
     for name, frame in frames.items():
-        contents[f"{name}.csv"] = csv_text(frame, float_format="%.5g")
+        contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
     with results_written_to(folder, "the measures are not kept"):
         for name, text in contents.items():
             write_atomically(folder / name, text.encode())

@@ -16,7 +16,7 @@ from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
 from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
-from glue_bench.results.board import averages_frame, make_board, open_board, steps_frame
+from glue_bench.results.board import averages_frame, open_board, steps_frame
 from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
 from glue_bench.results.encoders import FACTS
 from glue_bench.results.frame import SCORE_COLUMNS
@@ -58,35 +58,34 @@ def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Fi
     return Findings(board=board, assessment=assessment, runs=runs)
 
 
-def write_tables(path: str | Path) -> list[Path]:
+def write_tables(path: str | Path, findings: Findings | None = None) -> list[Path]:
     """Write `tables` into the experiment's folder; the paths written.
 
     Raises:
         UserError: as `open_board`.
     """
     folder = open_store(path).folder
-    contents = tables(path)
+    contents = tables(path, findings)
     for name, text in contents.items():
         write_atomically(folder / name, text.encode())
     return [folder / name for name in contents]
 
 
-def tables(path: str | Path) -> dict[str, str]:
+def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]:
     """The files of TABLES that an experiment has, by name: leaderboard.md, leaderboard.csv and scores.csv always.
 
     The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
     budget.csv and losses.csv, which hold measured speeds, and intrinsic.csv; where their learning rate is searched for
     also rates.csv; where several checkpoints of the pretraining are fine-tuned also steps.csv; where the tasks allow a
-    conventional average also averages.csv.
+    conventional average also averages.csv. `findings` are those of `find`, where they are known already.
 
     Raises:
         UserError: as `open_board`.
     """
     store = open_store(path)
-    board = make_board(store)
-    steps, assessment = steps_frame(store), assess_experiment(store, board)
-    findings = Findings(board=board, assessment=assessment)
+    findings = findings or find(path)
+    board, steps = findings.board, steps_frame(store)
     scores = board.results.scores[list(SCORE_COLUMNS)]
     if scores["pretraining_seed"].nunique() < 2:
         scores = scores.drop(columns="pretraining_seed")
@@ -99,8 +98,8 @@ def tables(path: str | Path) -> dict[str, str]:
     for name, frame in (("averages.csv", averages_frame(board)), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
-    if frames := contrast_frames(assessment):
-        contents["statistics.md"] = render_page(statistics_page(assessment))
+    if findings.assessment and (frames := contrast_frames(findings.assessment)):
+        contents["statistics.md"] = render_page(statistics_page(findings.assessment))
         contents["statistics.csv"] = frame_csv(in_one(frames), P_DECIMALS)
     budgets, rates = budget_frame(store), rates_frame(store)
     if budgets["stream"].notna().any():

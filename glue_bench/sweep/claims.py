@@ -1,7 +1,8 @@
 """One file per claim, so that sweeps that share a results folder never work on the same thing.
 
 `<folder>/<name>` says who works on it. A claim ends with its owner's release, or is taken over once it is stale: its
-owner, a process of this machine, is gone; or, where that cannot be asked, its heartbeat has stopped.
+owner, a process of this machine, is gone; or, where that cannot be asked, its heartbeat has stopped. Whoever takes a
+claim may also say whose work hangs.
 """
 
 import contextlib
@@ -63,14 +64,14 @@ class Claims:
             self.folder.rmdir()
         _ALIVE.discard(self.own.token)
 
-    def take(self, name: str) -> bool:
-        """Whether it is ours now; false while another one works on it.
+    def take(self, name: str, hanging: str | None = None) -> bool:
+        """Whether it is ours now; false while another one works on it, unless that is the one that is `hanging`.
 
         Raises:
             UserError: the folder cannot be written.
         """
         with results_written_to(self.folder):
-            if not (self._create(name) or self._take_over(name)):
+            if not (self._create(name) or self._take_over(name, hanging)):
                 return False
         self._held.add(name)
         return True
@@ -81,6 +82,11 @@ class Claims:
             return _parse((self.folder / name).read_bytes()) == self.own
         except OSError:
             return False
+
+    def owner(self, name: str) -> str | None:
+        """The process that works on it (host:pid), if that can be read."""
+        claim = _look(self.folder / name)
+        return claim.worker if claim else None
 
     def release(self, name: str) -> None:
         """Give it up, whether or not the work is done."""
@@ -105,10 +111,14 @@ class Claims:
             raise
         return True
 
-    def _take_over(self, name: str) -> bool:
+    def _take_over(self, name: str, hanging: str | None = None) -> bool:
         """Under the lock of the claim's own file, so that of several who find it stale one gets it."""
         with _locked(self.folder / name) as file:
-            if file is None or not self._is_stale(name, _parse(file.read()), os.fstat(file.fileno()).st_mtime_ns):
+            if file is None:
+                return False
+            owner = _parse(file.read())
+            hangs = owner is not None and owner.worker == hanging
+            if not hangs and not self._is_stale(name, owner, os.fstat(file.fileno()).st_mtime_ns):
                 return False
             file.seek(0)
             file.truncate()
@@ -141,6 +151,11 @@ class _Owner(StoredValue):
     pid: int
     started: int | None
     token: str
+
+    @property
+    def worker(self) -> str:
+        """host:pid."""
+        return f"{self.machine.split()[0]}:{self.pid}"
 
     def dump(self) -> bytes:
         return json.dumps(self.document()).encode()
@@ -175,7 +190,7 @@ def _look(path: Path) -> Claim | None:
         alive = _started(owner.pid) == owner.started
     else:  # only a look: here the clocks of both machines may count
         alive = time.time() - beat < STALE_SECONDS
-    return Claim(path.name, f"{owner.machine.split()[0]}:{owner.pid}", alive)
+    return Claim(path.name, owner.worker, alive)
 
 
 def _machine() -> str:

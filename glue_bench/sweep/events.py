@@ -72,7 +72,9 @@ class JobElsewhere:
 
 @dataclass(frozen=True)
 class SweepInterrupted:
-    """Ctrl-C: nothing runs any more."""
+    """Nothing runs any more; `cause`: interrupted (Ctrl-C), terminated (SIGTERM), or how the cluster was lost."""
+
+    cause: str
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ Results = Iterator[tuple[Job, Said]]
 OnStart = Callable[[Job, str], None]
 
 
+class ClusterLostError(Exception):
+    """The cluster that ran the jobs is gone; the message says so in words."""
+
+
 class Executor:
     """Runs what a schedule hands out; a context outside which nothing runs."""
 
@@ -36,6 +40,9 @@ class Executor:
         """Each job with what it says. The caller stores its result and tells the schedule, then asks for the next.
 
         `on_start` is called with each job that starts, and the worker (host:pid) that runs it.
+
+        Raises:
+            ClusterLostError: there is nothing any more that could run jobs.
         """
         raise NotImplementedError
 

@@ -49,6 +49,11 @@ class PlannedCell:
         return self.cell.recipe
 
     @property
+    def label(self) -> str:
+        """It in words."""
+        return self.asked.label
+
+    @property
     def asked(self) -> AskedCell:
         """The cell as plan.json lists it."""
         settled = {"recipe": self.cell.recipe, "from_mnli": self.mnli, "pretraining": self.pretraining}

@@ -24,7 +24,8 @@ class RunOptions:
     recipe has run count as done; with `again="recipe"` they are run anew.
 
     Raises:
-        UserError: results nowhere or behind a URL, a number of workers that is none, or another value of `again`.
+        UserError: results nowhere or behind a URL, a number of workers that is none, another value of `again`, or an
+            address that is none.
     """
 
     results: str | Path = "runs"
@@ -47,6 +48,8 @@ class RunOptions:
         if self.workers is not None and (type(self.workers) is not int or not 1 <= self.workers <= MOST_WORKERS):
             raise UserError(f"workers {quoted(self.workers)}: give a whole number from 1 to {MOST_WORKERS}, or None")
         refuse_url(self.results)
+        if self.address is not None:
+            check_address(self.address)
         if self.again is not None and self.again not in AGAIN:
             raise unknown("value", self.again, AGAIN, "--again")
 
@@ -54,3 +57,14 @@ class RunOptions:
     def side_by_side(self) -> bool:
         """Whether cells run in processes of their own."""
         return bool(self.workers or self.address)
+
+
+def check_address(address: str) -> None:
+    """Refuse what cannot be the address of a Ray cluster.
+
+    Raises:
+        UserError: neither "auto" nor HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+    if address != "auto" and not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
+        raise UserError(f"--address is `auto` or HOST:PORT with a port from 1 to 65535, not {quoted(address)}")

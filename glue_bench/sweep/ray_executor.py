@@ -4,19 +4,17 @@ This process alone decides what runs and stores what comes of it. A worker compu
 job that it was running, which is run again elsewhere: a cell anew, a pretraining from its last state on.
 """
 
-import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import ray
 import torch
-from ray._private import worker as ray_worker
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from glue_bench import recipe as recipes
@@ -24,17 +22,17 @@ from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.attempts import attempt
+from glue_bench.sweep.cluster import LOOK_SECONDS, Cluster, Machine, connected
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Executor, OnStart, Results, this_process
 from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
+from glue_bench.sweep.patience import Patience
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
 
-Machine = Mapping[str, float]
-"""What a machine has by Ray's names: CPU, GPU."""
 Attempt = Callable[[Job, Inputs], Iterator[Said]]
 
 RETRIES = 2
@@ -42,11 +40,6 @@ RETRIES = 2
 LOST_AT_START = 20
 """The number of workers lost one after another, none of them ready, that shows that something is wrong with all."""
 POLL_SECONDS = 1.0
-CAPACITY_SECONDS = 5.0
-ANSWER_SECONDS = 10.0
-STORE_BYTES = 256 * 2**20  # holds predictions on their way to this process; Ray would take a third of the memory
-# Nothing is told to Ray's makers, and to a worker zero GPUs are none, not all of them.
-RAY_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 # Where text and checkpoints are kept, and how to train, is the same on all machines.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
 
@@ -131,6 +124,7 @@ class RayExecutor(Executor):
         self._room, self._room_at = 0, 0.0
         self._ending = ExitStack()
         self._homeless = False
+        self._cluster = Cluster()
 
     def __enter__(self) -> Self:
         """Connect.
@@ -140,8 +134,11 @@ class RayExecutor(Executor):
         """
         with ExitStack() as entering:
             if not ray.is_initialized():
-                entering.enter_context(_connected(self.experiment, self.workers, self.address))
-            _check_room(self.experiment, _machines())
+                # As many CPUs as the workers ask for, whatever the machine has: so many were asked for.
+                cpus = (self.workers or 1) * self.experiment.resources.cpus
+                entering.enter_context(connected(cpus, self.address))
+            self._cluster = Cluster()
+            _check_room(self.experiment, self._cluster.machines() or [])
             self._ending = entering.pop_all()
         return self
 
@@ -167,6 +164,7 @@ class RayExecutor(Executor):
 
         Raises:
             UserError: workers cannot start, or the disk is full.
+            ClusterLostError: its head does not answer any more.
         """
         while True:
             self._hand_out(schedule, on_start)
@@ -188,6 +186,7 @@ class RayExecutor(Executor):
                 self._hand_out(schedule, on_start)  # a worker does not wait until its last result is on the disk
                 if said and task.job:
                     yield task.job, said
+            yield from self._give_up(schedule.patience)
 
     def _works(self, schedule: Schedule) -> bool:
         """Whether there is a job to wait for. After Ctrl-C no pretraining is: it can go on from its last state."""
@@ -207,8 +206,11 @@ class RayExecutor(Executor):
         """Start workers in place of lost ones, and where a machine has joined; never more than there are jobs."""
         now = time.monotonic()
         if now >= self._room_at:
-            room = _room(self.experiment, _machines())
-            self._room, self._room_at = min(self.workers or room, room), now + CAPACITY_SECONDS
+            machines = self._cluster.machines()
+            if machines is None:
+                return
+            room = _room(self.experiment, machines)
+            self._room, self._room_at = min(self.workers or room, room), now + LOOK_SECONDS
         while len(self._under_way) + len(self._idle) < min(self._room, schedule.left):
             worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
             self._under_way[worker.ready.remote()] = _Task(worker, None)
@@ -227,7 +229,7 @@ class RayExecutor(Executor):
         except RayError as error:
             del self._under_way[stream]
             ray.kill(task.worker)  # of a worker that only cannot be reached
-            return self._lost(task.job, error)
+            return self._lost(task.job, _cause(error), getattr(error, "actor_init_failed", False))
         if isinstance(said, LossPoint):
             return said
         del self._under_way[stream]
@@ -238,65 +240,26 @@ class RayExecutor(Executor):
             return None
         return said
 
-    def _lost(self, job: Job | None, error: RayError) -> Failure | None:
+    def _give_up(self, patience: Patience) -> Results:
+        """The worker of a job that hangs counts as lost."""
+        for stream, task in list(self._under_way.items()):
+            if task.job and patience.is_over(task.job, self._names[task.worker]):
+                del self._under_way[stream]
+                ray.kill(task.worker)
+                if failure := self._lost(task.job, f"nothing was heard of it on {self._names[task.worker]}"):
+                    yield task.job, failure
+
+    def _lost(self, job: Job | None, cause: str, at_once: bool = False) -> Failure | None:
         if job is None:
             self._lost_at_start += 1
-            if getattr(error, "actor_init_failed", False) or self._lost_at_start >= LOST_AT_START:
-                raise UserError(f"workers die before they are ready: {_cause(error)}")
+            if at_once or self._lost_at_start >= LOST_AT_START:
+                raise UserError(f"workers die before they are ready: {cause}")
             return None
         self._losses[job.id] = self._losses.get(job.id, 0) + 1
         if self._losses[job.id] <= RETRIES:
             self._again.append(job)
             return None
-        return Failure(f"its worker was lost {RETRIES + 1} times: {_cause(error)}", str(error))
-
-
-@contextmanager
-def _connected(experiment: Experiment, workers: int | None, address: str | None) -> Iterator[None]:
-    """Connected to a cluster, or to workers of this machine, which end with it. Ray then speaks again as before."""
-    logger, shown = logging.getLogger("ray"), ray_worker._worker_logs_enabled
-    level, handlers = logger.level, list(logger.handlers)
-    try:
-        _connect(experiment, workers, address)
-        yield
-    finally:
-        ray.shutdown()
-        ray_worker._worker_logs_enabled = shown
-        logger.setLevel(level)
-        logger.handlers[:] = handlers  # Ray takes its own away when it ends
-
-
-def _connect(experiment: Experiment, workers: int | None, address: str | None) -> None:
-    # What becomes of workers is said by the sweep; Ray would say it on standard output, between the tables.
-    ray_worker._worker_logs_enabled = False
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    for name, value in RAY_SETTINGS.items():
-        os.environ.setdefault(name, value)
-    quiet: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
-    if address is None:
-        # As many CPUs as the workers ask for, whatever the machine has: so many were asked for.
-        cpus = (workers or 1) * experiment.resources.cpus
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
-        return
-    try:
-        _check_answers(address)
-        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")  # tries; of 20, Ray's own number, each takes 40 s
-        ray.init(address=address, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"no Ray cluster at '{address}' ({said}); start one with `ray start --head`") from error
-
-
-def _check_answers(address: str) -> None:
-    """Raises OSError where nothing listens at HOST:PORT, for which Ray would wait a quarter of an hour."""
-    host, _, port = address.rpartition(":")
-    if port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
-
-
-def _machines() -> list[Machine]:
-    """Those of the cluster that are alive."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return Failure(f"its worker was lost {RETRIES + 1} times: {cause}", "")
 
 
 def _room(experiment: Experiment, machines: Iterable[Machine]) -> int:

@@ -1,7 +1,7 @@
 """The story of a sweep: plan, check, and run the jobs that have no record."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from glue_bench.remote import refuse_url
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.environment import environment
+from glue_bench.sweep.estimate import expected_seconds
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
 from glue_bench.sweep.executors import Executor, InlineExecutor, help_main
 from glue_bench.sweep.intrinsic import measure_missing
@@ -33,13 +34,15 @@ from glue_bench.training.runtime import accelerator, decided_by_main
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep did. `failed` maps cell ids to errors; `interrupted` is Ctrl-C.
+    """What a sweep did. `failed` maps cell ids to errors.
 
+    What is `interrupted` was ended early; by what, `cause` says: "interrupted" (Ctrl-C), "terminated" (SIGTERM), or how
+    the cluster was lost. `gone` are ids of cells whose records were there, and are not any more.
     `unkept` are those finished cells whose fine-tuned models are asked for (`finetuning.keep`) and not there.
     `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
     began. Cells that a sweep beside it
     finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
-    pretrain.
+    pretrain. Of a dry run `seconds` is about how long the run would take on this machine.
     """
 
     folder: Path
@@ -52,7 +55,10 @@ class Summary:
     pretraining: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()
     interrupted: bool = False
+    cause: str = ""
+    gone: tuple[str, ...] = ()
     is_main: bool = True
+    seconds: float | None = None
 
 
 def sweep(
@@ -86,6 +92,8 @@ def sweep(
     if options.dry_run:
         if summary.is_main and work.waiting:
             executor.check()
+            with suppress(Exception):  # whatever keeps a few steps from being taken is for the run itself to say
+                summary = replace(summary, seconds=expected_seconds(work, inputs, options.workers or 1))
         return summary
     if summary.is_main:
         work = write_plan(work, inputs, store, options)
@@ -163,22 +171,25 @@ def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Su
     together = accelerator().num_processes > 1 and bool(work.pretraining)
     if not summary.is_main:
         return replace(summary, interrupted=together and _help(shared.inputs))
-    running = Running(shared, [*work.pretraining, *work.waiting])
+    running = Running(shared, [*work.pretraining, *work.waiting], work.costs)
     if together:
         running.run(InlineExecutor(shared.inputs, together=True), work.pretraining)
-    if not running.interrupted:
+    if not running.cause:
         running.run(executor, work.waiting if together else work.jobs)
         drop_encoders(work.cells, shared.inputs, shared.store)
-    if not running.interrupted:
+    if not running.cause:
         measure_missing(work.chosen, shared)
     shared.kept.settle()
+    stored = {planned.id for planned in work.chosen} - set(summary.waiting) | set(running.finished)
     return replace(
         summary,
         unkept=tuple(shared.kept.lacking(work.chosen)),
-        finished=running.finished,
+        finished=len(running.finished),
         elsewhere=running.elsewhere,
         failed=running.failed,
-        interrupted=running.interrupted,
+        interrupted=bool(running.cause),
+        cause=running.cause,
+        gone=tuple(sorted(stored - shared.store.ids("records"))),
     )
 
 

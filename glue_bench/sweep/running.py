@@ -2,16 +2,18 @@
 
 import shutil
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.encoders import is_done
 from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepInterrupted
-from glue_bench.sweep.executors import Executor
+from glue_bench.sweep.executors import ClusterLostError, Executor
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Result
+from glue_bench.sweep.patience import Patience
 from glue_bench.sweep.records import failure_of, store_outcome
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.shared import Shared
@@ -25,12 +27,17 @@ class Running:
     """Runs jobs, stores what comes of each, and counts cells.
 
     `failed` maps ids of cells to errors. Cells that a sweep beside this one has finished are counted `elsewhere`.
+    `finished` are the ids of those that have run here, and `cause` is what has ended the sweep early.
     """
 
-    def __init__(self, shared: Shared, jobs: Sequence[Job]) -> None:
+    def __init__(self, shared: Shared, jobs: Sequence[Job], costs: Mapping[str, float]) -> None:
         self.inputs, self.store, self.claims = shared.inputs, shared.store, shared.claims
         self.console, self.observer, self.kept = shared.console, shared.observer, shared.kept
-        self.finished, self.elsewhere, self.interrupted = 0, 0, False
+        self.finished: list[str] = []
+        self.elsewhere, self.cause = 0, ""
+        # No method of this object: with itself in a circle, it would keep data open until the next collection.
+        self._say = partial(tell, shared.console)
+        self.patience = Patience(costs, shared.inputs.experiment.resources.give_up_after, self._say)
         self.failed: dict[str, str] = {}
         self._jobs = jobs
         self._stamps = {job.id: shared.store.failure_stamp(job.id) for job in jobs}
@@ -38,21 +45,26 @@ class Running:
         self._without: dict[str, Failure | None] = {}
 
     def run(self, executor: Executor, jobs: Sequence[Job]) -> None:
-        """Run the jobs to the end, or until Ctrl-C."""
+        """Run the jobs to the end, or until they are interrupted."""
         with Stop(self.console) as stop:
-            schedule = Schedule(jobs, claims=self.claims, stop=stop, ready=self._ready, say=self._say)
+            schedule = Schedule(
+                jobs, claims=self.claims, stop=stop, ready=self._ready, say=self._say, patience=self.patience
+            )
             try:
                 self._run(executor, schedule)
-                self.interrupted = stop.asked
+                self.cause = stop.cause if stop.asked else ""
             except KeyboardInterrupt:
-                self.interrupted = True
-        if self.interrupted:
-            self.observer.hear(SweepInterrupted())
+                self.cause = stop.cause
+            except ClusterLostError as error:
+                self.cause = str(error)
+        if self.cause:
+            self.observer.hear(SweepInterrupted(self.cause))
 
     def _run(self, executor: Executor, schedule: Schedule) -> None:
         for job, said in executor.run(schedule, lambda *started: self.observer.hear(JobStarted(*started))):
             if isinstance(said, LossPoint):
                 assert isinstance(job, PlannedPretraining), "cells have no such points"
+                self.patience.sign(job)
                 self.observer.hear(PretrainingPoint(job, said))
             elif self.claims.holds(job.id):
                 self._ended(job, said)
@@ -91,7 +103,8 @@ class Running:
             elif isinstance(job, PlannedCell):
                 if not self.store.has_record(job.id):  # an MNLI cell that ran again for its encoder has one
                     store_outcome(self.store, job, result, self.inputs)
-                self.finished += 1
+                self.finished.append(job.id)
+                self.patience.learn(job, result.record.seconds.total)
             if isinstance(job, PlannedCell):
                 self.kept.settle(job)
         self.observer.hear(JobEnded(job, result))
@@ -99,6 +112,7 @@ class Running:
     def _keep_pretraining(self, job: PlannedPretraining, result: FinishedPretraining) -> None:
         """The record, after which the state to go on from is of no use, nor are weights of a search."""
         self.store.write_pretraining(result.record, result.validation)
+        self.patience.learn(job, result.record.seconds)
         folder = pretraining_folder(job.run, self.inputs)
         folder.drop_state()
         if job.is_search:
@@ -143,6 +157,3 @@ class Running:
         rate = min(losses, key=lambda rate: (losses[rate], rate))
         self._say(f"pretraining {job.label}: learning rate {rate:g}, by the validation loss of its search ({shown})")
         return replace(job, rate=rate), None
-
-    def _say(self, line: str) -> None:
-        tell(self.console, line)

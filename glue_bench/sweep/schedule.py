@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.jobs import Job
+from glue_bench.sweep.patience import Patience
 from glue_bench.sweep.stop import Stop
 
 LOOK_SECONDS = 1.0
@@ -15,7 +16,8 @@ class Schedule:
     """Hands out each job once, claimed, in the order given.
 
     A job waits for those of its `after` that are among the jobs. One that another sweep has claimed is asked for again
-    now and then. `ready` gives a claimed job as it is to be run, or None where nothing of it is left to run.
+    now and then, and taken over once our `patience` with it is over. `ready` gives a claimed job as it is to be run, or
+    None where nothing of it is left to run.
     """
 
     def __init__(
@@ -26,7 +28,9 @@ class Schedule:
         stop: Stop,
         ready: Callable[[Job], Job | None],
         say: Callable[[str], None],
+        patience: Patience | None = None,
     ) -> None:
+        self.patience = patience or Patience()
         self.claims, self.stop, self.ready, self.say = claims, stop, ready, say
         self._said = False
         self.left = len(jobs)
@@ -54,7 +58,7 @@ class Schedule:
                 self._push(job)
         while self._ready and not self.stop.asked:
             _, job = heapq.heappop(self._ready)
-            if not self.claims.take(job.id):
+            if not (self.claims.take(job.id) or self._take_from_hanging(job)):
                 self._claimed_elsewhere.append(job)
             elif settled := self.ready(job):
                 return settled
@@ -77,6 +81,10 @@ class Schedule:
     def lost(self, job: Job) -> None:
         """The job has ended, but another sweep has taken its claim over meanwhile: that one's result counts."""
         self._claimed_elsewhere.append(job)
+
+    def _take_from_hanging(self, job: Job) -> bool:
+        owner = self.claims.owner(job.id)
+        return bool(owner and self.patience.is_over(job, owner) and self.claims.take(job.id, hanging=owner))
 
     def _push(self, job: Job) -> None:
         heapq.heappush(self._ready, (self._places[job.id], job))

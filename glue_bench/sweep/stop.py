@@ -1,4 +1,4 @@
-"""Ctrl-C in two steps: the first lets what runs end, the second does not."""
+"""Ctrl-C in two steps: the first lets what runs end, the second does not. SIGTERM does not either."""
 
 import queue
 import signal
@@ -10,9 +10,13 @@ from typing import Any, Self
 
 from rich.console import Console
 
+INTERRUPTED, TERMINATED = "interrupted", "terminated"
+
 
 class Stop:
     """A context in which the first Ctrl-C only sets `asked`. The second raises KeyboardInterrupt.
+
+    SIGTERM, which batch systems send some seconds before they kill, raises it at once; `cause` tells them apart.
 
     Outside the main thread signals cannot be caught, and a handler that is not Python's could not be put back; there
     Ctrl-C does what it does.
@@ -20,23 +24,25 @@ class Stop:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.asked = False
+        self.asked, self.cause = False, INTERRUPTED
         self._at_once = False
-        self._before: Any = None
+        self._before: dict[signal.Signals, Any] = {}
         # A signal may come in the middle of a print, which cannot be begun again there: another thread says it.
         self._to_say: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._speaker = threading.Thread(target=self._speak, daemon=True, name="stop")
 
     def __enter__(self) -> Self:
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if in_main_thread and signal.getsignal(signal.SIGINT) is not None:
+        if threading.current_thread() is threading.main_thread():
             self._speaker.start()
-            self._before = signal.signal(signal.SIGINT, self._ask)
+            for number, handler in ((signal.SIGINT, self._ask), (signal.SIGTERM, self._terminate)):
+                if signal.getsignal(number) is not None:
+                    self._before[number] = signal.signal(number, handler)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._speaker.ident:
             self._to_say.put(None)
             self._speaker.join()
 
@@ -52,6 +58,10 @@ class Stop:
     def _speak(self) -> None:
         while (line := self._to_say.get()) is not None:
             self.console.print(line)
+
+    def _terminate(self, _signal: int, _frame: FrameType | None) -> None:
+        self.asked, self.cause = True, TERMINATED
+        raise KeyboardInterrupt
 
     def _ask(self, _signal: int, _frame: FrameType | None) -> None:
         if self.asked or self._at_once:

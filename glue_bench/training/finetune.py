@@ -83,7 +83,7 @@ def finetune(
         history=tuple(history),
         collapsed=tuple(collapsed),
         seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
-        tokens=Tokens(training=_trained_tokens(cell, tokens.splits["train"])),
+        tokens=Tokens(training=trained_tokens(cell, tokens.splits["train"])),
         parameters=parameters,
         order=_without_order(training, cell, tokens),
         micro_batch_size=rows_at_once,
@@ -95,7 +95,7 @@ def _without_order(training: Training, cell: Cell, tokens: TokenisedTask) -> Sco
     """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
     shuffled = {name: name + SUFFIX for name in TASKS[cell.task].validation_splits if name + SUFFIX in tokens.splits}
     return {
-        name: score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels)
+        name: dict(score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels))
         for name, moved in shuffled.items()
     }
 
@@ -122,7 +122,7 @@ def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[
     return history, predictions, seconds
 
 
-def _trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
+def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
     """The tokens of all updates, those of an epoch that ends early too."""
     settings = cell.hyperparameters
     in_epoch = -(-len(split) // settings.batch_size)

@@ -106,8 +106,8 @@ class JsonLog:
                 return self._ended(event)
             case JobElsewhere(job, error):
                 return f"{job.kind}_elsewhere", {**_named(job), "error": error, **self._counts()}
-            case SweepInterrupted():
-                return "sweep_interrupted", self._counts()
+            case SweepInterrupted(cause):
+                return "sweep_interrupted", {"cause": cause, **self._counts()}
             case SweepEnded(error):
                 return "sweep_ended", {"error": error, **self._counts()}
 

@@ -8,12 +8,15 @@ from dataclasses import astuple, dataclass
 from rich.console import Console, Group
 from rich.text import Text
 
-from glue_bench.records.record import CellKey
+from glue_bench.training.progress import Progress
+from glue_bench.values import duration
 
 NAME_WIDTH, BAR_WIDTH, NUMBER_WIDTH = 24, 16, 8
 NUMBERS_WIDTH = 6 + 4 * NUMBER_WIDTH
 AROUND = 4  # totals, pace, the table's header, and the line below the cursor
 LINES_BELOW = 8
+PACE_SECONDS = 60.0
+"""The least time between lines that say how far running jobs are, and how long the sweep will take."""
 
 
 @dataclass(frozen=True)
@@ -93,29 +96,19 @@ def describe_pace(snapshot: Snapshot) -> str:
     return ", ".join(said)
 
 
+def describe_progress(progress: Progress | None) -> str:
+    """`step 120 of 780, loss 0.523, about 3 min left`; empty where nothing is known."""
+    if progress is None:
+        return ""
+    left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    return f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.3f}{left}"
+
+
 def describe_counts(snapshot: Snapshot) -> str:
     """`12 of 80 done, 2 running, 0 failed, 66 queued`."""
     counts = snapshot.total
     said = f"{counts.done:,} of {counts.total:,} done, {counts.running:,} running, {counts.failed:,} failed"
     return f"{said}, {counts.queued:,} {snapshot.rest}"
-
-
-def label(cell: CellKey) -> str:
-    """A cell in words, from what records call it by."""
-    steps = "" if cell.steps is None else f" after {cell.steps} steps"
-    return f"{cell.arm}{steps} on {cell.task}, rate {cell.learning_rate:g}, seed {cell.seed}"
-
-
-def duration(seconds: float) -> str:
-    """As people say it: `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
 
 
 def _rows(arms: Mapping[str, Counts], rest: str, console: Console) -> list[Text]:

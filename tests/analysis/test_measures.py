@@ -226,6 +226,9 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def get_vocab(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self.tokens)}
+
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [self.tokens[number] for number in ids]
 

@@ -270,3 +270,23 @@ def test_a_compressed_zip_is_as_good():
         for name, content in GOOD.items():
             archive.writestr(name, content)
     assert lint(buffer.getvalue()) == []
+
+
+def test_what_a_head_says_of_its_size_is_not_believed():
+    content = make_zip(GOOD | {"AX.tsv": GOOD["AX.tsv"] * 1000})
+    at = content.index(b"AX.tsv", content.index(b"PK\x01\x02")) - 46 + 24  # the size, in the central directory
+    lied = content[:at] + struct.pack("<I", 10) + content[at + 4 :]
+    assert any(str(finding).startswith("AX.tsv: cannot be unpacked") for finding in lint(lied))
+
+
+def test_a_zip_of_thousands_of_entries_is_told_in_one_line():
+    content = make_zip({f"{number}.tsv": b"" for number in range(1001)})
+    assert [str(finding) for finding in lint(content, "many.zip")] == [
+        "many.zip: 1001 entries; expected the eleven files"
+    ]
+
+
+def test_a_zip_that_is_too_large_is_not_read(monkeypatch):
+    monkeypatch.setattr("glue_bench.benchmark.archive.LARGEST_ZIP", 100)
+    with pytest.raises(UserError, match=r"it has [0-9]+ bytes, at most 100 are read"):
+        lint(make_zip(GOOD))

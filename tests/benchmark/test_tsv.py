@@ -236,3 +236,29 @@ def test_unreadable_file(write: Writer, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(UserError, match=r"cannot read .*RTE.train\.tsv: Permission denied"):
         load(folder, "rte")
+
+
+def test_a_column_that_is_needed_and_stands_twice_is_refused(write: Writer) -> None:
+    text = "sentence1\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n"
+    with pytest.raises(UserError, match="line 1: 2 columns are called 'sentence1'; expected one"):
+        load(write({"RTE/train.tsv": text}), "rte")
+
+
+def test_a_column_that_is_not_needed_may_stand_twice(write: Writer) -> None:
+    text = "index\tindex\tsentence1\tsentence2\tlabel\n0\t0\ta\tb\tentailment\n"
+    assert rows(load(write({"RTE/train.tsv": text}), "rte"), "train") == [["a", "b", 0]]
+
+
+@pytest.mark.parametrize("row", ["0\ta\tb\t{}", "0\t{}\tb\tx"], ids=["label", "text"])
+def test_an_error_quotes_a_part_of_a_long_field(write: Writer, row: str) -> None:
+    text = "index\tsentence1\tsentence2\tlabel\n" + row.format("y" * 900_000) + "\n"
+    with pytest.raises(UserError) as caught:
+        load(write({"RTE/train.tsv": text}), "rte")
+    assert "line 2: bad label '" in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_word_without_end_is_refused(write: Writer) -> None:
+    folder = write({"CoLA/train.tsv": f"gj04\t1\t\t{'w' * 1_000_001}\n"})
+    with pytest.raises(UserError, match="line 1: more than 1,000,000 characters"):
+        load(folder, "cola")

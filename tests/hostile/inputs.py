@@ -45,18 +45,8 @@ RAW_YAML = [
 ]
 PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
 READERS = (
-    "report",
-    "report",
-    "verify",
-    "leaderboard",
-    "status",
-    "statistics",
-    "export",
-    "power",
-    "table",
-    "submit",
-    "explain",
-    "diagnostics",
+    *("report", "verify", "leaderboard", "status", "statistics", "export"),
+    *("power", "table", "submit", "explain", "diagnostics"),
 )
 
 
@@ -280,7 +270,8 @@ def submissions(world: World, random: Random) -> Call:
     from glue_bench.benchmark.submission import FILES, fill_file
 
     world.clear()
-    entries = {name: fill_file(file) for name, file in random.sample(sorted(FILES.items()), 3)}
+    small = [name for name in FILES if FILES[name].rows < 10_000 or random.random() < 0.02]
+    entries = {name: fill_file(FILES[name]) for name in random.sample(small, 3)}
     for _ in range(random.randint(1, 4)):
         name = random.choice(sorted(entries) or ["x"])
         how = random.randrange(5)
@@ -289,10 +280,10 @@ def submissions(world: World, random: Random) -> Call:
                 entries.get(name, b"")
             )
         elif how == 1:
-            entries[name] = bytes(random.choice([10**6, 2**23, 2**24]))
+            entries[name] = bytes(random.choice([10**5, 10**6, 2**24]))
         elif how == 2:
             entries[name] = random.choice(
-                [b"a" * 3_000_000, b"\n" * 1_000_000, b"index\tprediction\n" + b"0\t\x1b[2J\n" * 1000]
+                [b"a" * 300_000, b"\n" * 10_000, b"index\tprediction\n" + b"0\t\x1b[2J\n" * 1000]
             )
         else:
             entries[name] = spoil.content(entries.get(name, b""), random)
@@ -332,11 +323,10 @@ def checkpoints(world: World, random: Random) -> Call:
 
 def names(world: World, random: Random) -> Call:
     """Names of files, folders, arms and tables, wherever a verb takes one."""
-    name = random.choice(spoil.NAMES)
-    folder = world.fresh("runs")
-    if _names_a_file(name) and random.random() < 0.5:
-        folder = folder.rename(folder.with_name(name))
-        return _reader(world, folder, random)
+    name, folder = random.choice(spoil.NAMES), world.runs
+    if _names_a_file(name) and random.random() < 0.3:
+        return _reader(world, world.fresh("runs").rename(world.place / name), random)
+    world.clear()
     calls: list[list[object]] = [
         ["verify", name],
         ["leaderboard", name, folder],
@@ -355,6 +345,9 @@ def names(world: World, random: Random) -> Call:
         ["convert", world.bert, world.place / "c", "--variant", "add", "--option", f"{name}={name}"],
         ["variants", "--plugin", name],
         ["intrinsic", name, "--corpus", name],
+        ["analyse", name, "-o", world.place / "analysis"],
+        ["report", name],
+        ["init", name],
         ["run", name],
         [name],
         ["verify", f"--{name}"],

@@ -55,7 +55,7 @@ def assert_it_is_ours(said: str, files: list[str]) -> None:
 def test_auto_model_loads_our_checkpoint_where_glue_bench_is_imported_first(files: list[str]) -> None:
     """In a new interpreter; also, glue_bench alone imports nothing heavy."""
     code = CODE.format(first=ALONE)
-    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert_it_is_ours(done.stdout, files)
 
@@ -63,6 +63,6 @@ def test_auto_model_loads_our_checkpoint_where_glue_bench_is_imported_first(file
 def test_auto_model_loads_our_checkpoint_where_transformers_is_imported_first(files: list[str]) -> None:
     """In a process that has transformers, and has forgotten glue_bench."""
     process = Forked(CODE.format(first=AFTER_TRANSFORMERS), *files)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert_it_is_ours(out, files)

@@ -1,6 +1,7 @@
 """What cannot be read is refused in words that say what to do."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint, read_config
-from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.locate import fingerprint, locate, read_weights
 
 httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on
 
@@ -258,3 +259,32 @@ def test_a_cached_snapshot_is_found_offline(cache: Path, revision: str | None) -
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("a" * 40)
     assert locate("org/model", revision).resolve() == (repository / "snapshots" / ("a" * 40)).resolve()
+
+
+@pytest.mark.parametrize("key", ["num_attention_heads", "hidden_size", "num_hidden_layers", "max_position_embeddings"])
+@pytest.mark.parametrize("value", [0, -2, 10**9, 2.5, None, "2", [2]])
+def test_a_size_that_no_encoder_has_is_refused(tmp_path, key, value):
+    config = {"model_type": "glue_bench", "vocab_size": 10, "hidden_size": 4, "num_attention_heads": 2, key: value}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"config.json does not fit: .*(must be a whole number|multiple|expected int)"):
+        read_config(str(tmp_path))
+
+
+def test_weights_that_unpack_to_more_than_the_file_has_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10**6))
+    with pytest.raises(UserError, match="it unpacks to more than it has"):
+        read_weights(tmp_path)
+
+
+def test_a_tensor_that_says_to_be_larger_than_it_is_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(1).expand(10**12)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="its a is larger than what is stored of it"):
+        read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("saved_as", [[1], {"a": 1}, {1: torch.zeros(1)}, {"a": torch.zeros(2).to_sparse()}])
+def test_what_is_no_tensor_is_refused(tmp_path, saved_as):
+    torch.save(saved_as, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"no tensors by their names|is no plain tensor|cannot read weights"):
+        read_weights(tmp_path)

@@ -7,12 +7,13 @@ import pytest
 from rich.console import Console
 
 from glue_bench.api import run
-from glue_bench.sweep import ray_executor
 
 pytest.importorskip("ray")
+from glue_bench.sweep import cluster as cluster_module
+
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL"), pytest.mark.slow]
 
-WAITING = "no machine of the cluster has room for a cell any more; waiting for one"
+WAITING = "no machine of the cluster has room for a job any more; waiting for one"
 TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
 
 
@@ -24,7 +25,7 @@ def cluster():
 
     head = {"num_cpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=head)
-    ray_executor._connect(None, None, made.address)  # to the head: this process would share another machine's fate
+    cluster_module._connect(0, made.address)  # to the head: this process would share another machine's fate
     made.other = made.add_node(num_cpus=1, object_store_memory=100 * 2**20)
     yield made
     ray.shutdown()

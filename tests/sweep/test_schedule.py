@@ -14,6 +14,7 @@ from glue_bench.sweep import schedule as module
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.order import Costs, expected_tokens, longest_first
+from glue_bench.sweep.patience import FLOOR_SECONDS, Patience
 from glue_bench.sweep.plan import in_order, plan_cells
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
@@ -156,6 +157,21 @@ def test_a_failure_of_an_earlier_day_is_no_reason_not_to_try(make, cells):
     schedule = make()
     assert schedule.take() == cells[0]
     assert schedule.elsewhere == []
+
+
+def test_what_hangs_in_another_sweep_is_taken_over_and_its_result_does_not_count(make, cells):
+    hanging, waiting = make(), make()
+    planned = hanging.take()
+    now, said = [0.0], []
+    waiting.patience = Patience({job.id: 1.0 for job in cells}, 10.0, said.append, lambda: now[0])
+    for job in cells[1:]:
+        finish(waiting.store, job)
+    while (taken := waiting.take()) is None:
+        now[0] += 1
+    assert (taken, now[0]) == (planned, FLOOR_SECONDS + 1)
+    assert f"cell {planned.label} on {hanging.claims.own.worker}: nothing heard for" in said[0]
+    assert waiting.claims.holds(planned.id)
+    assert not hanging.claims.holds(planned.id)
 
 
 @pytest.mark.parametrize("seed", range(5))

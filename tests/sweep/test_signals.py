@@ -1,4 +1,4 @@
-"""Ctrl-C as a terminal sends it: SIGINT to every process of the foreground, the sweep's helpers among them."""
+"""Ctrl-C as a terminal sends it: to every process of the foreground, the sweep's helpers among them. SIGTERM, too."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,21 @@ def config(tiny, write_yaml, tmp_path) -> Path:
     )
 
 
-def start(config: Path, results: Path, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "glue_bench.cli", "run", str(config), "--results", str(results), *options]
-    environment = os.environ | {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+@pytest.fixture
+def start(config):
+    """Start a sweep; none is left where the test fails."""
+    with ExitStack() as ending:
+
+        def begin(results: Path, *options: str) -> subprocess.Popen:
+            command = [sys.executable, "-m", "glue_bench.cli", "run", str(config), "--results", str(results), *options]
+            environment = os.environ | {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+            ending.enter_context(process)
+            ending.callback(process.kill)
+            return process
+
+        yield begin
 
 
 def records(results: Path) -> int:
@@ -46,20 +56,20 @@ def wait_for(process: subprocess.Popen, results: Path, count: int) -> None:
         time.sleep(0.01)
 
 
-def ended(process: subprocess.Popen) -> str:
+def ended(process: subprocess.Popen, status: int = 130, cause: str = "interrupted") -> str:
     output, _ = process.communicate(timeout=240)
-    assert process.returncode == 130, output
+    assert process.returncode == status, output
     assert "Traceback" not in output, output
-    assert output.count("interrupted: finished cells are kept; the same command goes on from here") == 1, output
+    assert output.count(f"{cause}: finished cells are kept; the same command goes on from here") == 1, output
     return output
 
 
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["inline", "workers"])
-def test_ctrl_c_once_and_twice(config, tmp_path, options):
+def test_ctrl_c_once_and_twice(start, tmp_path, options):
     if options:
         pytest.importorskip("ray")
     results = tmp_path / "runs"
-    once = start(config, results, *options)
+    once = start(results, *options)
     wait_for(once, results, 1)
     os.killpg(once.pid, signal.SIGINT)
     output = ended(once)
@@ -69,7 +79,7 @@ def test_ctrl_c_once_and_twice(config, tmp_path, options):
     assert 1 <= ran < CELLS
     assert not (results / "tiny" / "claims").exists()
 
-    twice = start(config, results, *options)
+    twice = start(results, *options)
     wait_for(twice, results, ran + 1)
     time.sleep(0.4)  # the next cell runs
     os.killpg(twice.pid, signal.SIGINT)
@@ -81,5 +91,17 @@ def test_ctrl_c_once_and_twice(config, tmp_path, options):
     assert kept < CELLS
     assert not (results / "tiny" / "claims").exists()
 
-    last = start(config, results, *options)
+    last = start(results, *options)
     assert f"{CELLS - kept} cells run, {kept} were done before, 0 failed, 0 left" in finish(last)
+
+
+def test_sigterm_to_all_of_them(start, tmp_path):
+    pytest.importorskip("ray")
+    results = tmp_path / "runs"
+    process = start(results, "--workers", "2")
+    wait_for(process, results, 1)
+    os.killpg(process.pid, signal.SIGTERM)
+    output = ended(process, 143, "terminated")
+    assert "***" not in output  # Ray's own handler would write where it was
+    assert not (results / "tiny" / "claims").exists()
+    assert 1 <= records(results) < CELLS

@@ -1,4 +1,4 @@
-"""Ctrl-C: once lets the running cell end, twice does not."""
+"""Ctrl-C: once lets the running cell end, twice does not, nor does SIGTERM."""
 
 import io
 import signal
@@ -16,15 +16,18 @@ from glue_bench.sweep.stop import Stop
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 @pytest.fixture
 def sweep(tiny, tmp_path, monkeypatch):
     """The tiny sweep in which each cell meets Ctrl-C so many times."""
     finetune = attempts.finetune
 
-    def run_it(times: int):
+    def run_it(times: int, number: signal.Signals = signal.SIGINT):
         def interrupted(*arguments):
             for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(number)
             return finetune(*arguments)
 
         monkeypatch.setattr(attempts, "finetune", interrupted)
@@ -54,24 +57,34 @@ def test_twice_gives_the_running_cell_up(sweep):
     assert sweep(0)[0].finished == 4
 
 
+def test_sigterm_gives_the_running_cell_up_and_leaves_the_tables(sweep):
+    before = signal.getsignal(signal.SIGTERM)
+    summary, said = sweep(1, signal.SIGTERM)
+    assert (summary.interrupted, summary.cause, summary.finished, summary.failed) == (True, "terminated", 0, {})
+    assert "stopping" not in said
+    assert not (summary.folder / "claims").exists()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert sweep(0)[0].finished == 4
+
+
 def test_outside_the_main_thread_signals_stay_as_they_are():
     seen = []
 
     def enter():
         with Stop(Console(file=io.StringIO())):
-            seen.append(signal.getsignal(signal.SIGINT))
+            seen.extend(map(signal.getsignal, SIGNALS))
 
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
-    assert seen == [signal.getsignal(signal.SIGINT)]
+    assert seen == [*map(signal.getsignal, SIGNALS)]
 
 
 def test_a_handler_that_is_not_pythons_stays(monkeypatch):
     """It could not be put back."""
-    before = signal.getsignal(signal.SIGINT)
+    before = [*map(signal.getsignal, SIGNALS)]
     with monkeypatch.context() as patch:
         patch.setattr(signal, "getsignal", lambda _: None)
         with Stop(Console(file=io.StringIO())):
             patch.undo()
-            assert signal.getsignal(signal.SIGINT) is before
+            assert [*map(signal.getsignal, SIGNALS)] == before

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 
+from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 from glue_bench.api import run
 from glue_bench.records.store import Store
 from glue_bench.training.sample import SENTENCES
@@ -51,7 +51,7 @@ def test_cells_are_scored_without_order_and_keep_their_ids(tiny, tmp_path):
         run(tiny(name=name, tasks=["cola"], finetuning={"order": order}), results=tmp_path)
         for name, order in (("plain", False), ("order", True))
     ]
-    plain, asked = (Store(summary.folder).read_records() for summary in summaries)
+    plain, asked = (Store(summary.folder).scan_records()[0] for summary in summaries)
     assert [one.cell_id for one in plain] == [one.cell_id for one in asked]
     assert [one.scores for one in plain] == [one.scores for one in asked]
     assert not any(one.order for one in plain)

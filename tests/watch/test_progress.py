@@ -19,10 +19,11 @@ from glue_bench.sweep.events import (
 )
 from glue_bench.sweep.jobs import Failure, PlannedCell
 from glue_bench.training.finetune import Outcome
+from glue_bench.values import duration
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.progress import PACE_SECONDS, LiveTable, PlainLines, describe
 from glue_bench.watch.tally import Tally
-from glue_bench.watch.view import Counts, Snapshot, describe_pace, duration, view
+from glue_bench.watch.view import Counts, Snapshot, describe_pace, view
 
 
 def outcome(seconds: float, tokens: int = 1000) -> Outcome:

@@ -40,13 +40,15 @@ DIFFERENCES = (
 COSTS = "A point is an arm, its bar one standard deviation over seeds; the stairs join arms that no cheaper one beats."
 
 
-def build_report(path: Paths) -> Report:
+def build_report(path: Paths, findings: Findings | None = None) -> Report:
     """The report of the experiment in the folder `path`, or of several together: what they share first, then each.
+
+    `findings` are those of `find`, where they are known already.
 
     Raises:
         UserError: as `find`.
     """
-    findings = find(path)
+    findings = findings or find(path)
     if isinstance(path, str | Path):
         parts = list(experiment_parts(open_store(path), findings))
     else:

@@ -29,12 +29,17 @@ def report(path: Paths, output: str | Path | None = None, figures: str | Path | 
     file = beside / FILE if output is None else Path(output)
     made = build_report(path)
     with results_written_to(file.parent, "choose another place with -o"):
-        write_atomically(file, render_report(made).encode())
+        write_report(made, file)
     if figures is not None:
         with results_written_to(Path(figures), "choose another folder with --figures"):
             for figure in made.figures:
                 save(figure.drawn, Path(figures) / figure.name)
     return file
+
+
+def write_report(report: Report, file: Path) -> None:
+    """Write the document; the file is whole or as it was."""
+    write_atomically(file, render_report(report).encode())
 
 
 def render_report(report: Report) -> str:

@@ -29,10 +29,10 @@ def test_arms_keep_the_order_of_the_first_column_in_every_panel():
 
 
 def test_a_point_and_its_line_stand_at_the_numbers():
-    frame = contrasts(arms=2, columns=1).assign(difference=1.5, low=-0.5, high=3.5, verdict="")
+    frame = contrasts(arms=2, columns=1).assign(difference=1.5, low=-2.5, high=3.5, verdict="")
     axes = forest(frame).axes[0]
     ends = [segment for bars in axes.collections for segment in bars.get_segments()]
-    assert [(x, y) for x, y in ends[0]] == [(-0.5, 0), (3.5, 0)]
+    assert [(x, y) for x, y in ends[0]] == [(-2.5, 0), (3.5, 0)]
     assert any(list(line.get_xdata()) == [1.5] and line.get_marker() == "o" for line in axes.lines)
 
 

@@ -48,11 +48,16 @@ def test_every_cost_is_named_with_its_unit(cost):
 
 
 def test_points_stand_at_the_numbers_and_stairs_join_what_no_cheaper_arm_reaches():
-    table = scores(arms=3, steps=(1,)).assign(parameters=[100, 200, 300], average=[50.0, 40.0, 60.0])
+    table = scores(arms=4, steps=(1,)).assign(parameters=[1, 2, 3, 4], average=[50.0, 40.0, 45.0, 60.0])
     axes = cost_against_score(table, "parameters").axes[0]
     stairs, *points = axes.lines
-    assert list(stairs.get_xdata()) == [100, 300]
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in points] == [(100, 50.0), (200, 40.0), (300, 60.0)]
+    assert list(stairs.get_xdata()) == [1, 4]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in points] == [
+        (1, 50.0),
+        (2, 40.0),
+        (3, 45.0),
+        (4, 60.0),
+    ]
     assert axes.get_xscale() == "linear"
 
 

@@ -1,10 +1,8 @@
 """A report as a person meets it: opened in Chromium, in all widths, light and dark, by mouse and by keyboard."""
 
-import json
-
 import pytest
 from browser import Browser, Tab, chromium
-from reported import LONG, fill
+from reported import LONG, analyse, fill
 from stored import Bench
 
 from glue_bench.benchmark.tasks import TRAINABLE
@@ -177,16 +175,18 @@ def test_it_is_readable_without_scripts(open_tab):
 def test_a_large_page_opens_within_a_second(browser, tmp_path):
     arms = {f"arm-{i}": 0.7 + i / 100 for i in range(17)} | {"add": 0.8}
     tasks = [task for task in TRAINABLE if task != "wnli"]  # with the average ten columns
-    path = report(fill(Bench(tmp_path / "toy"), arms, tasks))
+    folder = fill(Bench(tmp_path / "toy"), arms, tasks)
+    analyse(folder, list(arms), 64)
+    path = report(folder)
     assert path.stat().st_size < 2 * 2**20
     opening = []
     for width in (*WIDTHS, 400):
         tab = Tab(browser, path, width)
-        opening.append(tab.value("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+        opening.append(tab.seconds())
         tab.value(UNFOLD)
         assert tab.value(CUT_OFF) == []
         tab.close()
-    assert min(opening) < 1000, json.dumps(opening)
+    assert max(opening) < 1, opening
 
 
 @pytest.mark.slow
