@@ -1,7 +1,6 @@
 """An arm's results as a model card for the hub, and the repository that it heads: card, results and weights."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 
 from glue_bench.benchmark.hub import PINNED, REPOSITORY
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.config import NATIVE, SCRATCH
+from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
 from glue_bench.records.record import Record
@@ -21,7 +20,6 @@ from glue_bench.results.board import Board, make_board
 from glue_bench.results.protocol import at_rates
 from glue_bench.results.submission import Run, known_arm, median_runs
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _METRICS = {
     "accuracy": "Accuracy",
     "f1": "F1",
@@ -170,8 +168,6 @@ def _scores(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
 
 
 def _header(arm: str, record: Record, stated: pd.DataFrame) -> dict[str, Any]:
-    checkpoint = record.checkpoint.name
-    on_hub = _HUB_NAME.fullmatch(checkpoint) and checkpoint != SCRATCH and not Path(checkpoint).exists()
     native = record.cell.variant == NATIVE
     header: dict[str, Any] = {
         "library_name": "transformers" if native else "glue-bench",
@@ -179,8 +175,8 @@ def _header(arm: str, record: Record, stated: pd.DataFrame) -> dict[str, Any]:
         "language": "en",
         "tags": ["glue", "glue-bench"] + ([] if native else [record.cell.variant]),
     }
-    if on_hub:
-        header["base_model"] = checkpoint
+    if record.checkpoint.revision is not None:  # else `bert/base` may be a folder of ours as well as a name of the hub
+        header["base_model"] = record.checkpoint.name
     if not stated.empty:
         header["datasets"] = [REPOSITORY]
         rows = stated.groupby(["task", "split"], sort=False)

@@ -119,13 +119,14 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
 
 
 def test_where_an_arm_lies_on_the_disk_is_no_ones_business(bench):
-    for arm, name in (("local", str(bench.path)), ("hub", "google-bert/bert-base-uncased"), ("fresh", "scratch")):
-        bench.record(bench.expect(arm=arm), checkpoint={"name": name, "digest": "d"})
+    hub = {"name": "google-bert/bert-base-uncased", "revision": "main"}
+    for arm, start in (("local", {"name": "mine/bert"}), ("hub", hub), ("fresh", {"name": "scratch"})):
+        bench.record(bench.expect(arm=arm), checkpoint={"digest": "d", **start})
     bench.plan()
     texts = {arm: card(bench.path, arm).text for arm in ("local", "hub", "fresh")}
     assert "base_model: google-bert/bert-base-uncased" in texts["hub"]
     assert "base_model" not in texts["local"] + texts["fresh"]
-    assert str(bench.path) not in texts["local"]
+    assert "mine/bert" not in texts["local"]
 
 
 class Hub(BaseHTTPRequestHandler):
