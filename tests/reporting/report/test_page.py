@@ -10,10 +10,13 @@ from reported import analyse, fill
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
+from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.reporting.export import render
+from glue_bench.reporting.document import Page
+from glue_bench.reporting.export import find, render
 from glue_bench.reporting.figures.save import FORMATS
-from glue_bench.reporting.report.build import build_report
+from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.report.build import build_report, pretraining_part, steps_part
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
 from glue_bench.reporting.statistics_page import render_statistics
@@ -96,6 +99,31 @@ def test_several_experiments_stand_together_and_each_alone(new_bench):
 def test_an_experiment_without_records_has_a_report(bench):
     bench.expect("rte", 1)
     assert "0 of 1 planned runs are finished" in render_report(build_report(bench.plan(data_source="demo")))
+
+
+def test_pretraining_and_what_it_cost_have_figures(pytestconfig):
+    folder = pytestconfig.rootpath / "results" / "tiny"
+    pretraining, cost = pretraining_part(Store(folder), find(folder))
+    assert [figure.name for figure in pretraining.figures] == ["loss", "tokens-to-loss"]
+    assert "untied-relative ends at 4.316 nats, none ends at 6.024 nats." in pretraining.figures[0].description
+    assert [figure.name for figure in cost.figures] == ["cost-parameters", "cost-flops", "cost-seconds"]
+    assert cost.figures[0].description.startswith("The least is that of concat-split; untied-relative has the highest")
+    budget = render_page(Page(title="", sections=pretraining.sections))
+    assert [row.split("|")[1:] for row in budget.splitlines() if row.startswith("| ")] == [
+        row.split("|")[1:] for row in (folder / "budget.md").read_text().splitlines() if row.startswith("| ")
+    ]
+
+
+def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):
+    for steps in (100, 200):
+        for arm in ("add", "none"):
+            bench.finish("rte", arm=arm, value=steps / 400, rate=steps * 1e-6, source="demo")
+            bench.cells[-1]["steps"] = steps
+    (part,) = steps_part(bench.store, find(bench.plan(data_source="demo")))
+    assert [figure.name for figure in part.figures] == ["steps-rte"]
+    assert [[cell.text for cell in row] for row in part.sections[0].grid.rows] == [
+        ["add", "100", "25.00"], ["add", "200", "50.00"], ["none", "100", "25.00"], ["none", "200", "50.00"],
+    ]  # fmt: skip
 
 
 def test_an_analysis_in_the_folder_is_shown(bench):
