@@ -21,7 +21,8 @@ SCRATCH_SIZES = {
 class Settings:
     """One benchmark's cell. `data` is demo, hub or a folder, `checkpoint` a folder.
 
-    Of a peer: `bf16` is its precision, `backend` that of its torch.compile, None for none.
+    Ours is an arm of this `variant`, `add` or `native`. Of a peer: `bf16` is its precision, `backend` that of its
+    torch.compile, None for none.
     """
 
     data: str
@@ -33,6 +34,7 @@ class Settings:
     seed: int = 1
     bf16: bool = False
     backend: str | None = None
+    variant: str = "add"
 
     @property
     def experiment(self) -> Experiment:
@@ -40,7 +42,7 @@ class Settings:
         return Experiment(
             name="benchmark",
             data=self.data,
-            arms=[Arm(name="add", variant="add", checkpoint=self.checkpoint)],
+            arms=[Arm(name=self.variant, variant=self.variant, checkpoint=self.checkpoint)],
             tasks=[self.task],
             seeds=[self.seed],
             finetuning=Finetuning(

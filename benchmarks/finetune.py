@@ -52,6 +52,7 @@ def main(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
+    native: Annotated[bool, typer.Option("--native", help="Ours trains transformers' own model.")] = False,
     json: Json = None,
 ) -> None:
     """Print tokens per second, seconds of a cell, peak memory, and ours over each peer."""
@@ -62,14 +63,14 @@ def main(
     set_environment(device, precision, threads)
     with tempfile.TemporaryDirectory() as aside:
         folder = checkpoint_folder(checkpoint, data, task, Path(aside))
-        settings = Settings(data, task, folder, batch_size=batch_size)
+        settings = Settings(data, task, folder, batch_size=batch_size, variant="native" if native else "add")
         measured = measure(settings, peers, rounds, warm_up(device, steps), steps)
         precisions = peers | {OURS: precision}
         peaks = {each: peak_flops(device, each, threads) for each in set(precisions.values())}
         used = model_flops(settings, measured, steps) / pd.Series(precisions).map(peaks)
     what = (
-        f"{task}, {checkpoint}, batches of {batch_size}, {rounds} rounds of {steps} steps; medians and quartiles; "
-        "ratios are of one round each, above 1 where ours is faster or smaller"
+        f"{task}, {checkpoint}{', native' * native}, batches of {batch_size}, {rounds} rounds of {steps} steps; "
+        "medians and quartiles; ratios are of one round each, above 1 where ours is faster or smaller"
     )
     where = machine(device=device, precision=f"glue-bench in {precision}", threads=threads)
     report([what, to_table(measured, used), where, command()], measured, json)

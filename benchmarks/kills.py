@@ -19,7 +19,7 @@ Exits with 1 if one of these does not hold:
 - no record that was there is ever gone, or written a second time (its inode would change)
 - the tables of each sweep end up as those of the undisturbed one, byte for byte
 
-What was found is printed, and after each sweep written to the log, a JSON file.
+What was found is printed, and written to the log, a JSON file, whenever a process has ended.
 """
 
 import argparse
@@ -80,6 +80,7 @@ EXPERIMENT = {
         "max_length": 32,
         "from_mnli": ["rte"],
     },
+    "resources": {"give_up_after": 4},
 }
 
 
@@ -105,6 +106,8 @@ def main() -> None:
             return time.monotonic() < until if arguments.hours else sum(found.mishaps.values()) < arguments.mishaps
 
         disturb(place, kinds, random.Random(arguments.seed), found, more, arguments.log)
+    if arguments.log:
+        arguments.log.write_text(json.dumps(found.document(), indent=1) + "\n")
     print(json.dumps(found.document(), indent=1))
     sys.exit(0 if found.is_sound else 1)
 
@@ -166,13 +169,13 @@ def disturb(
             (place / "ballast").unlink(missing_ok=True)
             watch.look()
             judge(kind, status, said, found)
+            if log:
+                log.write_text(json.dumps(found.document(), indent=1) + "\n")
         watch.check_whole()
         found.sweeps, found.cells = found.sweeps + 1, found.cells + len(watch.inodes)
         found.corrupt, found.lost = found.corrupt + len(watch.corrupt), found.lost + len(watch.lost)
         found.repeated += len(watch.repeated)
         found.other_tables += sum(not same(place, name) for name in TABLES)
-        if log:
-            log.write_text(json.dumps(found.document(), indent=1) + "\n")
 
 
 def mishaps(

@@ -6,7 +6,9 @@ from typing import Any
 
 from cells import Settings
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.config import NATIVE
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.native import read_native
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
@@ -19,14 +21,17 @@ def make_ours(settings: Settings) -> Round:
     A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
     """
     quiet_libraries()
-    cell = settings.cell
-    tokens = Inputs(settings.experiment).tokens(cell)
+    cell, inputs = settings.cell, Inputs(settings.experiment)
+    tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(cell.arm)
     scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
 
     def work(steps: int) -> dict[str, Any]:
         train = tokens.splits["train"].take(settings.rows(len(tokens.splits["train"]), steps))
         began = time.perf_counter()
-        start = graft(read_checkpoint(settings.checkpoint), "add", {})
+        if settings.variant == NATIVE:
+            start: Start = read_native(settings.checkpoint, None, tokenizer)
+        else:
+            start = graft(read_checkpoint(settings.checkpoint), settings.variant, {})
         record = finetune(cell, start, replace(tokens, splits={"train": train, **scored})).record
         total = time.perf_counter() - began
         return {

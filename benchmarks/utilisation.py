@@ -5,6 +5,7 @@ import time
 import torch
 
 from cells import Settings
+from glue_bench.config import NATIVE
 from glue_bench.model.cost import budget
 from glue_bench.training.inputs import Inputs
 
@@ -27,6 +28,8 @@ def flops_per_token(settings: Settings, length: float) -> int:
     Whatever is computed on padding, or computed twice, or left out, does not change it.
     """
     inputs = Inputs(settings.experiment)
+    if settings.variant == NATIVE:
+        return int(inputs.native_budget(settings.cell.arm, round(length))["flops_per_token"])
     config = inputs.initial(settings.cell.arm).config
     return int(budget(config, round(length))["flops_per_token"])
 

@@ -9,13 +9,13 @@ LONGEST = 1000
 """Bytes of a message, at most."""
 QUOTED = 80
 """Characters that a message quotes of a file."""
-# The control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates.
-_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates."""
 
 
 def plain(text: str) -> str:
     """A text as a terminal may have it: characters that would control the terminal are shown by their codes."""
-    return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shortened(text: str, most: int = LONGEST) -> str:

@@ -1,6 +1,7 @@
 """The first minutes: the demo, an experiment to begin with, a run without a file, and GLUE from the hub."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -122,9 +123,11 @@ def test_glue_is_fetched_and_checked(glue_bench, refused, hub, monkeypatch, tmp_
 
 @pytest.mark.slow
 def test_wheel_and_sdist_have_every_file_of_the_package(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "runs", "build", "*.egg-info"))
     for kind in ("wheel", "sdist"):
         code = f"from setuptools import build_meta; build_meta.build_{kind}({str(tmp_path)!r})"
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+        subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
     wheel = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         sdist = {name.partition("/")[2] for name in archive.getnames()}
@@ -134,3 +137,4 @@ def test_wheel_and_sdist_have_every_file_of_the_package(tmp_path):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert files <= wheel & sdist
+    assert {"CHANGELOG.md", "constraints.txt", "configs/minilm.yaml", "docs/first-steps.md", "Makefile"} <= sdist

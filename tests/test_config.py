@@ -355,7 +355,7 @@ def test_bad_options_are_refused(given, said):
         ({"finetuning": {"learning_rates": [1e300]}}, "finetuning.learning_rates.0: .*100"),
         ({"name": "a" * 101}, "name: string should have at most 100 characters"),
         ({"arms": [{"name": "a" * 101, "variant": "add"}]}, "arms.0.name: string should have at most 100 characters"),
-        ({"seeds": list(range(9000))}, "cells, but at most 100,000"),
+        ({"seeds": list(range(9000))}, "cells, but at most 50,000"),
         ({"data": ""}, "data: string should have at least 1 character"),
         ({"tokenizer": ""}, "arms.0.tokenizer: string should have at least 1 character"),
         ({"plugins": [""]}, "plugins.0: string should have at least 1 character"),

@@ -88,6 +88,14 @@ def test_every_output_says_where_it_comes_from(name):
     assert PAGES[name].count("<!-- ") == len(known), "a comment that is none of KINDS, or has no block below it"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_file(name):
+    """`make docs` looks at anchors, too."""
+    targets = re.findall(r"\]\(([^)#\s]+)", PAGES[name]) + re.findall(r'(?:src|srcset)="(.+?)"', PAGES[name])
+    files = [target for target in targets if "://" not in target]
+    assert [file for file in files if not ((ROOT / name).parent / file).exists()] == []
+
+
 def test_the_picture_is_drawn_from_the_results(tmp_path):
     runpy.run_path(str(ROOT / "docs" / "picture.py"))["draw"](tmp_path)
     for path in (ROOT / "docs" / "images").glob("loss*.svg"):

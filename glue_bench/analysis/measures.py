@@ -26,10 +26,6 @@ class Part(NamedTuple):
     keys: Mapping[str, tuple[str, ...]]
 
 
-def _position_scores(subject: Subject) -> Measured:
-    return measure_position_scores(*map(numpy, heads(subject.model, subject.sum)))
-
-
 _FOUR = ("word_word", "word_position", "position_word", "position_position")
 _SUBSPACES = ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random")
 MEASURES: dict[str, tuple[Part, ...]] = {
@@ -57,7 +53,10 @@ MEASURES: dict[str, tuple[Part, ...]] = {
             lambda subject: measure_positions(numpy(rows(subject.model, subject.sum))),
             {"positions": ("absolute_mae", "order_accuracy")},
         ),
-        Part(_position_scores, {"positions.scores": ("toeplitz", "locality", "symmetric")}),
+        Part(
+            lambda subject: measure_position_scores(*map(numpy, heads(subject.model, subject.sum))),
+            {"positions.scores": ("toeplitz", "locality", "symmetric")},
+        ),
         Part(lambda subject: measure_attention(subject.attention), {"positions.attention": ()}),
     ),
     "dimensions": (Part(lambda subject: measure_dimensions(subject.sum), {"dimensions": ("share_95", "spearman")}),),

@@ -28,7 +28,8 @@ MEASURES = ("toeplitz", "locality", "symmetric")
 def measure_position_scores(queries: Float[np.ndarray, "h n k"], keys: Float[np.ndarray, "h n k"]) -> Measured:
     """The three measures of each head and their means over heads, and the frame `positions_scores`."""
     queries, keys = queries[:, :MOST], keys[:, :MOST]
-    found = np.array([_all(query @ key.T) for query, key in zip(queries, keys, strict=True)])
+    scores = [query @ key.T for query, key in zip(queries, keys, strict=True)]
+    found = np.array([[toeplitz(each), locality(each), symmetric(each)] for each in scores])
     draws = np.array([_random(queries, keys, np.random.default_rng([SEED, draw])) for draw in range(DRAWS)])
     numbers: dict[str, Any] = {"positions": queries.shape[1]}
     frame = pd.DataFrame({"block": 1, "head": np.arange(1, 1 + len(found))})
@@ -56,10 +57,6 @@ def locality(scores: Matrix) -> float:
 def symmetric(scores: Matrix) -> float:
     """The share of the symmetric part in the sum of squares."""
     return float(np.square((scores + scores.T) / 2).sum() / np.square(scores).sum())
-
-
-def _all(scores: Matrix) -> list[float]:
-    return [toeplitz(scores), locality(scores), symmetric(scores)]
 
 
 def _random(

@@ -36,7 +36,7 @@ class Reading:
         room = length - 2
         tokens = np.fromiter(islice(_tokens(corpus, tokenizer), room * sequences), dtype=np.int64)
         rows = tokens[: len(tokens) // room * room].reshape(-1, room)
-        if len(rows) < min(FEWEST, sequences):
+        if len(rows) < FEWEST:
             raise LeftOut(
                 f"the text has {len(rows)} sequences of {length} tokens, and {FEWEST} are the fewest that tell an "
                 "interval; give more text (--corpus TEXT)"

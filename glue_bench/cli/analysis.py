@@ -10,6 +10,14 @@ from glue_bench.cli.printing import say
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
+Layers = Annotated[
+    str | None, typer.Option(metavar="N,...", help="Blocks to look at, from 1, where a measure is told by block.")
+]
+Only = Annotated[
+    str | None, typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; all.")
+]
+Figures = Annotated[str, typer.Option(metavar="FORMAT,...", help="Formats of the figures: svg, pdf, png, or none.")]
+
 
 @app.command()
 def analyse(
@@ -24,23 +32,16 @@ def analyse(
     positions: Annotated[
         int | None, typer.Option(metavar="N", min=8, help="Positions to look at; all that the encoder was trained on.")
     ] = None,
-    layers: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Blocks to look at, from 1, where a measure is told by block.")
-    ] = None,
-    sequences: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences of text to read.")] = 512,
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; all."),
-    ] = None,
+    layers: Layers = None,
+    sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
+    only: Only = None,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
     ] = None,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
     ] = "auto",
-    figures: Annotated[
-        str, typer.Option(metavar="FORMAT,...", help="Formats of the figures: svg, pdf, png, or none.")
-    ] = "svg,pdf,png",
+    figures: Figures = "svg,pdf,png",
     plugin: Plugins = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")

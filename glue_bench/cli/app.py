@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from glue_bench import __version__
+from glue_bench.terminal import echo
 
 ORDER = (
     *("demo", "init", "run", "status", "explain"),
@@ -35,7 +36,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"glue-bench {__version__}")
+        echo(f"glue-bench {__version__}")
         raise typer.Exit
 
 

@@ -11,6 +11,7 @@ from glue_bench.cli.printing import say
 from glue_bench.cli.sweeps import Results, run_and_print
 from glue_bench.errors import UserError, unknown
 from glue_bench.sweep.options import RunOptions
+from glue_bench.terminal import echo
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -37,7 +38,7 @@ def init(
         raise UserError(f"'{path}' is there already; nothing is overwritten") from error
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}") from error
-    typer.echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
+    echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
 
 
 @app.command("fetch-data")
@@ -52,4 +53,4 @@ def fetch_data(
         raise unknown("data", what, ["glue"])
     say("asking the hub ...")
     for line in fetch_glue(folder):
-        typer.echo(line)
+        echo(line)

@@ -68,15 +68,18 @@ def _watch_table(looking: "Watch", snapshot: "Snapshot", interval: float, consol
 
 
 def _watch_lines(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
-    from glue_bench.watch.view import describe_counts, describe_pace
+    from glue_bench.watch.view import PACE_SECONDS, describe_counts, describe_pace
 
-    said = ""
+    said, said_at = "", 0.0
     while True:
-        counts = describe_counts(snapshot)
+        counts, now = describe_counts(snapshot), time.monotonic()
+        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         if counts != said:
-            said, pace = counts, describe_pace(snapshot)
-            stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+            said, said_at, pace = counts, now, describe_pace(snapshot)
             echo(f"{stamp} {counts}" + (f"; {pace}" if pace else ""))
+        elif now - said_at >= PACE_SECONDS:
+            said_at = now
+            echo_some(snapshot.running, f"{stamp} running ")
         if not _is_open(snapshot):
             return
         time.sleep(interval)

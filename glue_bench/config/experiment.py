@@ -31,7 +31,7 @@ from glue_bench.config.sections import (
 )
 from glue_bench.errors import unknown
 
-MOST_CELLS = 100_000
+MOST_CELLS = 50_000
 
 
 class Hyperparameters(Section):

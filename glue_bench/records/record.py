@@ -21,7 +21,7 @@ class CellKey(StoredValue):
 
     arm: Word
     variant: Word
-    task: str
+    task: Word
     learning_rate: float
     seed: Whole
     steps: Whole | None = None

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from glue_bench.errors import UNSHOWN
+
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
@@ -57,8 +59,9 @@ def plain_rows(frame: pd.DataFrame, decimals: int = 2) -> list[dict[str, Any]]:
 
 
 def json_text(document: Any) -> str:
-    """A document as JSON."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """A document as JSON, without characters that would control a terminal."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return UNSHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _plain(value: Any, decimals: int) -> Any:

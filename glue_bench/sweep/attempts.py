@@ -19,6 +19,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import is_out_of_memory, release_memory
 from glue_bench.training.pretrain import PretrainingTask, pretraining
+from glue_bench.training.progress import telling
 from glue_bench.training.runtime import accelerator, decided_by_main, in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder, pretraining_folder
 
@@ -30,10 +31,12 @@ def attempt(job: Job, inputs: Inputs) -> Iterator[Said]:
         DiskError: the disk is full or cannot be written, which the next job would meet, too.
         UserError: the state that a pretraining would go on from is damaged.
     """
-    if isinstance(job, PlannedPretraining):
-        yield from _attempt_pretraining(job, inputs)
-    else:
-        yield attempt_cell(job, inputs)
+    folder = inputs.folder.parent if inputs.folder and accelerator().is_main_process else None
+    with telling(folder, job.id) if folder else nullcontext():
+        if isinstance(job, PlannedPretraining):
+            yield from _attempt_pretraining(job, inputs)
+        else:
+            yield attempt_cell(job, inputs)
 
 
 def attempt_cell(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
+from glue_bench.records.plan import Plan
 from glue_bench.sweep.jobs import Job, PlannedCell
 from glue_bench.training.inputs import Inputs
 
@@ -39,6 +40,11 @@ class Costs:
         if isinstance(job, PlannedCell):
             return self.tokens[job.cell.task] * self.operations[job.arm]
         return job.run.settings.steps * job.run.settings.batch_tokens * self.operations[job.arm]
+
+
+def costs_of(plan: Plan) -> Costs:
+    """What the jobs of a plan are expected to cost."""
+    return Costs(plan.training_tokens, {name: facts.flops_per_token or 0 for name, facts in plan.arms.items()})
 
 
 def expected_tokens(cells: Iterable[PlannedCell], inputs: Inputs) -> dict[str, int]:

@@ -10,7 +10,7 @@ from glue_bench.sweep.encoders import is_pretrained
 from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.options import RunOptions
-from glue_bench.sweep.order import Costs, longest_first
+from glue_bench.sweep.order import costs_of, longest_first
 from glue_bench.sweep.plan import in_order, plan_cells, pretrainings_of, select
 from glue_bench.sweep.preflight import check_processes
 from glue_bench.sweep.records import make_plan
@@ -35,6 +35,11 @@ class Work:
     pretraining: Sequence[PlannedPretraining]
     jobs: Sequence[Job] = ()
     costs: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def all_jobs(self) -> list[Job]:
+        """Pretrainings, then cells."""
+        return [*self.pretraining, *self.waiting]
 
 
 def plan_work(inputs: Inputs, store: Store, options: RunOptions) -> Work:
@@ -75,7 +80,6 @@ def write_plan(work: Work, inputs: Inputs, store: Store, options: RunOptions) ->
             data = inputs.data(task)
             if labels := known_labels(data):
                 store.write_labels(task, data.digest, labels)
-    cost = Costs(plan.training_tokens, {name: facts.flops_per_token or 0 for name, facts in plan.arms.items()})
-    jobs: list[Job] = [*work.pretraining, *work.waiting]
+    cost, jobs = costs_of(plan), work.all_jobs
     costs = {job.id: cost(job) for job in jobs}
     return replace(work, jobs=longest_first(jobs, cost) if options.side_by_side else jobs, costs=costs)

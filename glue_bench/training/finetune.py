@@ -73,7 +73,7 @@ def finetune(
         history=tuple(history),
         collapsed=tuple(collapsed),
         seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
-        tokens=Tokens(training=_trained_tokens(cell, tokens.splits["train"])),
+        tokens=Tokens(training=trained_tokens(cell, tokens.splits["train"])),
         parameters=parameters,
         order=_without_order(training, cell, tokens),
         micro_batch_size=rows_at_once,
@@ -112,7 +112,7 @@ def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[
     return history, predictions, seconds
 
 
-def _trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
+def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
     """The tokens of all updates, those of an epoch that ends early too."""
     settings = cell.hyperparameters
     in_epoch = -(-len(split) // settings.batch_size)

@@ -22,6 +22,7 @@ from glue_bench.training.batches import (
     share_at_once,
     training_batches,
 )
+from glue_bench.training.progress import tell
 from glue_bench.training.runtime import accelerator, few_sizes
 from glue_bench.training.tokens import TokenisedTask
 from glue_bench.training.used_rows import UsedRows, used_rows_only
@@ -107,6 +108,7 @@ def train(
                 optimizer.step()
                 optimizer.zero_grad()
                 done += 1
+                tell(done, steps, losses[-1].item)
             loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
             if not math.isfinite(loss):
                 raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")

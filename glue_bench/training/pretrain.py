@@ -24,6 +24,7 @@ from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batc
 from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.progress import tell
 from glue_bench.training.runtime import accelerator, all_threads, decided_by_main, few_sizes
 
 LOSSES = 100  # points of a training-loss curve
@@ -160,6 +161,7 @@ class _PretrainingRun:
         saved = self.clock = time.perf_counter()
         while self.state.step < self.settings.steps:
             self._advance()
+            tell(self.state.step, self.settings.steps, self.state.pending[-1].item)
             if self._due(LOSSES) or self._due(self.settings.validations):
                 point = self._point()
                 with self._untimed():  # whoever is shown it may take its time

@@ -16,6 +16,7 @@ from glue_bench.training.batches import bucketed_rows, evaluation_rows, share_at
 from glue_bench.training.device_split import ABSENT, DeviceSplit, on_device
 from glue_bench.training.engine import ENGINES, Shape
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
+from glue_bench.training.progress import tell
 from glue_bench.training.runtime import accelerator
 from glue_bench.training.tokens import TokenisedTask
 
@@ -64,7 +65,7 @@ class ResidentTraining:
                 self.engine.model.train()
                 done = epoch * len(plans[0][1])
                 chosen = torch.from_numpy(rows).to(self.device)
-                losses = self._epoch(split, chosen, lengths, rates[done : done + len(lengths)])
+                losses = self._epoch(split, chosen, lengths, rates, done)
                 loss = float(losses.mean())  # the epoch's one wait for the device
                 if not math.isfinite(loss):
                     raise NonFiniteLossError(f"loss is {loss} in epoch {epoch + 1}")
@@ -113,10 +114,16 @@ class ResidentTraining:
         return (settings.learning_rate * torch.tensor(factors, dtype=torch.float64)).float().to(self.device)
 
     def _epoch(
-        self, split: DeviceSplit, rows: Int[Tensor, "s b"], lengths: list[int], rates: Float[Tensor, " s"]
+        self,
+        split: DeviceSplit,
+        rows: Int[Tensor, "s b"],
+        lengths: list[int],
+        rates: Float[Tensor, " t"],
+        done: int = 0,
     ) -> Float[Tensor, " s"]:
-        """The loss of each of s steps. Nothing in here waits for the device."""
+        """The loss of each of s steps after `done` of t. Only what is told of progress waits for the device."""
         losses = torch.empty(len(lengths), device=self.device)
         for step, (chosen, length) in enumerate(zip(rows, lengths, strict=True)):
-            losses[step] = self.engine.step(split.gather(chosen, length), rates[step])
+            losses[step] = self.engine.step(split.gather(chosen, length), rates[done + step])
+            tell(done + step + 1, len(rates), losses[step].item)
         return losses

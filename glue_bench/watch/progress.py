@@ -1,5 +1,6 @@
 """What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere, lines about pretraining."""
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,19 +15,21 @@ from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.terminal import tell
 from glue_bench.training.finetune import Outcome
 from glue_bench.watch.tally import Tally
-from glue_bench.watch.view import describe_pace, view
+from glue_bench.watch.view import PACE_SECONDS, describe_pace, view
 
 RECENT = 8
-PACE_SECONDS = 60.0
-"""The least time between lines that say how long the sweep will take."""
 
 
 class PlainLines:
-    """One line per finished cell, with the local time, for logs and pipes. Asks a tally that has heard before it."""
+    """One line per finished cell, with the local time, for logs and pipes, and once a minute one per running job.
+
+    Asks a tally that has heard before it.
+    """
 
     def __init__(self, console: Console, tally: Tally, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.tally, self.clock = console, tally, clock
         self._said_at = clock()
+        self._end = threading.Event()
 
     def __str__(self) -> str:
         return "the lines about cells"
@@ -36,6 +39,9 @@ class PlainLines:
         match event:
             case SweepStarted() if event.cells:
                 self._line(describe_start(event))
+                threading.Thread(target=self._say_running, daemon=True, name="running").start()
+            case SweepEnded():
+                self._end.set()
             case JobEnded(PlannedCell() as planned) | JobElsewhere(PlannedCell() as planned):
                 self._cell(planned, describe(event))
 
@@ -44,6 +50,11 @@ class PlainLines:
         if now - self._said_at >= PACE_SECONDS and self.tally.ended < self.tally.total:
             self._said_at, pace = now, describe_pace(self.tally.snapshot())
         self._line(f"[{self.tally.ended}/{self.tally.total}] {planned.label}: {what}" + (f" ({pace})" if pace else ""))
+
+    def _say_running(self) -> None:
+        while not self._end.wait(PACE_SECONDS):
+            for line in self.tally.snapshot().running:
+                self._line(f"running {line}")
 
     def _line(self, line: str) -> None:
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")

@@ -10,8 +10,9 @@ from glue_bench.records.record import LossPoint
 from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepStarted
 from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell, Result
 from glue_bench.training.finetune import Outcome
+from glue_bench.training.progress import read_progress
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.view import Counts, Snapshot, counts_by_arm
+from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, describe_progress
 
 PRETRAINING = "pretraining"
 """What stands for the task of pretrainings where seconds are estimated."""
@@ -25,11 +26,14 @@ class _Running:
     since: float
     point: LossPoint | None = None
 
-    def describe(self, now: float) -> str:
+    def describe(self, now: float, folder: Path) -> str:
+        said = describe_progress(read_progress(folder, self.job.id))
         if isinstance(self.job, PlannedCell):
-            return f"{self.job.label}, {now - self.since:.0f} s"
-        step = f"step {self.point.step if self.point else 0:,} of {self.job.run.settings.steps:,}"
-        return f"pretraining {self.job.label}, {step}, {now - self.since:.0f} s"
+            what = self.job.label
+        else:
+            what = f"pretraining {self.job.label}"
+            said = said or f"step {self.point.step if self.point else 0:,} of {self.job.run.settings.steps:,}"
+        return ", ".join(filter(None, (what, said, f"{now - self.since:.0f} s")))
 
 
 class Tally:
@@ -90,7 +94,7 @@ class Tally:
         queued = [name for name, state in self._states.items() if state == "queued"]
         return Snapshot(
             arms=self.counts,
-            running=[each.describe(now) for each in self._running.values()],
+            running=[each.describe(now, self._begun.folder) for each in list(self._running.values())],
             elapsed=elapsed,
             seconds_left=self._estimate.seconds_left(queued, running, self._begun.workers or len(running)),
             cells_per_hour=3600 * self._finished / elapsed if known else None,

@@ -8,12 +8,15 @@ from dataclasses import astuple, dataclass
 from rich.console import Console, Group
 from rich.text import Text
 
+from glue_bench.training.progress import Progress
 from glue_bench.values import duration
 
 NAME_WIDTH, BAR_WIDTH, NUMBER_WIDTH = 24, 16, 8
 NUMBERS_WIDTH = 6 + 4 * NUMBER_WIDTH
 AROUND = 4  # totals, pace, the table's header, and the line below the cursor
 LINES_BELOW = 8
+PACE_SECONDS = 60.0
+"""The least time between lines that say how far running jobs are, and how long the sweep will take."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,14 @@ def describe_pace(snapshot: Snapshot) -> str:
     if snapshot.tokens_per_second:
         said.append(f"{snapshot.tokens_per_second:,.0f} tokens/s")
     return ", ".join(said)
+
+
+def describe_progress(progress: Progress | None) -> str:
+    """`step 120 of 780, loss 0.523, about 3 min left`; empty where nothing is known."""
+    if progress is None:
+        return ""
+    left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    return f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.3f}{left}"
 
 
 def describe_counts(snapshot: Snapshot) -> str:

@@ -347,6 +347,7 @@ def names(world: World, random: Random) -> Call:
         ["intrinsic", name, "--corpus", name],
         ["analyse", name, "-o", world.place / "analysis"],
         ["report", name],
+        ["init", name],
         ["run", name],
         [name],
         ["verify", f"--{name}"],

@@ -128,7 +128,7 @@ FOLDERS: dict[str, Callable[[Path], Any]] = {
 }
 SAYS = {
     "verify": "fault: ",
-    "leaderboard": "1 of 12 planned runs",
+    "leaderboard": "1 of 8 planned runs",
     "status": "cells done",
     "statistics": "",
     "export": "",
@@ -285,7 +285,10 @@ CASES |= {
     "a vocabulary of 10^11": (_changed(scratch__vocab_size=10**11), "scratch.vocab_size: input should be less than"),
     "epochs of 10^24": (_changed(finetuning__epochs=10**24), "is too large a number"),
     "a trillion parameters": (_changed(scratch__hidden_size=2**14, scratch__num_hidden_layers=256), "1e+10 parameters"),
-    "a million cells": (_changed(seeds=list(range(9000))), "108,000 cells, but at most 100,000"),
+    "120,000 cells": (
+        _changed(seeds=list(range(5000)), finetuning__learning_rates=[1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]),
+        "120,000 cells, but at most 50,000",
+    ),
     "an arm's name of 215 characters": (_changed(arms=[{"name": "a" * 215, "variant": "add"}]), "at most 100 char"),
     "an experiment's name of 215 characters": (_changed(name="a" * 215), "at most 100 characters"),
     "data nowhere": (_changed(data=""), "data: string should have at least 1 character"),

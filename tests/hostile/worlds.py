@@ -25,7 +25,7 @@ EXPERIMENT: dict[str, Any] = {
         "max_position_embeddings": 16,
     },
     "arms": ["add", {"name": "other", "variant": "untied", "options": {"segments": "scores"}}],
-    "tasks": ["mnli", "rte", "stsb"],
+    "tasks": ["mnli", "stsb"],
     "seeds": [1, 2],
     "pretraining": {
         "corpus": "demo",

@@ -1,5 +1,6 @@
 """Pages in three markups: the same texts come back out of each."""
 
+import json
 import re
 import string
 from io import StringIO
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 from read_pages import READERS, latex_text, parse_html, read_latex
 from rich.console import Console
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UNSHOWN, UserError
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import PAGES, chosen_format, render_page
 from glue_bench.reporting.latex import layout_of
-from glue_bench.reporting.numbers import frame_csv
+from glue_bench.reporting.numbers import frame_csv, json_text
 from glue_bench.reporting.terminal import show
 
 NASTY = (
@@ -253,3 +254,11 @@ def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
         *("arm,value", "'=1+1,-1.50", "'+x,0.00", "'-2+3,1.00", "'@a,2.00"),
         *("-1.5,3.00", "a=1,4.00", "'-,5.00"),
     ]
+
+
+def test_json_has_no_character_that_controls_a_terminal_and_says_the_same():
+    name = "\x1b[2J\x7f\x9b\u202e\u2028 ü"
+    text = json_text({name: name})
+    assert not UNSHOWN.search(text)
+    assert json.loads(text) == {name: name}
+    assert " ü" in text

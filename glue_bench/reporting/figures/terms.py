@@ -25,6 +25,7 @@ from glue_bench.reporting.figures.style import (
 
 OVER_SEQUENCES = {"rms": "RMS over sequences", "mean": "mean over sequences"}
 BASELINES = {
+    "turned": ("positions turned", "v", CYCLE[5]),
     "permuted": ("positions permuted", "s", CYCLE[1]),
     "covariance": ("positions at random", "^", CYCLE[3]),
     "fresh": ("fresh weights", "D", CYCLE[2]),

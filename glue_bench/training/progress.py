@@ -1,0 +1,80 @@
+"""How far a job is, in a file beside its results: read by whoever watches, in this process or in another.
+
+The file is there only while the job runs. It decides nothing: one that cannot be written is left out.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+EVERY = 2.0  # seconds between two writings
+FOLDER = "progress"  # in that of the experiment
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Steps that are done, of how many, the loss of the last of them, and about how many seconds the others take."""
+
+    step: int
+    steps: int
+    loss: float
+    seconds_left: float | None
+
+
+class _Teller:
+    """Writes the file of one job, no more often than EVERY seconds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.first: tuple[int, float] | None = None
+        self.told_at = float("-inf")
+
+    def tell(self, step: int, steps: int, loss: Callable[[], float]) -> None:
+        now = time.monotonic()
+        # The first step pays for what the others find ready, and a run that goes on from a state begins late.
+        if self.first is None or step <= self.first[0]:
+            self.first = step, now
+        if now - self.told_at < EVERY:
+            return
+        self.told_at, done = now, step - self.first[0]
+        left = (now - self.first[1]) / done * (steps - step) if done else None
+        aside = self.path.with_suffix(".part")
+        with suppress(OSError):
+            aside.write_text(json.dumps(asdict(Progress(step, steps, loss(), left))))
+            aside.replace(self.path)
+
+
+_current: list[_Teller] = []
+
+
+@contextmanager
+def telling(folder: Path, job: str) -> Iterator[None]:
+    """In this block `tell` writes how far the job is into `folder`, an experiment's; after it the file is gone."""
+    path = folder / FOLDER / f"{job}.json"
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _current.append(_Teller(path))
+    try:
+        yield
+    finally:
+        _current.pop()
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()  # which fails while another job is in it
+
+
+def tell(step: int, steps: int, loss: Callable[[], float]) -> None:
+    """Say that `step` of `steps` is done, with its loss, which is asked for only where it is written."""
+    for teller in _current[-1:]:
+        teller.tell(step, steps, loss)
+
+
+def read_progress(folder: Path, job: str) -> Progress | None:
+    """How far a job is that runs in an experiment's folder; None where nothing says so."""
+    try:
+        return Progress(**json.loads((folder / FOLDER / f"{job}.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,58 @@
+"""What a dry run says of the time that the run will take."""
+
+import pytest
+
+from glue_bench.api import run
+from glue_bench.sweep import estimate
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+PRETRAINING = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rate": 1e-3}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The cells whose steps were measured; each token takes a millisecond."""
+    cells = []
+
+    def measured(planned, _inputs):
+        cells.append(planned)
+        return 1e-3
+
+    monkeypatch.setattr(estimate, "_seconds_per_token", measured)
+    return cells
+
+
+def seconds(experiment, folder, **options):
+    return run(experiment, results=folder, dry_run=True, **options).seconds
+
+
+def test_the_time_follows_tokens_and_seeds_and_is_shared_by_workers(tiny, tmp_path, asked):
+    one = seconds(tiny(tasks=["cola"]), tmp_path)
+    assert [planned.arm for planned in asked] == ["add", "none"]
+    assert one > 0
+    assert seconds(tiny(tasks=["cola"], seeds=[1, 2, 3]), tmp_path) == pytest.approx(3 * one)
+    assert seconds(tiny(tasks=["cola"], finetuning={"epochs": 2}), tmp_path) == pytest.approx(2 * one)
+    assert seconds(tiny(tasks=["cola"], finetuning={"max_steps": 1}), tmp_path) == pytest.approx(one / 3)
+    assert seconds(tiny(tasks=["cola"]), tmp_path, workers=2) == pytest.approx(one / 2)
+
+
+@pytest.mark.usefixtures("asked")
+def test_pretraining_counts_by_its_tokens(tiny, tmp_path):
+    plain = seconds(tiny(tasks=["cola"]), tmp_path)
+    more = seconds(tiny(tasks=["cola"], pretraining=PRETRAINING), tmp_path)
+    assert more - plain == pytest.approx(2 * 10 * 256 * 1e-3)
+
+
+def test_after_a_while_arms_that_are_left_are_as_fast_as_the_others(tiny, tmp_path, asked, monkeypatch):
+    whole = seconds(tiny(tasks=["cola"]), tmp_path)
+    asked.clear()
+    monkeypatch.setattr(estimate, "MEASURING", 0.0)
+    assert seconds(tiny(tasks=["cola"]), tmp_path) is None
+    assert whole is not None
+    assert not asked
+
+
+def test_a_few_steps_are_really_taken_and_one_that_fails_is_no_fault(tiny, tmp_path, monkeypatch):
+    assert seconds(tiny(arms=["add"], tasks=["cola"]), tmp_path) > 0
+    monkeypatch.setattr(estimate, "build_classifier", lambda *_: 1 / 0)
+    assert seconds(tiny(arms=["add"], tasks=["cola"]), tmp_path) is None
