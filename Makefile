@@ -17,7 +17,8 @@ demo: $(READY)
 	@echo "  glue-bench init NAME    # an experiment file to change"
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	# UTF-8 in every locale: tests compare what is printed with files.
+	PYTHONUTF8=1 $(BIN)/python -m pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

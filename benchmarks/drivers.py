@@ -12,7 +12,7 @@ import psutil
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["datasets", "glue_bench.reporting.export", "glue_bench.sweep.run", "sklearn.metrics"])
-FLOOR_SECONDS, HEAD_SECONDS = 10.0, 6.0
+FLOOR_SECONDS, HEAD_SECONDS = 30.0, 6.0
 """What a sweep here waits for a worker that hangs and for a head that is lost, in place of minutes."""
 
 

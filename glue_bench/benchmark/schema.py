@@ -54,12 +54,9 @@ def limited(data: TaskData, rows: int) -> TaskData:
     chosen = {name: frame for name, frame in data.splits.items() if not name.startswith("test") and len(frame) > rows}
     if not chosen:
         return data
-    cut = {name: frame.iloc[_drawn(len(frame), rows)].reset_index(drop=True) for name, frame in chosen.items()}
+    orders = {name: np.random.default_rng(0).permutation(len(frame)) for name, frame in chosen.items()}
+    cut = {name: frame.iloc[np.sort(orders[name][:rows])].reset_index(drop=True) for name, frame in chosen.items()}
     return replace(data, source=f"{data.source}{LIMITED} {rows} rows", splits={**data.splits, **cut})
-
-
-def _drawn(size: int, rows: int) -> np.ndarray:
-    return np.sort(np.random.default_rng(0).permutation(size)[:rows])
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:

@@ -41,7 +41,8 @@ def sentence(text: str) -> str:
 
 def aligned(lines: Sequence[Sequence[str]], texts: Set[int]) -> str:
     """A Markdown table with aligned columns: the first line is the header; the columns `texts` are set to the left."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    # Two at least: a rule of a colon alone is none, and the table would show as plain text.
+    widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * w if i in texts else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
 
     def pad(line: Sequence[str]) -> list[str]:

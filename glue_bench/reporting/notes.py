@@ -112,8 +112,8 @@ def _marks_note(findings: Findings) -> str:
 def _feet_note(findings: Findings) -> str:
     majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
     smallest = (
-        f"{SMALLEST.capitalize()}: about what these runs could have shown, the median over the arms "
-        "(`glue-bench statistics` has the interval of each)."
+        f"{SMALLEST.capitalize()}: how large a measured difference had to be for a mark, the median over "
+        "the arms; a true difference of that size gets one about half the time (`glue-bench power`)."
     )
     tested = findings.contrasts["smallest"].notna().any()
     best = {name: findings.table[name].max() for name in findings.constants if name in findings.table}

@@ -15,12 +15,13 @@ from glue_bench.reporting.formats import chosen_format, render_page, render_with
 from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
-from glue_bench.results.encoders import named_blocks, title
+from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import NOT_AVERAGED
 from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.summaries import COVERS
 from glue_bench.stats.verdicts import all_pairs, equivalence
+from glue_bench.values import BLOCK
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
@@ -58,6 +59,7 @@ CHOSEN_RATE = (
     "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation set "
     "is not part of the interval."
 )
+UNTESTED = "Nothing was tested; the notes say what is missing."
 LAST_EPOCH = (
     "Stored predictions are those of the last epoch, so that these differences are not those of the leaderboard."
 )
@@ -168,12 +170,17 @@ def statistics_page(
 
 
 def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
-    for name, mine in named_blocks(frames.get("reference", statistics.verdicts)):
+    converted = set(zip(*(statistics.conversions[name] for name in BLOCK), strict=True))
+    frame = frames.get("reference", statistics.verdicts)
+    names = block_names(key for key, _ in blocks_of(frame))
+    for key, mine in blocks_of(frame):
+        if key in converted:  # it is compared with what it was converted from, below, and not within itself
+            continue
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
-        heading = f"{title(name)}: differences from {reference}"
+        heading = f"{title(names[key])}: differences from {reference}"
         yield PageSection(title=f"{heading}, {title_of(statistics.primary).lower()}", grid=_grid(mine[primary]))
-        told = mine[~primary & (mine["verdict"] != "")]
-        text, grid = ("", _grid(told)) if len(told) else ("None after correction.", None)
+        told, tested = mine[~primary & (mine["verdict"] != "")], (mine["why"] == "").any()
+        text, grid = ("", _grid(told)) if len(told) else ("None after correction." if tested else UNTESTED, None)
         yield PageSection(title=f"{heading}, single columns", text=text, grid=grid)
     if "conversion" in frames:
         yield PageSection(title="What the conversion costs", text=CONVERSION, grid=_grid(frames["conversion"]))

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.fresh import drawing
 from glue_bench.model.native import NativeStart, build_native
-from glue_bench.training.batches import Batch, collate
+from glue_bench.training.batches import collate
 from glue_bench.training.tokens import encoded_split
 
 LABELS = {"num_labels": 2}
@@ -27,7 +27,8 @@ def probe(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, a
     Raises:
         UserError: the model cannot run, or its output is not finite.
     """
-    batch = _batch(tokenizer, length)
+    texts = pd.DataFrame({"text_a": ["One of the many. " * length, "A short one."], "label": [0, 1]})
+    batch = collate(encoded_split(texts, tokenizer, length), np.arange(2), int(tokenizer.pad_token_id))
     try:
         with drawing(), torch.no_grad(), FlopCounterMode(display=False) as counter:
             # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to have one.
@@ -46,9 +47,3 @@ def probe(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, a
         "flops_per_token": 3 * counter.get_total_flops() // batch.ids.numel(),
         "length": length,
     }
-
-
-def _batch(tokenizer: PreTrainedTokenizerBase, length: int) -> Batch:
-    texts = pd.DataFrame({"text_a": ["One of the many. " * length, "A short one."], "label": [0, 1]})
-    split = encoded_split(texts, tokenizer, length)
-    return collate(split, np.arange(2), int(tokenizer.pad_token_id))

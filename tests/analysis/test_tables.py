@@ -46,6 +46,9 @@ def test_the_overlap_by_hand():
     assert numbers["overlap"] == pytest.approx(by_hand)
     low, high = numbers["overlap_random"]
     assert low < 1 < high
+    leading = np.linalg.svd(words)[2][:5].T
+    found = subspaces(words, positions).frames["subspace_curve"].set_index("m").loc[5, "share"]
+    assert found == pytest.approx(np.square(positions @ leading).sum() / np.square(positions).sum())
     lengths = [np.linalg.norm(part, axis=1, keepdims=True) for part in (words, positions)]
     cosine = np.abs((words / lengths[0]) @ (positions / lengths[1]).T).mean()
     assert numbers["mean_abs_cosine"] == pytest.approx(cosine, rel=1e-5)

@@ -52,7 +52,7 @@ def test_the_committed_results_are_good(glue_bench, name):
     """All but their tables, which tests/test_results.py compares."""
     said = glue_bench("verify", RESULTS / name)
     assert said.status == 0, said
-    assert "an earlier version, without a digest" in said.out
+    assert ("an earlier version, without a digest" in said.out) == (name == "tiny")
     assert said.out.endswith(f"{RESULTS / name}: good\n")
 
 

@@ -122,14 +122,14 @@ def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
 def test_the_winner_of_an_average_is_of_one_shape(bench):
     """The larger one is best by every average but that of the smaller block, which differs."""
     for task in TRAINABLE:
-        bench.finish(task, 1, 0.9 if task == "cola" else 0.4, arm="by cola")
+        bench.finish(task, 1, 0.9 if task == "cola" else 0.4, arm="by-cola")
         bench.finish(task, 1, 0.3 if task == "cola" else 0.45, arm="without")
         bench.finish(task, 1, 0.99, arm="large")
     with_shape(bench, "large", LARGE)
     bench.plan()
     board = make_board(bench.store)
     (note,) = winner_notes(board, averages_frame(board))
-    assert f"(pretrained, {SMALL_TEXT}): by cola by" in note
+    assert f"(pretrained, {SMALL_TEXT}): by-cola by" in note
     assert "large" not in note
 
 

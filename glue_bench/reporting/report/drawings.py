@@ -112,7 +112,7 @@ def reference_of(findings: Findings) -> str:
 def _told(contrasts: pd.DataFrame) -> str:
     """One column's panel in words."""
     if (contrasts["why"] != "").all():
-        return f"No interval: {contrasts['why'].iloc[0]}."
+        return f"No interval: {contrasts['why'].iloc[0].partition(' (')[0]}."  # without the arms' names
     said = []
     for verdict in ("better", "worse"):
         mine = contrasts[contrasts["verdict"] == verdict].to_dict("records")

@@ -115,7 +115,9 @@ def told_apart(name: str, rows: Mapping[str, Mapping[str, Any]], title: str = ""
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     differ = [key for key in keys if len({str(row.get(key)) for row in rows.values()}) > 1]
     common = {key: next(iter(rows.values()))[key] for key in keys if key not in differ}
-    cells = tuple((GridCell(each), *(GridCell(str(row.get(key, MISSING))) for key in differ)) for each, row in rows.items())
+    cells = tuple(
+        (GridCell(each), *(GridCell(str(row.get(key, MISSING))) for key in differ)) for each, row in rows.items()
+    )
     header = (name, *(_words(key).capitalize() for key in differ))
     grid = Grid(header=header, rows=cells, texts=frozenset(range(len(header)))) if differ else None
     return (PageSection(title=title, text=f"The same for all: {_said(common)}." * bool(common), grid=grid),)
