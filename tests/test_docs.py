@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import fields
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from glue_bench.values import Loader
 
 EVERY_KEY = block("yaml", page("experiments"))
 LEAST = {"name": "x", "data": "demo", "arms": ["add"], "checkpoint": "scratch"}
-SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple")
+SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple", "AutoModelForSequenceClassification")
 """The blocks of Python, by what they hold: each has its test below."""
 
 
@@ -136,6 +137,16 @@ def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
     logits = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     given = SimpleNamespace(predictions=logits, label_ids=np.array([1, 0, 1]))
     assert names["compute_metrics"](given) == {"matthews_correlation": 1.0}
+
+
+def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG001
+    summary = glue_bench.run(tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}), results=tmp_path)
+    (kept,) = (summary.folder / "models").iterdir()
+    code = block("python", page("submitting"))
+    names: dict[str, Any] = {}
+    exec(re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", code), names)
+    read = names["tokenizer"]("a cat", "a dog", return_tensors="pt")
+    assert names["model"](**read).logits.shape == (1, 2)
 
 
 def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001
