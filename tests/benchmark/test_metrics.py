@@ -154,8 +154,8 @@ def test_metric_equals_score(task: str, tmp_path: Path) -> None:
 def test_metric_for_an_unknown_task(tmp_path: Path) -> None:
     from glue_bench.benchmark.glue_metric import GlueMetric
 
-    with pytest.raises(UserError, match="unknown task 'sst-2'; did you mean 'sst2'"):
-        GlueMetric("sst-2", cache_dir=str(tmp_path))
+    with pytest.raises(UserError, match="unknown task 'sst3'; did you mean 'sst2'"):
+        GlueMetric("sst3", cache_dir=str(tmp_path))
 
 
 @given(st.integers(2, 6))

@@ -1,6 +1,7 @@
 """Whatever comes from outside, a verb ends as documented, says it in one line, and harms nothing.
 
-500 generated inputs in the default suite, 20,000 under `-m slow`; and those by name that once were taken badly.
+500 generated inputs in the default suite, the same in each run; 20,000 under `-m slow`, others in each run; and those
+by name that once were taken badly.
 """
 
 from random import Random
@@ -13,9 +14,9 @@ from named import CASES
 from oracle import judge
 
 FEW = {
-    "experiments": 150,
-    "data": 140,
-    "checkpoints": 140,
+    "experiments": 40,
+    "data": 40,
+    "checkpoints": 350,
     "names": 36,
     "submissions": 24,
     "results": 8,
@@ -26,11 +27,13 @@ MANY = 2860
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller seed is no smaller input
 
 
-def check(world, kind, count):
-    """So many inputs of a kind, others in each run."""
+def check(world, kind, count, *, same):
+    """So many inputs of a kind."""
 
     @given(st.integers(0, 2**64 - 1))
-    @settings(max_examples=count, phases=PHASES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count, phases=PHASES, deadline=None, derandomize=same, suppress_health_check=list(HealthCheck)
+    )
     def holds(seed):
         outcome = judge(*GENERATORS[kind](world, Random(seed)))
         assert not outcome.complaints, outcome
@@ -40,13 +43,13 @@ def check(world, kind, count):
 
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_no_input_harms_hangs_or_confuses(world, kind):
-    check(world, kind, FEW[kind])
+    check(world, kind, FEW[kind], same=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_none_of_20_000_inputs_does(world, kind):
-    check(world, kind, MANY)
+    check(world, kind, MANY, same=False)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -68,7 +68,7 @@ def test_one_seed_is_said_and_never_printed_as_zero(bench):
     (note,) = (note for note in page.notes if "one seed shows no spread" in note)
     assert all(arm in note for arm in ("low", "high", "higher"))
     assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[0].grid))  # noqa: RUF001
-    assert page.sections[1].text == "None after correction."
+    assert page.sections[1].text == "Nothing was tested; the notes say what is missing."
 
 
 def test_missing_labels_are_one_line(bench):

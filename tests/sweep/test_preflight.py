@@ -54,7 +54,7 @@ def no_ray(_, patch, __):
 
 def no_cluster(*_):
     pytest.importorskip("ray")
-    return {"pretrains": False, "address": "127.0.0.1:1"}, "no Ray cluster at '127.0.0.1:1'"
+    return {"pretrains": False, "address": "127.0.0.1:1"}, "cannot use the Ray cluster at '127.0.0.1:1'"
 
 
 def results_are_a_file(_, __, folder):
