@@ -196,7 +196,7 @@ def test_of_several_arms_one_must_be_named(bench):
     finish(bench, "rte")
     finish(bench, "rte", arm="none")
     bench.plan()
-    with pytest.raises(UserError, match="--arm says which arm to hand in: add, none"):
+    with pytest.raises(UserError, match="--arm says which arm: add, none"):
         gather(bench.store)
 
 
