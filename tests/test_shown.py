@@ -59,7 +59,9 @@ def test_what_the_demo_prints(tmp_path):
 
     def said(command: str) -> str:
         given = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.run(command, shell=True, text=True, check=True, **given).stdout
+        done = subprocess.run(command, shell=True, text=True, check=False, **given)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     demo = "glue-bench demo"
     printed = {demo: said(demo)}
