@@ -11,7 +11,7 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
-from glue_bench.results.board import Board
+from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
@@ -91,6 +91,11 @@ class Findings:
     def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
         """One arm's contrast in one column; empty where there is none."""
         return self._by_place.get((arm, column), {})
+
+    @cached_property
+    def averages(self) -> pd.DataFrame:
+        """Every convention of averaging side by side: an `averages_frame`."""
+        return averages_frame(self.board)
 
     @cached_property
     def _by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:

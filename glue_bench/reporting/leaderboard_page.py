@@ -21,7 +21,7 @@ from glue_bench.reporting.notes import (
     marked_tasks,
 )
 from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
-from glue_bench.results.board import Board, averages_frame
+from glue_bench.results.board import Board
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
 from glue_bench.values import BlockKey
@@ -45,7 +45,7 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
 
     `steps` is a `steps_frame`.
     """
-    conventions = averages_frame(findings.board)
+    conventions = findings.averages
     sections = [
         PageSection(title=name, text=_block_means(findings, key, block), grid=block_grid(findings, key, block))
         for name, key, block in _blocks(findings)

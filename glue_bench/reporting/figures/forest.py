@@ -1,6 +1,6 @@
 """Differences from the reference with their simultaneous intervals: one panel per column of the leaderboard."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from glue_bench.reporting.figures.style import (
     QUIET,
     SMALL,
     fitted,
+    laid_out,
     legend_below,
     panel_grid,
     paper_style,
@@ -25,6 +26,8 @@ from glue_bench.reporting.findings import title_of
 
 ROW, AROUND = 0.15, 0.62
 """Inches: the height of an arm's row, and of what stands above and below the rows."""
+END = 0.16
+"""Inches that are left free at the right, for half of the last number on an axis."""
 ABREAST = 4
 
 
@@ -74,6 +77,19 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Fig
     handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]
     legend_below(figure, handles, [kind.label for kind in shown])
     return figure
+
+
+def forests(contrasts: pd.DataFrame, columns: Sequence[str]) -> Iterator[Figure]:
+    """`forest` of each of the columns by itself, laid out once for all of them, which is half of the time of each."""
+    first: Figure | None = None
+    for column in columns:
+        figure = forest(contrasts, [column])
+        if first is None or first.get_figheight() != figure.get_figheight():
+            first = laid_out(figure)
+        place, width = first.axes[0].get_position(), figure.get_figwidth()
+        figure.axes[0].set_position((place.x0, place.y0, min(place.x1, 1 - END / width) - place.x0, place.height))
+        figure.set_layout_engine("none")
+        yield figure
 
 
 def arms_in_order(contrasts: pd.DataFrame) -> list[str]:

@@ -22,7 +22,7 @@ from glue_bench.reporting.papers.page import paper_page
 from glue_bench.reporting.report.drawings import (
     analysis_figures,
     cost_figures,
-    forests,
+    difference_figures,
     loss_figures,
     steps_figures,
 )
@@ -91,7 +91,7 @@ def differences_part(findings: Findings) -> Iterator[Part]:
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
-    figures = tuple(forests(findings))
+    figures = tuple(difference_figures(findings))
     yield Part(title="Differences from the reference", text=DIFFERENCES, figures=figures, folded=(tables,))
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from glue_bench.records.store import Store
 from glue_bench.reporting.analysis_figures import figures_of
-from glue_bench.reporting.figures.forest import forest
+from glue_bench.reporting.figures.forest import forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
 from glue_bench.reporting.findings import Findings, title_of
@@ -29,19 +29,20 @@ ANALYSES = {
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
-def forests(findings: Findings) -> Iterator[Drawing]:
+def difference_figures(findings: Findings) -> Iterator[Drawing]:
     """A panel for each block and column: every arm less the reference, in one order for all columns."""
     blocks = blocks_of(findings.contrasts)
     names = block_names(key for key, _ in blocks)
     for key, block in blocks:
-        for column in (each for each in findings.columns if (block["column"] == each).any()):
+        columns = [column for column in findings.columns if (block["column"] == column).any()]
+        for column, figure in zip(columns, forests(block, columns), strict=True):
             mine = block[block["column"] == column]
             where = f"{title(names[key])}: " * (len(blocks) > 1)
             yield Drawing(
                 name="-".join(["difference", *(names[key].split(", ") if len(blocks) > 1 else ()), column]),
                 title=f"{where}{title_of(column)}, differences from {mine['reference'].iloc[0]}",
                 description=_told(mine),
-                drawn=forest(block, [column]),
+                drawn=figure,
             )
 
 
