@@ -10,7 +10,7 @@ from glue_bench.reporting.numbers import MISSING, number
 from glue_bench.results.budgets import told
 
 COLUMNS = {
-    "pretraining_seed": "Pretraining seed",
+    "seeds": "Pretraining seeds",
     "learning_rate": "Learning rate",
     "parameters": "Parameters",
     "non_embedding_parameters": "Without tables",
@@ -44,12 +44,16 @@ SWAPS = (
     "Swap test: how often the text as it was written is preferred to the same text with two neighbouring words "
     "exchanged; 50 is chance, and what an encoder without positions has. `intrinsic.csv` has more such measures."
 )
+SEVERAL = (
+    "Of several pretraining seeds these are means; tokens to reference only where each seed came so far. `budget.csv` "
+    "has each seed."
+)
 SEARCH = "Tokens of the search: those of all runs that the arm's learning rate was chosen from, once for all its seeds."
 
 
 def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | None = None) -> Page:
     """The table, the search for learning rates where there was one, and what the columns mean."""
-    shown_ones = told(budgets)
+    shown_ones, waiting = by_arm(told(budgets))
     columns = {name: title for name, title in COLUMNS.items() if name in shown_ones}
     sections = [PageSection(title="", grid=_grid(shown_ones, ("arm", "variant", "origin"), columns))]
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
@@ -62,11 +66,28 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
         grid = _grid(marked, ("arm", "chosen"), RATE_COLUMNS)
         sections.append(PageSection(title="Search for the learning rate", grid=grid))
         notes.append(SEARCH)
+    if "seeds" in columns:
+        notes.append(SEVERAL)
+    if waiting:
+        notes.append(f"Not pretrained yet: {', '.join(waiting)}.")
     return Page(
         title=f"Budgets: {experiment}",
         sections=tuple(sections),
         notes=(*notes, *_streams(budgets), *_recipes(budgets)),
     )
+
+
+def by_arm(budgets: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """One row per arm, of several seeds of pretraining their means and `seeds`, and the arms that wait for theirs."""
+    if "pretraining_seed" not in budgets:
+        return budgets, []
+    done = budgets[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
+    waiting = [arm for arm in dict.fromkeys(budgets["arm"]) if arm not in set(done["arm"])]
+    groups = done.groupby("arm", sort=False)
+    numbers = list(done.columns.intersection(list(COLUMNS)))
+    means = done.groupby("arm", sort=False)[numbers].agg(lambda values: values.astype(float).mean(skipna=False))
+    rows = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
+    return rows[[*done.columns.drop("pretraining_seed"), "seeds"]], waiting
 
 
 def _grid(frame: pd.DataFrame, texts: Sequence[str], columns: Mapping[str, str]) -> Grid:

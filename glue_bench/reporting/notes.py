@@ -49,7 +49,7 @@ def leaderboard_notes(findings: Findings) -> list[str]:
         _feet_note(findings),
         partial and f"{PARTIAL} Only a part of the data was there, so that no published score compares: {partial}.",
         collapsed and f"{COLLAPSED} Has runs that gave one answer to everything; they count in the mean: {collapsed}.",
-        " ".join(_missing_notes(board)),
+        " ".join(_missing_notes(findings)),
         " ".join([*segment_notes(results), *results.differences, *block_notes(results), *problem_notes(results)]),
     ]
     return [line for line in lines if line]
@@ -135,14 +135,18 @@ def _share(results: Results, task: str) -> str:
     return ", ".join(shown) or "all but test"
 
 
-def _missing_notes(board: Board) -> Iterator[str]:
-    results = board.results
+def _missing_notes(findings: Findings) -> Iterator[str]:
+    results = findings.results
     missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
     if missing:
         yield (
             f"{missing} of {len(results.cells)} planned runs are missing: {FEWER} marks a score of fewer seeds than "
             f"planned, {MISSING} is one of none."
         )
+    tasks = set(results.cells["task"]) - {COLUMNS[column][0] for column in findings.board.columns}
+    absent = [("arm", findings.waiting), ("task", [TASKS[task].title for task in TASKS if task in tasks])]
+    if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
+        yield f"Nothing has run yet of {'; of '.join(waiting)}."
     if undefined:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
     if results.left_out:

@@ -34,8 +34,8 @@ class Board:
     """A leaderboard and what has to be said about it.
 
     `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `columns` are
-    the leaderboard columns shown, `average` is what AVERAGE is of them. `planned` and `collapsed` count seeds: arm ->
-    column.
+    the leaderboard columns of the tasks that have run (of all, before any has), `average` is what AVERAGE is of them.
+    `planned` and `collapsed` count seeds: arm -> column.
     """
 
     results: Results
@@ -48,15 +48,15 @@ class Board:
 
     @property
     def conventions(self) -> list[str]:
-        """The names of those AVERAGES whose tasks the experiment has."""
-        tasks = set(self.results.cells["task"])
+        """The names of those AVERAGES whose tasks the table has."""
+        tasks = {COLUMNS[column][0] for column in self.columns}
         return [name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)]
 
 
 def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
 
-    One row per arm. Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
+    One row per arm. Columns: origin, arm, variant; for each leaderboard column of the tasks that have run `<col>` (mean
     or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
     (finished seeds), MNLI matched and mismatched apart; `average` of the columns that are there (without WNLI),
     `average_official` and `average_nine_columns`, each with its `_std`; `shape` of the encoder, `start` (the
@@ -132,7 +132,8 @@ def averages_frame(board: Board) -> pd.DataFrame:
 
 def _board(results: Results) -> Board:
     rates = best_rates(results.choosing, results.protocol.rate_statistic)
-    tasks = set(results.cells["task"])
+    cells = results.cells
+    tasks = set(cells.loc[cells["finished"], "task"]) or set(cells["task"])
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
     runs = results.cells.drop_duplicates(["arm", "task", *SEEDS])
     planned = runs.groupby(["arm", "task"], sort=False).size().to_dict()

@@ -50,12 +50,13 @@ KINDS = {
 
 
 @paper_style()
-def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Figure:
+def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None, longest: int = 24) -> Figure:
     """A panel for each of `columns` (all that the frame has) and in it a row for each arm, in one order for all panels.
 
     `contrasts` has rows of `stats.verdicts.verdicts` with one reference: column, arm, reference, difference, low, high
     (points, of a loss nats; NaN where there is none) and verdict. Arms are in the order of the first column's
-    differences, the best one on top. A line is the interval; its marker says the verdict in shape and colour.
+    differences, the best one on top, their names cut to `longest` letters. A line is the interval;
+    its marker says the verdict in shape and colour.
 
     Raises:
         ValueError: the frame has several references.
@@ -67,6 +68,7 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Fig
     kinds: set[str] = set()
     for axes, column in zip(grid, columns, strict=True):
         kinds |= _panel(axes, contrasts[contrasts["column"] == column].set_index("arm").reindex(arms))
+        axes.set_yticks(range(len(arms)), [fitted(arm, longest) for arm in arms])
         unit = "nats, lower is better" if "loss" in column else "points"
         axes.set(title=title_of(column), xlabel=f"difference from {fitted(reference, 16)} ({unit})")
         if len(grid) > 1:
@@ -116,7 +118,6 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> set[str]:
             )
     for place in places[np.isnan(numbers[0])]:
         axes.annotate("not run", (0, place), (3, 0), textcoords="offset points", va="center", color=QUIET, size=SMALL)
-    axes.set_yticks(places, [fitted(arm) for arm in rows.index])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.08)

@@ -6,10 +6,10 @@ import pandas as pd
 
 from glue_bench.records.store import Store
 from glue_bench.reporting.analysis_figures import figures_of
-from glue_bench.reporting.figures.forest import forests
+from glue_bench.reporting.figures.forest import forest, forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
-from glue_bench.reporting.findings import Findings, title_of
+from glue_bench.reporting.findings import Findings, pair_of, title_of
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
@@ -26,12 +26,16 @@ ANALYSES = {
     "decoding": "How often a token's position, and its word, can be read off each layer.",
 }
 """What the figures of an analysis show, by how their names begin; others are left to its own folder."""
+SECOND = "the second arm"
+PAIR = 34
+"""So many letters of a contrast's name are shown."""
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
 def difference_figures(findings: Findings) -> Iterator[Drawing]:
     """A panel for each block and column: every arm less the reference, in one order for all columns."""
-    blocks = blocks_of(findings.contrasts)
+    known = findings.contrasts[~findings.contrasts["arm"].isin(findings.waiting)]
+    blocks = blocks_of(known)
     names = block_names(key for key, _ in blocks)
     for key, block in blocks:
         columns = [column for column in findings.columns if (block["column"] == column).any()]
@@ -44,6 +48,20 @@ def difference_figures(findings: Findings) -> Iterator[Drawing]:
                 description=_told(mine),
                 drawn=figure,
             )
+
+
+def contrast_figures(findings: Findings) -> Iterator[Drawing]:
+    """A panel of the contrasts that the experiment names, on the column that decides."""
+    column, named = findings.columns[0], findings.assessment.contrasts if findings.assessment else findings.contrasts
+    mine = named[(named["column"] == column) & named["difference"].notna()]
+    if len(mine):
+        pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")], reference=SECOND)
+        yield Drawing(
+            name=f"contrasts-{column}",
+            title=f"{title_of(column)}, contrasts named beforehand",
+            description=f"Contrasts named beforehand: the first arm less the second. {_told(pairs)}",
+            drawn=forest(pairs, [column], longest=PAIR),
+        )
 
 
 def loss_figures(store: Store, findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
@@ -80,14 +98,17 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
 def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
     """The score that decides against what an arm costs, by each measure of cost in which arms differ."""
     costs, column = costs_frame(findings.table, budgets), findings.columns[0]
+    lowest = column in findings.lowest_is_best
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")
         if known[cost].nunique() > 1:
-            cheapest, best = known.index[known[cost] == known[cost].min()], known[column].idxmax()
+            cheapest = known.index[known[cost] == known[cost].min()]
+            best = known[column].idxmin() if lowest else known[column].idxmax()
             yield Drawing(
                 name=f"cost-{cost}",
                 title=f"{title_of(column)} against {cost}",
-                description=f"The least is that of {', '.join(cheapest)}; {best} has the highest score.",
+                description=f"The least is that of {', '.join(cheapest)}; {best} has the "
+                f"{'lowest loss' if lowest else 'highest score'}.",
                 drawn=cost_against_score(costs, cost, column, arms_of(findings), reference_of(findings)),
             )
 
