@@ -25,17 +25,11 @@ COLUMNS = {
     "tokens_to_reference": "Tokens to reference",
     "swap_1": "Swap test (%)",
 }
-RATE_COLUMNS = {
-    "learning_rate": "Learning rate",
-    "steps": "Steps",
-    "tokens": "Tokens seen",
-    "validation_loss": "Validation loss",
-}
 NOTES = (
     "Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; "
     "over add: against `add` at the same sizes.",
     "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
-    "Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.",
+    "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down.",
     "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
     "Tokens to reference: after how many the validation loss first was the last one of the reference arm, by straight "
     "lines between the losses measured.",
@@ -62,9 +56,7 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     if "swap_1" in columns:
         notes.append(SWAPS)
     if rates is not None and len(rates):
-        marked = rates.assign(chosen=rates["chosen"].map({True: "yes", False: ""}))
-        grid = _grid(marked, ("arm", "chosen"), RATE_COLUMNS)
-        sections.append(PageSection(title="Search for the learning rate", grid=grid))
+        sections.append(_search(rates))
         notes.append(SEARCH)
     if "seeds" in columns:
         notes.append(SEVERAL)
@@ -74,6 +66,30 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
         title=f"Budgets: {experiment}",
         sections=tuple(sections),
         notes=(*notes, *_streams(budgets), *_recipes(budgets)),
+    )
+
+
+def _search(rates: pd.DataFrame) -> PageSection:
+    """The loss of each arm at each rate, the chosen one in bold."""
+    tried = sorted(rates["learning_rate"].unique())
+    found = {(row["arm"], row["learning_rate"]): row for row in rates.to_dict("records")}
+    rows = tuple(
+        (
+            GridCell(arm),
+            *(
+                GridCell(shown(row["validation_loss"]), bold=row["chosen"])
+                if (row := found.get((arm, rate)))
+                else GridCell(MISSING)
+                for rate in tried
+            ),
+        )
+        for arm in dict.fromkeys(rates["arm"])
+    )
+    steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
+    return PageSection(
+        title="Search for the learning rate",
+        text=f"The validation loss after {steps} steps at each rate; the chosen one is bold.",
+        grid=Grid(header=("Arm", *(f"{rate:g}" for rate in tried)), rows=rows),
     )
 
 

@@ -151,7 +151,7 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
     cells = compare(TABLES["miniatures"], bench.store).cells
     by_model = cells[cells["column"] == "RTE"].set_index("model")
     assert by_model["arm"].tolist() == ["small", "", "", "large"]
-    assert by_model["unlike"]["BERT-Small (4/512)"] == "no arm add near 28.8M parameters"
+    assert by_model["unlike"]["BERT-Small (4/512)"] == "no run of add near 28.8M parameters"
     assert "for 41.4M parameters" not in by_model["unlike"]["BERT-Medium (8/512)"]
 
 
@@ -247,7 +247,7 @@ def test_json_and_csv_have_the_same_rows(bench, beside):
     ]
     assert {row["model"]: row["unlike"] for row in rows if not row["arm"]} == {
         "Sum-mid": "no fine-tuned checkpoint after 30% of the steps",
-        "Untied": "no arm untied",
+        "Untied": "no run of untied",
         "Oracle": "no variant of ours",
     }
 

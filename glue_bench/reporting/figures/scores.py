@@ -85,8 +85,8 @@ def cost_against_score(
     """One point per arm: what it cost and what it scored; the grey stairs join arms that no cheaper one reaches.
 
     `costs` is `costs_frame`: arm, `cost` (one of COSTS), `<column>` (0 to 100, of a loss nats, of which the lowest is
-    the best) and `<column>_std`, whose bar is one sample standard deviation over seeds. Arms whose cost or score is unknown
-    are left out.
+    the best) and `<column>_std`, whose bar is one sample standard deviation over seeds. Arms whose cost or score is
+    unknown are left out.
     """
     figure = new_figure(height=2.0)
     name, lowest = title_of(column), "loss" in column

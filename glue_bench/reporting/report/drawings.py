@@ -56,11 +56,13 @@ def contrast_figures(findings: Findings) -> Iterator[Drawing]:
     mine = named[(named["column"] == column) & named["difference"].notna()]
     if len(mine):
         pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")], reference=SECOND)
+        drawn = forest(pairs, [column], longest=PAIR)
+        drawn.axes[0].set_title(f"Contrasts: {title_of(column)}")
         yield Drawing(
             name=f"contrasts-{column}",
             title=f"{title_of(column)}, contrasts named beforehand",
             description=f"Contrasts named beforehand: the first arm less the second. {_told(pairs)}",
-            drawn=forest(pairs, [column], longest=PAIR),
+            drawn=drawn,
         )
 
 
