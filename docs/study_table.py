@@ -132,7 +132,7 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
     """What a contrast says to a claim that its first arm is `expected`: "better" or "worse" than the second."""
     if row["why"]:
         return f"cannot be tested: {row['why']}"
-    alike = -BOUND < row["low"] and row["high"] < BOUND
+    alike = row["low"] > -BOUND and row["high"] < BOUND
     if row["verdict"]:
         said = "holds" if row["verdict"] == expected else "does not hold: it is the other way round"
         return said + f", by less than {BOUND:g} nats" * alike

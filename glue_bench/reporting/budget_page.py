@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.numbers import MISSING, number
+from glue_bench.reporting.numbers import MISSING, code, number
 from glue_bench.results.budgets import told
 
 COLUMNS = {
@@ -32,7 +32,7 @@ NOTES = (
     "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down.",
     "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
     "Tokens to reference: after how many the validation loss first was the last one of the reference arm, by straight "
-    "lines between the losses measured.",
+    "lines between the losses measured; a dash where it never came so far.",
 )
 SWAPS = (
     "Swap test: how often the text as it was written is preferred to the same text with two neighbouring words "
@@ -61,7 +61,7 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     if "seeds" in columns:
         notes.append(SEVERAL)
     if waiting:
-        notes.append(f"Not pretrained yet: {', '.join(waiting)}.")
+        notes.append(f"Not pretrained yet: {', '.join(map(code, waiting))}.")
     return Page(
         title=f"Budgets: {experiment}",
         sections=tuple(sections),

@@ -8,7 +8,7 @@ from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
-from glue_bench.reporting.numbers import MISSING
+from glue_bench.reporting.numbers import MISSING, code
 from glue_bench.results.board import Board
 from glue_bench.results.encoders import UNRECORDED, named_blocks, title
 from glue_bench.results.frame import Results
@@ -144,7 +144,10 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
             f"planned, {MISSING} is one of none."
         )
     tasks = set(results.cells["task"]) - {COLUMNS[column][0] for column in findings.board.columns}
-    absent = [("arm", findings.waiting), ("task", [TASKS[task].title for task in TASKS if task in tasks])]
+    absent = [
+        ("arm", list(map(code, findings.waiting))),
+        ("task", [TASKS[task].title for task in TASKS if task in tasks]),
+    ]
     if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
         yield f"Nothing has run yet of {'; of '.join(waiting)}."
     if undefined:
@@ -224,8 +227,8 @@ def segment_notes(results: Results) -> list[str]:
     if not results.one_segment:
         return []
     return [
-        f"Segments: pretraining ({', '.join(results.one_segment)}) had one segment only, so that what stands for the "
-        "second one was not trained before fine-tuning."
+        f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that what marks the second "
+        "segment was untrained when fine-tuning began."
     ]
 
 

@@ -13,7 +13,7 @@ from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import pair_of, title_of
 from glue_bench.reporting.formats import chosen_format, render_page, render_with
 from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
-from glue_bench.reporting.numbers import MISSING, decimals_of, frame_csv, json_text, number, plain_rows
+from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import NOT_AVERAGED
@@ -155,14 +155,16 @@ def statistics_page(
     columns = statistics.columns["column"].unique()
     averaged = [column for column in columns if column in COLUMNS and column != NOT_AVERAGED]
     titles = ", ".join(map(title_of, averaged))
+    tested = any((frame["why"] == "").any() for frame in frames.values())
+    covered = dict.fromkeys(statistics.columns["seeds"]) if tested else {}
     return Page(
         title=f"Statistics: {results.experiment}",
         sections=tuple(_sections(statistics, frames)),
         banner=banner(results),
         notes=(
-            *RULES,
-            *([CHOSEN_RATE] if searches_rates(results) else []),
-            *(f"Intervals cover {COVERS[seeds]}." for seeds in dict.fromkeys(statistics.columns["seeds"])),
+            *(RULES if tested else []),
+            *([CHOSEN_RATE] if tested and searches_rates(results) else []),
+            *(f"Intervals cover {COVERS[seeds]}." for seeds in covered),
             *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
@@ -302,7 +304,7 @@ def _missing(statistics: Assessment) -> list[str]:
     arms = statistics.arms
     without = arms[(arms["why"] != "") & arms.groupby("arm")["mean"].transform("count").gt(0)]
     return [
-        f"No interval and no test for {', '.join(mine['arm'].unique())} on "
+        f"No interval and no test for {', '.join(map(code, mine['arm'].unique()))} on "
         f"{', '.join(map(title_of, mine['column'].unique()))}: {reason}."
         for reason, mine in without.groupby("why", sort=False)
     ]

@@ -218,7 +218,7 @@ def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked
     if arm in outcomes.why:  # first, because a file that is damaged or missing has to be mended, whatever else lacks
         return outcomes.why[arm]
     if seeds == 1:
-        return "one pretraining seed shows no spread" if blocked else "one seed shows no spread"
+        return f"one {'pretraining ' * blocked}seed does not show how much scores vary"
     return "a run has no score" if np.isnan(outcomes.scores[runs]).any() else ""
 
 

@@ -148,7 +148,7 @@ def test_one_seed_has_a_difference_and_nothing_else():
     assert frame["difference"].notna().all()
     assert frame[NUMBERS[1:]].isna().all(axis=None)
     assert set(frame["verdict"]) == {""}
-    assert frame["why"].iloc[0] == "one seed shows no spread (high, low)"
+    assert frame["why"].iloc[0] == "one seed does not show how much scores vary (high, low)"
     assert arms["mean"].notna().all()
     assert arms[["deviation", "low", "high"]].isna().all(axis=None)
 
@@ -166,7 +166,7 @@ def test_an_average_needs_a_run_in_every_column():
     first, second = drawn(columns=["sst2", "rte"])
     frame = verdicts_of([first, second.of(np.flatnonzero((second.owners != 1) | (second.seeds == 1)))])
     whys = frame.set_index(["column", "arm"])["why"]
-    assert whys["average", "high"] == whys["rte", "high"] == "one seed shows no spread (high)"
+    assert whys["average", "high"] == whys["rte", "high"] == "one seed does not show how much scores vary (high)"
     assert whys["average", "higher"] == whys["sst2", "high"] == ""
 
 
