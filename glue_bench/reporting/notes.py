@@ -227,8 +227,8 @@ def segment_notes(results: Results) -> list[str]:
     if not results.one_segment:
         return []
     return [
-        f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that what marks the second "
-        "segment was untrained when fine-tuning began."
+        f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that what marks the "
+        "second segment was untrained when fine-tuning began."
     ]
 
 

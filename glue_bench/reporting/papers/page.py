@@ -83,7 +83,8 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
         phrase if len(arms) == len(unlike) else f"{phrase} ({', '.join(arms)})" for phrase, arms in _by_phrase(unlike)
     ]
     if said:
-        yield f'The differences were not tested, because ours (before each "for") is not like theirs: {"; ".join(said)}.'
+        unlike_theirs = "because ours is not like theirs (ours first, then theirs)"
+        yield f"The differences were not tested, {unlike_theirs}: {'; '.join(said)}."
     without = cells[cells["arm"] == ""].drop_duplicates("model").to_dict("records")
     missing = [
         f"{', '.join(rows)} ({why})" for why, rows in _by_phrase({row["model"]: [row["unlike"]] for row in without})
