@@ -87,7 +87,8 @@ what each arm cost. Two layers of width 128 after 6.5 million tokens are not BER
 held-out part are behind all numbers; each rate is the best of three, found with one seed.
 
 ```console
-glue-bench run configs/study.yaml --data GLUE_FOLDER --corpus TEXT_FOLDER --results results --workers 2
+glue-bench run configs/study.yaml --data GLUE_FOLDER --corpus TEXT_FOLDER --results results --workers 2 \\
+    --precision float32
 glue-bench report results/study
 glue-bench verify results/study
 python docs/study_table.py

@@ -90,10 +90,10 @@ def test_the_table_has_what_has_run(study):
 def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
     folders = (study, make_study(new_bench("b"), half=0))
     whole, without = (assess_experiment(open_store(path)).contrasts.set_index(["column", "arm"]) for path in folders)
-    first, second = (found.loc[("validation_loss", "none")] for found in (whole, without))
+    first, second = (found.loc[[("validation_loss", "none")]] for found in (whole, without))
     names = ["difference", "low", "high", "n_arm"]
     assert first.iloc[0][names].to_list() == second.iloc[0][names].to_list()
-    half = whole.loc[("validation_loss", "half")].iloc[0]
+    half = whole.loc[[("validation_loss", "half")]].iloc[0]
     assert half["why"] == "1 of 3 pretraining seeds are missing (half)"
     assert half["difference"] == pytest.approx(0.1, abs=0.02)
 
@@ -114,7 +114,7 @@ def test_budgets_have_a_row_for_each_arm_that_was_pretrained(study):
     grid = page.sections[0].grid
     rows = [dict(zip(grid.header, (cell.text for cell in row), strict=True)) for row in grid.rows]
     assert [(row["Arm"], row["Pretraining seeds"]) for row in rows] == [("add", "3"), ("none", "3"), ("half", "2")]
-    assert rows[1]["Validation loss"][:3] == "5.0"
+    assert float(rows[1]["Validation loss"]) == pytest.approx(5.0, abs=0.05)
     assert rows[1]["Tokens to reference"] == "–"  # noqa: RUF001
     assert "Not pretrained yet: `later`." in page.notes
 
