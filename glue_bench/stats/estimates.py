@@ -135,9 +135,9 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     blocked = len(set().union(*pretrained.values())) > 1
     seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
     why = {arm: reason for arm in arms if (reason := _why_not(outcomes, arm, runs[arm], seeds[arm], blocked))}
-    whole = pretrained.get(reference, set()) if blocked else set()
-    lacking = {arm: len(whole - pretrained[arm]) for arm in arms if arm not in why}
-    why |= {arm: f"{number} of {len(whole)} pretraining seeds are missing" for arm, number in lacking.items() if number}
+    full = pretrained.get(reference, set()) if blocked else set()
+    lacking = {arm: len(full - pretrained[arm]) for arm in arms if arm not in why}
+    why |= {arm: f"{number} of {len(full)} pretraining seeds are missing" for arm, number in lacking.items() if number}
     tested = tuple(arm for arm in arms if arm not in why)
     common = set.intersection(*(pretrained[arm] for arm in tested)) if tested else set()
     if blocked and len(common) < 2:

@@ -226,7 +226,7 @@ def test_of_a_loss_the_lower_one_is_better():
     loss = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, **facts)
     loss = replace(loss, column="validation_loss", pretraining_seeds=np.tile([1, 2, 3], 2))
     frame = verdicts_of([loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss")
-    assert frame["column"].tolist() == ["validation_loss", "average", "rte"]
+    assert frame["column"].tolist() == ["validation_loss", "rte"]  # an average of one column would say it twice
     first = frame.iloc[0]
     assert first["difference"] == pytest.approx(-100 / 512, rel=0.1)
     assert (first["verdict"], first["seeds"], first["n_arm"]) == ("better", "pretraining", 3)
@@ -256,12 +256,19 @@ def test_one_fine_tuning_seed_for_each_pretraining_has_the_sum_of_both_component
     assert np.isnan(whole["finetuning_deviation"])
 
 
-def test_only_complete_blocks_count():
-    outcomes = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
-    (one,) = outcomes
-    lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
+def test_only_blocks_that_the_reference_has_count():
+    (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
+    lacking = one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))
     complete = one.of(np.flatnonzero(one.pretraining_seeds != 3))
     pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
+
+
+def test_an_arm_that_lacks_a_block_is_not_tested_and_takes_none_from_the_others():
+    (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
+    lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
+    frames = [verdicts_of([o]).set_index("arm") for o in (lacking, one.of(np.flatnonzero(one.owners != 2)))]
+    pd.testing.assert_frame_equal(*(frame.loc[["high"], NUMBERS] for frame in frames))
+    assert frames[0].loc["higher", "why"] == "1 of 3 pretraining seeds are missing (higher)"
 
 
 def test_arms_by_themselves():

@@ -29,6 +29,8 @@ ROW, AROUND = 0.15, 0.62
 END = 0.16
 """Inches that are left free at the right, for half of the last number on an axis."""
 ABREAST = 4
+PAIR = 34
+"""So many letters of the names of two arms are shown."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,15 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None, longes
     shown = [kind for name, kind in KINDS.items() if name in kinds]
     handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]
     legend_below(figure, handles, [kind.label for kind in shown])
+    return figure
+
+
+@paper_style()
+def forest_of_pairs(contrasts: pd.DataFrame, column: str) -> Figure:
+    """`forest` of one column for differences of any two arms, which the frame's `arm` names: the first - the second."""
+    figure = forest(contrasts.assign(reference="the second"), [column], longest=PAIR)
+    unit = "nats, lower is better" if "loss" in column else "points"
+    figure.axes[0].set(title=f"Contrasts: {title_of(column)}", xlabel=unit)
     return figure
 
 

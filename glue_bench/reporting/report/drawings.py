@@ -6,7 +6,7 @@ import pandas as pd
 
 from glue_bench.records.store import Store
 from glue_bench.reporting.analysis_figures import figures_of
-from glue_bench.reporting.figures.forest import forest, forests
+from glue_bench.reporting.figures.forest import forest_of_pairs, forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
 from glue_bench.reporting.findings import Findings, pair_of, title_of
@@ -26,9 +26,6 @@ ANALYSES = {
     "decoding": "How often a token's position, and its word, can be read off each layer.",
 }
 """What the figures of an analysis show, by how their names begin; others are left to its own folder."""
-SECOND = "the second arm"
-PAIR = 34
-"""So many letters of a contrast's name are shown."""
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
@@ -55,14 +52,12 @@ def contrast_figures(findings: Findings) -> Iterator[Drawing]:
     column, named = findings.columns[0], findings.assessment.contrasts if findings.assessment else findings.contrasts
     mine = named[(named["column"] == column) & named["difference"].notna()]
     if len(mine):
-        pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")], reference=SECOND)
-        drawn = forest(pairs, [column], longest=PAIR)
-        drawn.axes[0].set_title(f"Contrasts: {title_of(column)}")
+        pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")])
         yield Drawing(
             name=f"contrasts-{column}",
             title=f"{title_of(column)}, contrasts named beforehand",
             description=f"Contrasts named beforehand: the first arm less the second. {_told(pairs)}",
-            drawn=drawn,
+            drawn=forest_of_pairs(pairs, column),
         )
 
 

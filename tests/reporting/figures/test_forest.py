@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from made_up import arm_names, contrasts, read
 
-from glue_bench.reporting.figures.forest import arms_in_order, forest, forests
+from glue_bench.reporting.figures.forest import arms_in_order, forest, forest_of_pairs, forests
 from glue_bench.reporting.figures.style import COLUMN, SMALL, WIDE
 
 
@@ -68,6 +68,13 @@ def test_panels_apart_have_one_layout_and_room_for_large_numbers():
     assert [figure.axes[0].get_title("left") for figure in figures] == ["Average", "CoLA", "SST-2"]
     assert all(read(figure) for figure in figures)
     assert len({str(figure.axes[0].get_position()) for figure in figures}) == 1
+
+
+def test_pairs_of_arms_are_named_in_full():
+    frame = contrasts(arms=3, columns=1).assign(arm=["untied-relative - add-relative", "none - add"])
+    texts = read(forest_of_pairs(frame, "average"))
+    assert {"untied-relative - add-relative", "none - add", "Contrasts: Average", "points"} <= set(texts)
+    assert "Average" not in texts
 
 
 def test_long_names_are_cut_in_the_middle():
