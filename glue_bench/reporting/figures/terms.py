@@ -62,7 +62,7 @@ def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure
 
     `terms_heads` is the frame of that name of one checkpoint: as terms, and `head`. Each head has a scale of its own,
     which its squares share, because one head may hold logits that are many times those of the others: colours are
-    shares of the head's largest, which stands beside its number.
+    shares of the head's largest logit, which stands beside its number.
     """
     mine = _without_rest(terms_heads)
     largest = mine[value].abs().groupby(mine["head"]).max()
@@ -76,8 +76,8 @@ def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure
         axes.set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=SMALL)
         axes.set_xlabel("key (token)", fontsize=SMALL)
     grid[0].set_yticks(grid[0].get_yticks(), [f"{head} ({most:.2g})" for head, most in largest.items()])
-    grid[0].set_ylabel("head (its largest logit), and in it query (token)")
-    scale_bar(figure, list(grid), f"share of the head's largest logit, {OVER_SEQUENCES[value]}")
+    grid[0].set_ylabel("head (largest), query")
+    scale_bar(figure, list(grid), f"share of the head's largest, {OVER_SEQUENCES[value]}")
     return figure
 
 

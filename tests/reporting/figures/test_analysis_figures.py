@@ -60,16 +60,16 @@ def test_nothing_but_zeros_and_missing_cells_are_drawn():
 @pytest.mark.parametrize("heads", [1, 12])
 def test_heads_stand_one_below_the_other(heads):
     cells = analysis(heads=heads)["terms_heads"]
-    cells["rms"] *= 10 * cells["head"] / cells["rms"].max()
+    cells["rms"] *= cells["head"] / cells["rms"].max()
     figure = term_panels_by_head(cells)
-    texts = {f"{heads} ({10 * heads})", "head (its largest logit), and in it query (token)", "word\nto word"}
+    texts = {f"{heads} ({heads})", "head (largest), query", "word\nto word"}
     assert {*texts, "key (token)"} <= set(read(figure))
     assert figure.get_figwidth() == COLUMN
     stacked = images(figure)[1].get_array().filled(np.nan)
     last = cells.query(f"query == 'word' and key == 'position' and head == {heads}").pivot(index="i", columns="j")[
         "rms"
     ]
-    assert stacked[-4:] == pytest.approx(last.to_numpy() / (10 * heads)), "a share of the head's own largest"
+    assert stacked[-4:] == pytest.approx(last.to_numpy() / heads), "a share of the head's own largest"
     assert {(image.norm.vmin, image.norm.vmax) for image in images(figure)} == {(0, 1)}
     assert np.isnan(stacked).all(axis=1).sum() == heads - 1
 
