@@ -227,7 +227,7 @@ def test_what_is_not_alike_is_in_the_table(bench, made_up, beside, new_bench):
     demo.finish("cola", 1, source="demo", partial=True)
     text = beside(demo.plan())
     assert BANNER in text
-    assert "like theirs: demo data; 1 for 110M parameters" in text
+    assert "like theirs (ours first, then theirs): demo data; 1 for 110M parameters" in text
     assert "†" not in text
 
 
