@@ -101,7 +101,7 @@ def by_arm(budgets: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     waiting = [arm for arm in dict.fromkeys(budgets["arm"]) if arm not in set(done["arm"])]
     groups = done.groupby("arm", sort=False)
     numbers = list(done.columns.intersection(list(COLUMNS)))
-    means = done.groupby("arm", sort=False)[numbers].agg(lambda values: values.astype(float).mean(skipna=False))
+    means = done[numbers].astype(float).groupby(done["arm"], sort=False).mean(skipna=False)
     rows = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
     return rows[[*done.columns.drop("pretraining_seed"), "seeds"]], waiting
 

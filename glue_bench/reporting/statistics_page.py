@@ -1,7 +1,8 @@
 """The statistics of an experiment as a page: which arms differ from the reference, and how that was decided."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -229,11 +230,11 @@ def _grid(contrasts: pd.DataFrame) -> Grid | None:
     header = ["Column", "Difference of", unit, "95% interval", "Seeds", "p", "p (adjusted)", "Smallest", "Verdict"]
     if "equivalent" in contrasts:
         header.insert(-1, "p (equivalent)")
-    rows = tuple(tuple(map(GridCell, _texts(row))) for _, row in contrasts.iterrows())
+    rows = tuple(tuple(map(GridCell, _texts(row))) for row in contrasts.to_dict("records"))
     return Grid(header=tuple(header), rows=rows, texts=frozenset({0, 1, len(header) - 1}))
 
 
-def _texts(row: pd.Series) -> list[str]:
+def _texts(row: Mapping[Any, Any]) -> list[str]:
     known, n, decimals = not row["why"], (row["n_arm"], row["n_reference"]), decimals_of(row["column"])
     verdict = row["verdict"] or ("equivalent" if row.get("equivalent") else "")
     return [

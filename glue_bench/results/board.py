@@ -56,7 +56,7 @@ class Board:
 def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
 
-    One row per arm. Columns: origin, arm, variant; for each leaderboard column of the tasks that have run `<col>` (mean
+    One row per arm. Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
     or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
     (finished seeds), MNLI matched and mismatched apart; `average` of the columns that are there (without WNLI),
     `average_official` and `average_nine_columns`, each with its `_std`; `shape` of the encoder, `start` (the
@@ -132,15 +132,17 @@ def averages_frame(board: Board) -> pd.DataFrame:
 
 def _board(results: Results) -> Board:
     rates = best_rates(results.choosing, results.protocol.rate_statistic)
-    cells = results.cells
-    tasks = set(cells.loc[cells["finished"], "task"]) or set(cells["task"])
-    columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
+    planned_tasks = set(results.cells["task"])
+    tasks = set(results.cells.loc[results.cells["finished"], "task"]) or planned_tasks
+    planned_columns, columns = (
+        tuple(column for column, (task, _) in COLUMNS.items() if task in some) for some in (planned_tasks, tasks)
+    )
     runs = results.cells.drop_duplicates(["arm", "task", *SEEDS])
     planned = runs.groupby(["arm", "task"], sort=False).size().to_dict()
     arms = list(dict.fromkeys(results.cells["arm"]))
     return Board(
         results=results,
-        table=_table(results, at_rates(results.scores, rates), columns),
+        table=_table(results, at_rates(results.scores, rates), planned_columns, average_of(columns)),
         rates=rates,
         columns=columns,
         average=average_of(columns),
@@ -149,7 +151,7 @@ def _board(results: Results) -> Board:
     )
 
 
-def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...], there: Average) -> pd.DataFrame:
     arms = distinct_starts(results.cells).drop_duplicates("arm").set_index("arm", drop=False)
     table, statistic = arms[["origin", "arm", "variant"]], results.protocol.seeds
     for column in columns:
@@ -158,7 +160,7 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
         mine = aggregate(values, ["arm"], statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
-    for name, convention in {AVERAGE: average_of(columns), **{name: AVERAGES[name] for name in LEADING}}.items():
+    for name, convention in {AVERAGE: there, **{name: AVERAGES[name] for name in LEADING}}.items():
         mine = average(scores, convention, statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
     return _ordered(table.join(arms[FACTS]))
