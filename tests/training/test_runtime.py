@@ -15,8 +15,8 @@ from glue_bench.training.runtime import (
     decided_by_main,
     describe,
     few_sizes,
-    multiplies_bf16,
     is_float32,
+    multiplies_bf16,
     records_steps,
     settle_anew,
 )
@@ -101,7 +101,12 @@ def test_a_cpu_that_multiplies_bf16_computes_in_it_unless_told_otherwise():
 
 @pytest.mark.parametrize(
     ("processor", "able"),
-    [({"amx_bf16": True}, True), ({"amx_bf16": False, "avx512_bf16": True}, True), ({"amx_bf16": False}, False), ({}, False)],
+    [
+        ({"amx_bf16": True}, True),
+        ({"amx_bf16": False, "avx512_bf16": True}, True),
+        ({"amx_bf16": False}, False),
+        ({}, False),
+    ],
 )
 def test_its_instructions_are_what_the_processor_says(monkeypatch, processor, able):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
