@@ -75,7 +75,7 @@ JsonLog = Annotated[
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
+    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb, mlflow or trackio; may be repeated."),
 ]
 Again = Annotated[
     str | None,
