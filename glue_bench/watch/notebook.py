@@ -40,7 +40,7 @@ class NotebookBar:
             case SweepStarted() if self.tally.total:
                 from IPython.display import display  # a notebook has it
 
-                self._shown = display(self, display_id=True)  # type: ignore[no-untyped-call]
+                self._shown = display(self, display_id=True)
             case JobStarted() | PretrainingPoint() | JobEnded() | JobElsewhere() | SweepEnded() if self._shown:
                 self._shown.update(self)
         if isinstance(event, JobEnded | JobElsewhere) and event.error:
@@ -48,7 +48,8 @@ class NotebookBar:
 
     def __repr__(self) -> str:
         snapshot = self.tally.snapshot()
-        said = [describe_counts(snapshot), describe_pace(snapshot), *(f"running {line}" for line in snapshot.running)]
+        pace = describe_pace(snapshot) if snapshot.total.running + snapshot.total.queued else ""
+        said = [describe_counts(snapshot), pace, *(f"running {line}" for line in snapshot.running)]
         return plain("\n".join(filter(None, said)))
 
     def _repr_html_(self) -> str:

@@ -55,8 +55,21 @@ def _mlflow(run: Run) -> GeneralTracker:
 def _trackio(run: Run) -> GeneralTracker:
     named = {"name": run.name, "group": run.arm, "config": {**run.settings, "kind": run.kind}}
     quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}  # no dashboard, no measures of the machine
-    with redirect_stdout(io.StringIO()):  # it greets there, in the middle of the table
-        return _begun(TrackioTracker(run.experiment, **named, **quiet))
+    return _begun(_Trackio(run.experiment, **named, **quiet))
+
+
+class _Trackio(TrackioTracker):
+    """One that says nothing on standard output, in the middle of the table."""
+
+    def start(self) -> None:
+        """Open the run."""
+        with redirect_stdout(io.StringIO()):
+            super().start()
+
+    def finish(self) -> None:
+        """Close it."""
+        with redirect_stdout(io.StringIO()):
+            super().finish()
 
 
 def _begun(tracker: GeneralTracker) -> GeneralTracker:

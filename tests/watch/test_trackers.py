@@ -1,8 +1,11 @@
 """Trackers get every curve, change nothing of a cell, and may fail without a cell's harm."""
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
+from accelerate import PartialState
 from accelerate.tracking import GeneralTracker
 from rich.console import Console
 from stored import documents
@@ -151,15 +154,15 @@ def test_trackio_reads_what_was_written(tiny, tmp_path, monkeypatch, capsys):
 def test_what_trackio_is_asked_for(monkeypatch, tmp_path, capsys):
     asked = {}
 
-    class Said(Fake):
-        def __init__(self, project, **named):
-            asked.update(named, project=project)
+    def init(**named):
+        print("* Trackio project initialized")
+        asked.update(named)
+        return SimpleNamespace(finish=lambda: print("* Run finished"))
 
-        def start(self):
-            print("* Trackio project initialized")
-
-    monkeypatch.setattr(trackers, "TrackioTracker", Said)
-    trackers.TRACKERS["trackio"][1](trackers.Run("tiny", tmp_path, "add", "add-cola-1", "cola", {"seed": 1}))
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
+    PartialState()  # accelerate's trackers ask it which process is the main one
+    opened = trackers.TRACKERS["trackio"][1](trackers.Run("tiny", tmp_path, "add", "add-cola-1", "cola", {"seed": 1}))
+    opened.finish()
     assert capsys.readouterr().out == ""
     assert (asked["project"], asked["name"], asked["group"]) == ("tiny", "add-cola-1", "add")
     assert asked["config"] == {"seed": 1, "kind": "cola"}
