@@ -207,7 +207,7 @@ def _body(
     record = next(iter(records.values()))
     what = "as it is published" if record.cell.variant == NATIVE else f"with the variant `{record.cell.variant}`"
     parts = [
-        f"# {arm}\n\nAn encoder {what}, fine-tuned on GLUE by glue-bench {record.environment.glue_bench or ''}".rstrip()
+        f"# {board.results.experiment}: {arm}\n\nAn encoder {what}, fine-tuned on GLUE by glue-bench {record.environment.glue_bench or ''}".rstrip()
         + f" (experiment `{board.results.experiment}`). Each task has a model of its own."
     ]
     if len(stated) < len(scores):
