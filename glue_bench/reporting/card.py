@@ -206,9 +206,10 @@ def _body(
 ) -> str:
     record = next(iter(records.values()))
     what = "as it is published" if record.cell.variant == NATIVE else f"with the variant `{record.cell.variant}`"
+    by = f"glue-bench {record.environment.glue_bench or ''}".rstrip()
     parts = [
-        f"# {board.results.experiment}: {arm}\n\nAn encoder {what}, fine-tuned on GLUE by glue-bench {record.environment.glue_bench or ''}".rstrip()
-        + f" (experiment `{board.results.experiment}`). Each task has a model of its own."
+        f"# {board.results.experiment}: {arm}",
+        f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
     ]
     if len(stated) < len(scores):
         parts.append("**No benchmark:** some of these data are made up, or a part of the official rows.")
