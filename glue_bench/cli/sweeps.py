@@ -77,7 +77,7 @@ JsonLog = Annotated[
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
+    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb, mlflow or trackio; may be repeated."),
 ]
 Again = Annotated[
     str | None,
@@ -138,7 +138,7 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     only_described = [f"--{key[:-1]}" for key in ("arms", "tasks", "seeds") if described[key]]
     import yaml
 
-    from glue_bench.config import NATIVE
+    from glue_bench.config import NATIVE, Finetuning
 
     if config is not None:
         if checkpoint or only_described:
@@ -152,6 +152,8 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     arms = described.pop("arms") or [NATIVE]
     values = {"name": name, "data": described.pop("data") or "hub", "checkpoint": checkpoint, "arms": arms}
     values |= {key: value for key, value in described.items() if value}
+    # Said, because each of them is a run: who asks for one seed would wonder at four cells.
+    values["finetuning"] = {"learning_rates": Finetuning().learning_rates}
     text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, allow_unicode=True)
     echo(f"# these options stand for this experiment:\n{text}", err=True)
     return values
