@@ -20,7 +20,7 @@ import ray
 from ray._private import worker as ray_worker
 from ray.exceptions import RayError
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.sweep.executors import ClusterLostError
 
 Machine = Mapping[str, float]
@@ -48,7 +48,7 @@ def connected(cpus: int, address: str | None) -> Iterator[None]:
     """Connected to a cluster, or to `cpus` of this machine, whose workers end with it. Ray then speaks as before.
 
     Raises:
-        UserError: there is no such cluster, or its token is another one.
+        UserError: there is no such cluster, its token is another one, or Ray does not start.
     """
     logger, shown, mode = logging.getLogger("ray"), ray_worker._worker_logs_enabled, os.environ.get(AUTH_MODE)
     level, handlers = logger.level, list(logger.handlers)
@@ -78,7 +78,10 @@ def _connect(cpus: int, address: str | None) -> None:
         _authenticate(found["mode"])
         options["address"] = found["address"]
     terminated = signal.getsignal(signal.SIGTERM)
-    ray.init(**options)
+    try:
+        ray.init(**options)
+    except Exception as error:  # of no class of its own where this machine was too busy for half a minute
+        raise UserError(f"Ray did not start; try again when this machine is less busy ({first_line(error)})") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminated)  # Ray's own handler aborts
 
