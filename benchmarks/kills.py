@@ -24,8 +24,9 @@ Exits with 1 if one of these does not hold:
 - no record that was there is ever gone, or written a second time (its inode would change)
 - the tables of each sweep end up as those of the undisturbed one, byte for byte
 
-What was found is printed, and written to the log, a JSON file, whenever a process has ended; where the log is there
-already, it is added to, until there were so many mishaps, or hours.
+What was found is printed, with the `longest` that a process took to end after each kind, in seconds, and written to
+the log, a JSON file, whenever a process has ended; where the log is there already, it is added to, until there were so
+many mishaps, or hours.
 """
 
 import argparse
@@ -148,6 +149,7 @@ class Found:
     repeated: int = 0
     other_tables: int = 0
     surprises: list[str] = field(default_factory=list)
+    longest: dict[str, float] = field(default_factory=dict)
     before: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
@@ -157,8 +159,8 @@ class Found:
         if log is None or not log.exists():
             return cls()
         told = json.loads(log.read_text())
-        names = ("drivers", "inline", "sweeps", "cells", "corrupt", "lost", "repeated", "other_tables", "surprises")
-        return cls(Counter(told["mishaps"]), **{name: told[name] for name in names}, before=told["minutes"])
+        kept = {name: value for name, value in told.items() if name not in ("total", "minutes", "mishaps")}
+        return cls(Counter(told["mishaps"]), **kept, before=told["minutes"])
 
     @property
     def minutes(self) -> float:
@@ -203,7 +205,10 @@ def disturb(
             found.drivers, found.inline = found.drivers + 1, found.inline + alone
             weights = {kind: 1 if alone else SHARES.get(kind, 1) for kind in kinds if not (alone and kind in BELOW)}
             kind = mishaps(driver, watch, weights, generator, found.mishaps, more)
+            ending = time.monotonic()
             status, said = driver.wait(SECONDS)
+            if kind:
+                found.longest[kind] = round(max(found.longest.get(kind, 0.0), time.monotonic() - ending), 1)
             (place / "ballast").unlink(missing_ok=True)
             watch.look()
             sound = judge(kind, status, said, found)
