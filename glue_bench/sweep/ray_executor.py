@@ -255,7 +255,11 @@ class RayExecutor(Executor):
 
     def _give_up(self, schedule: Schedule) -> Results:
         """The worker of a job that hangs counts as lost, and so does one that hangs before it is ready."""
-        self._find_starting()
+        # Those that no machine has begun to start wait for one. Ray itself ends processes that do not come so far.
+        starting = [task.worker for task in self._under_way.values() if task.worker not in self._names]
+        if starting and time.monotonic() >= self._asked_at + POLL_SECONDS:
+            found, self._asked_at = self._cluster.processes(), time.monotonic()
+            self._names |= {worker: found[worker._actor_id] for worker in starting if worker._actor_id in found}
         for stream, task in list(self._under_way.items()):
             name = self._names.get(task.worker)
             if name and schedule.patience.is_over(task.job or Start(name), name):
@@ -264,13 +268,6 @@ class RayExecutor(Executor):
                 failure = self._lost(task.job, f"nothing was heard of it on {name}")
                 if task.job and failure:
                     yield task.job, failure
-
-    def _find_starting(self) -> None:
-        """The names of workers that a machine has begun to start; Ray itself ends processes that do not come so far."""
-        starting = [task.worker for task in self._under_way.values() if task.worker not in self._names]
-        if starting and time.monotonic() >= self._asked_at + POLL_SECONDS:
-            found, self._asked_at = self._cluster.processes(), time.monotonic()
-            self._names |= {worker: found[worker._actor_id] for worker in starting if worker._actor_id in found}
 
     def _lost(self, job: Job | None, cause: str, at_once: bool = False) -> Failure | None:
         if job is None:
