@@ -53,6 +53,22 @@ def owner(folder: Path, **changes) -> None:
     (folder / "cell").write_text(json.dumps({**own.__dict__, "token": "another", **changes}))
 
 
+@pytest.mark.parametrize("interrupted", ["_create", "dump"])
+def test_a_signal_that_comes_as_a_claim_is_taken_leaves_none(folder, monkeypatch, interrupted):
+    def then_interrupt(function):
+        def call(*arguments):
+            function(*arguments)
+            raise KeyboardInterrupt
+
+        return call
+
+    owner = module.Claims if interrupted == "_create" else module._Owner
+    monkeypatch.setattr(owner, interrupted, then_interrupt(getattr(owner, interrupted)))
+    with pytest.raises(KeyboardInterrupt), Claims(folder) as claims:
+        claims.take("cell")
+    assert not folder.exists()
+
+
 def test_a_claim_has_one_owner_until_it_is_released(folder):
     with Claims(folder) as first, Claims(folder) as second:
         assert first.take("cell")
