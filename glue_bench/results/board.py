@@ -160,11 +160,8 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
     for name, convention in {AVERAGE: average_of(columns), **{name: AVERAGES[name] for name in LEADING}}.items():
         mine = average(scores, convention, statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
-    return _ordered(table.join(arms[FACTS]))
-
-
-def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """Origins in their fixed order, shapes in that of their first arm, arms by their average."""
+    table = table.join(arms[FACTS])
+    # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     blocks = [
         block.sort_values(AVERAGE, ascending=False, kind="stable")
         for origin in ORIGINS

@@ -1,7 +1,7 @@
 """How scores of single runs become one number: rate selection, aggregation over seeds, the averages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -79,16 +79,11 @@ _FOUR: dict[str, Average] = {
 }
 
 
-def _without_cola(convention: Average) -> Average:
-    parts = {name: part for name, part in convention.parts.items() if name != "cola"}
-    return Average(title=convention.title, short=f"{convention.short} without CoLA", rule=convention.rule, parts=parts)
-
-
-AVERAGES: dict[str, Average] = {
-    key: convention
-    for name, four in _FOUR.items()
-    for key, convention in ((name, four), (f"{name}_without_cola", _without_cola(four)))
-}
+AVERAGES: dict[str, Average] = {}
+for _name, _convention in _FOUR.items():
+    _parts = {column: part for column, part in _convention.parts.items() if column != "cola"}
+    _short = f"{_convention.short} without CoLA"
+    AVERAGES |= {_name: _convention, f"{_name}_without_cola": replace(_convention, short=_short, parts=_parts)}
 """The four conventions, each followed by itself without CoLA, whose wide spread can supply most of a margin."""
 
 LEADING = ("average_official", "average_nine_columns")
