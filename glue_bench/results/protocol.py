@@ -1,5 +1,6 @@
 """How scores of single runs become one number: rate selection, aggregation over seeds, the averages."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -159,6 +160,8 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
     The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
+    if not set(convention.tasks).issubset(scores["task"]):
+        return pd.DataFrame({statistic: math.nan, "std": math.nan, "n": 0}, index=pd.unique(scores["arm"]))
     values, parts = part_values(scores, convention), list(convention.parts)
     middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
     runs = values.pivot(index=["arm", *SEEDS], columns="part", values="value").reindex(columns=parts)
