@@ -121,6 +121,14 @@ def _float32() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _disk_not_waited_for() -> Iterator[None]:
+    """No test takes the machine's power away; tests/records/test_store.py says when fsync is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_page() -> Iterator[None]:
     """Runs end without a report, whose figures take longer than a tiny run does."""
     with pytest.MonkeyPatch.context() as patch:
