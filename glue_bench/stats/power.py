@@ -92,10 +92,7 @@ class Spreads:
             yield {"seeds": "fine-tuning", **found}
         if blocked:
             tried = range(1, MOST_FINETUNINGS + 1) if enough else ()
-            numbers = {
-                each: least(lambda n, k=each: self.power_of_pretrainings(difference, n, k) >= power, MOST_PRETRAININGS)
-                for each in tried
-            }
+            numbers = {each: least(self._reaches(difference, power, each), MOST_PRETRAININGS) for each in tried}
             made = [self._design(number, each, costs) for each, number in numbers.items() if number]
             missing = {"why": why or f"more than {MOST_PRETRAININGS} pretraining seeds"}
             best = math.nan
@@ -122,6 +119,9 @@ class Spreads:
         """Whether endless seeds would do: their only limit is the dev set."""
         limit = norm.isf(ALPHA / 2 / (self.arms - 1))
         return self.examples == 0 or bool(norm.sf(limit - difference / math.sqrt(self.examples)) >= power)
+
+    def _reaches(self, difference: float, power: float, finetunings: int) -> Callable[[int], bool]:
+        return lambda number: self.power_of_pretrainings(difference, number, finetunings) >= power
 
     def _design(self, pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
         cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
