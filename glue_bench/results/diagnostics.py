@@ -50,10 +50,10 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     cells = cells[(cells["task"] == "mnli") & cells["finished"]]
     logits = {cell_id: predictions(store, cell_id).get(AX_SPLIT) for cell_id in cells["cell_id"]}
     predicted = {}
-    for cell_id, values in logits.items():
-        if values is not None:
+    for cell_id, output in logits.items():
+        if output is not None:
             try:
-                predicted[cell_id] = decide("ax", values)
+                predicted[cell_id] = decide("ax", output)
             except ValueError as error:
                 raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
     if not predicted:
