@@ -80,14 +80,14 @@ def settle(device: str, precision: str) -> tuple[str, str]:
     """What `auto` stands for on this machine."""
     import torch
 
-    from glue_bench.training.runtime import has_tiles
+    from glue_bench.training.runtime import multiplies_bf16
 
     if device not in ("auto", "cpu", "cuda") or precision not in ("auto", "fp32", "bf16"):
         raise typer.BadParameter("--device takes auto, cpu or cuda; --precision takes auto, fp32 or bf16")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if precision == "auto":
-        precision = "bf16" if device == "cuda" or has_tiles() else "fp32"
+        precision = "bf16" if device == "cuda" or multiplies_bf16() else "fp32"
     return device, precision
 
 

@@ -59,8 +59,10 @@ Only = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")]
 Workers = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Pretrain and run cells in N processes of this machine (needs Ray)."),
+    str | None,
+    typer.Option(
+        metavar="N", help="Pretrain and run cells in N processes of this machine; auto: one for each core (needs Ray)."
+    ),
 ]
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="The same on a Ray cluster; `auto` is the one of this machine.")
@@ -115,7 +117,7 @@ def run(
         results=results,
         only=only or (),
         dry_run=dry_run,
-        workers=workers,
+        workers=int(workers) if workers and workers.isdecimal() else workers,
         address=address,
         device=device,
         precision=precision,

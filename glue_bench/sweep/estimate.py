@@ -1,15 +1,22 @@
 """How long a plan will take, from a few steps of its arms: said before a run, never used by one."""
 
+import tempfile
 import time
+from pathlib import Path
 
+import numpy as np
 import torch
 
-from glue_bench.sweep.jobs import PlannedCell
+from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.sweep.order import costs_of
 from glue_bench.sweep.records import make_plan
 from glue_bench.sweep.work import Work
 from glue_bench.training.finetune import build_classifier, threads_for, trained_tokens, training_of
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.packing import PackedText
+from glue_bench.training.pretrain import PretrainingTask, pretrain
+from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.runtime import accelerator
 from glue_bench.training.tokens import TokenisedTask, encoded_split
 
 STEPS = 3
@@ -19,22 +26,52 @@ MEASURING = 20.0  # seconds, after which arms that are left are taken to be as f
 def expected_seconds(work: Work, inputs: Inputs, workers: int) -> float | None:
     """About how many seconds all jobs of a plan take, shared evenly by so many workers; None where no cell is left.
 
-    Each arm takes STEPS steps on the first rows of a task. What it takes there for an operation is multiplied with the
-    operations of its jobs. Tokenising, scoring, and what differs between tasks are left out. Nothing is written.
+    Each arm takes STEPS steps of pretraining, on made-up text, and of fine-tuning, on the first rows of a task. What
+    each takes there for an operation is multiplied with the operations of its jobs. Packing, tokenising, scoring, and
+    what differs between tasks are left out, and so is what several processes gain that pretrain together. Nothing is
+    written.
     """
     cost = costs_of(make_plan(inputs.experiment, inputs, list(work.cells)))
-    began, rates = time.perf_counter(), dict[str, float]()
-    for planned in work.waiting:
-        if planned.arm not in rates and time.perf_counter() - began < MEASURING:
-            rates[planned.arm] = _seconds_per_token(planned, inputs) / cost.operations[planned.arm]
+    began, rates = time.perf_counter(), dict[tuple[str, str], float]()
+    # Of several processes only the main one is here, and pretraining is a matter of all.
+    measured = work.waiting if accelerator().num_processes > 1 else work.all_jobs
+    for job in sorted(measured, key=lambda job: list(cost.operations).index(job.arm)):
+        if (job.kind, job.arm) not in rates and time.perf_counter() - began < MEASURING:
+            rates[job.kind, job.arm] = _seconds_per_token(job, inputs) / cost.operations[job.arm]
     if not rates:
         return None
-    typical = sum(rates.values()) / len(rates)
-    return sum(cost(job) * rates.get(job.arm, typical) for job in work.all_jobs) / workers
+
+    def expected(job: Job) -> float:
+        alike = [rate for (kind, _), rate in rates.items() if kind == job.kind] or list(rates.values())
+        return cost(job) * rates.get((job.kind, job.arm), sum(alike) / len(alike))
+
+    return sum(map(expected, work.all_jobs)) / workers
 
 
-def _seconds_per_token(planned: PlannedCell, inputs: Inputs) -> float:
+def _seconds_per_token(job: Job, inputs: Inputs) -> float:
     """Of STEPS steps after a first one, which finds nothing ready."""
+    (first, few), (whole, many) = (
+        _fine_tuned(job, inputs, steps) if isinstance(job, PlannedCell) else _pretrained(job, inputs, steps)
+        for steps in (1, 1 + STEPS)
+    )
+    return max(whole - first, 0.0) / (many - few)
+
+
+def _pretrained(job: PlannedPretraining, inputs: Inputs, steps: int) -> tuple[float, int]:
+    """Seconds of so many steps on full sequences of random tokens, and the tokens of these."""
+    start, tokenizer = inputs.initial(job.run.arm), inputs.tokenizer(job.run.arm)
+    settings = job.settings.at(job.settings.learning_rates[0]).model_copy(update={"steps": steps, "checkpoints": []})
+    rows, length = settings.rows, settings.length
+    ids = np.random.default_rng(0).integers(len(tokenizer), size=rows * length)
+    text = PackedText(ids, np.arange(0, len(ids) + 1, length))
+    task = PretrainingTask(text={"train": text, "validation": text}, tokenizer=tokenizer, settings=settings)
+    with tempfile.TemporaryDirectory() as aside:
+        facts = pretrain(start, task, PretrainingFolder(Path(aside), {})).facts
+    return facts["seconds"], steps * settings.batch_tokens
+
+
+def _fine_tuned(planned: PlannedCell, inputs: Inputs, steps: int) -> tuple[float, int]:
+    """Seconds of so many steps on the first rows of the cell's task, and the tokens of these."""
     cell, start = planned.cell, inputs.initial(planned.cell.arm)
     settings, tokenizer = cell.hyperparameters, inputs.tokenizer(cell.arm)
     torch.set_num_threads(threads_for(start.config.get_text_config().hidden_size))
@@ -43,14 +80,10 @@ def _seconds_per_token(planned: PlannedCell, inputs: Inputs) -> float:
     tokens = TokenisedTask(cell.task, {"train": split}, int(tokenizer.pad_token_id))
     told, embedded = inputs.segments(cell.arm)
     tokens = tokens.in_one_segment() if embedded == 1 < told else tokens
-    seconds, counts = [], []
-    for steps in (1, 1 + STEPS):
-        few = settings.model_copy(update={"max_steps": steps, "epochs": steps})
-        run = cell.model_copy(update={"hyperparameters": few})
-        training = training_of(build_classifier(start, cell.task, cell.seed), run, tokens, None)
-        began = time.perf_counter()
-        for _ in training.epochs():
-            pass
-        seconds.append(time.perf_counter() - began)
-        counts.append(trained_tokens(run, split))
-    return max(seconds[1] - seconds[0], 0.0) / (counts[1] - counts[0])
+    few = settings.model_copy(update={"max_steps": steps, "epochs": steps})
+    run = cell.model_copy(update={"hyperparameters": few})
+    training = training_of(build_classifier(start, cell.task, cell.seed), run, tokens, None)
+    began = time.perf_counter()
+    for _ in training.epochs():
+        pass
+    return time.perf_counter() - began, trained_tokens(run, split)

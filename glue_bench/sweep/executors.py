@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Self
 
+import torch
+
+from glue_bench.config.sections import Resources
 from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.jobs import Job, PlannedPretraining, Said
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import freeze_imports
-from glue_bench.training.runtime import Decision, decided_by_main
+from glue_bench.training.runtime import Decision, accelerator, all_threads, decided_by_main
 
 POLL_SECONDS = 0.2
 
@@ -85,6 +88,20 @@ def help_main(inputs: Inputs) -> None:
             continue
         for _ in attempt(job, inputs):
             pass
+
+
+def room_here(resources: Resources) -> int | None:
+    """How many workers this machine has room for; None where one process does as much.
+
+    That is so on a GPU which `resources` do not share out. A worker takes `resources.cpus` of the threads that PyTorch
+    takes by itself: a thread for each core that this process may use.
+    """
+    fits = all_threads() // resources.cpus
+    if resources.gpus:
+        fits = min(fits, int(torch.cuda.device_count() / resources.gpus))
+    elif accelerator().device.type != "cpu":
+        return None
+    return fits if fits > 1 else None
 
 
 def this_process() -> str:

@@ -8,6 +8,7 @@ from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.remote import refuse_url
 
 AGAIN = ("recipe",)
+AUTO = "auto"
 MOST_WORKERS = 4096
 
 
@@ -17,11 +18,11 @@ class RunOptions:
 
     Results go to `results/<experiment>`. `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell
     are not pretrained. With `dry_run` all is checked that a run checks, and nothing is run or written. `workers`
-    processes of this machine share the cells, or those of the Ray cluster at `address` ("auto" or HOST:PORT); without
-    either they run in this process, one after another. `device` is auto, cpu, cuda or mps, `precision` auto (bf16
-    where the device is faster in it), float32 or bf16. What happens is appended to the file `json_log`, one JSON
-    object per line; losses and scores go to the trackers `track`: tensorboard, wandb, mlflow. Cells that an older
-    recipe has run count as done; with `again="recipe"` they are run anew.
+    processes of this machine ("auto": as many as it has room for) share the cells, or those of the Ray cluster at
+    `address` ("auto" or HOST:PORT); without either they run in this process, one after another. `device` is auto, cpu,
+    cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
+    the file `json_log`, one JSON object per line; losses and scores go to the trackers `track`: tensorboard, wandb,
+    mlflow. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
 
     Raises:
         UserError: results nowhere or behind a URL, a number of workers that is none, another value of `again`, or an
@@ -31,7 +32,7 @@ class RunOptions:
     results: str | Path = "runs"
     only: Iterable[str] = ()
     dry_run: bool = False
-    workers: int | None = None
+    workers: int | str | None = None
     address: str | None = None
     device: str = "auto"
     precision: str = "auto"
@@ -45,13 +46,19 @@ class RunOptions:
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
         if not isinstance(self.results, str | Path) or not str(self.results):
             raise UserError(f"results {quoted(self.results)}: give a folder")
-        if self.workers is not None and (type(self.workers) is not int or not 1 <= self.workers <= MOST_WORKERS):
-            raise UserError(f"workers {quoted(self.workers)}: give a whole number from 1 to {MOST_WORKERS}, or None")
+        if self.workers not in (None, AUTO) and not (type(self.workers) is int and 1 <= self.workers <= MOST_WORKERS):
+            raise UserError(f"workers {quoted(self.workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
         refuse_url(self.results)
         if self.address is not None:
             check_address(self.address)
         if self.again is not None and self.again not in AGAIN:
             raise unknown("value", self.again, AGAIN, "--again")
+
+    @property
+    def processes(self) -> int | None:
+        """`workers` as a number, which `sweep` settles before anything else; None without `workers`."""
+        assert not isinstance(self.workers, str), "not settled yet"
+        return self.workers
 
     @property
     def side_by_side(self) -> bool:

@@ -9,9 +9,12 @@ from glue_bench.errors import UserError
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.record import PretrainingRecord, Record
 from glue_bench.records.store import Store
+from glue_bench.sweep.executors import room_here
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.kept import room
 from glue_bench.sweep.options import RunOptions
+from glue_bench.sweep.work import Work
+from glue_bench.training.finetune import threads_for
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import AUTO, accelerator, describe
 
@@ -42,6 +45,16 @@ def place(experiment: Experiment, options: RunOptions) -> str:
     """Where this process computes; workers to whom no GPU is promised are shown none."""
     on_cpus = options.side_by_side and not experiment.resources.gpus and accelerator().device.type != "cpu"
     return f"computing on {describe()}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+
+
+def idle_cores(work: Work, inputs: Inputs, options: RunOptions) -> Iterator[str]:
+    """A line where this process would leave cores idle, and several processes would not."""
+    jobs, cores = len(work.all_jobs), room_here(inputs.experiment.resources)
+    if options.side_by_side or jobs < 2 or not cores or accelerator().num_processes > 1:
+        return
+    configs = (inputs.initial(planned.cell.arm).config.get_text_config() for planned in work.waiting)
+    if all(threads_for(config.hidden_size) == 1 for config in configs):
+        yield f"one of {cores} cores is at work, as an encoder is so narrow; --workers auto uses {min(cores, jobs)}"
 
 
 def _older_recipes(cells: Sequence[PlannedCell]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -17,12 +18,12 @@ from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.estimate import expected_seconds
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
-from glue_bench.sweep.executors import Executor, InlineExecutor, help_main
+from glue_bench.sweep.executors import Executor, InlineExecutor, help_main, room_here
 from glue_bench.sweep.intrinsic import measure_missing
 from glue_bench.sweep.kept import Choose, Kept, every_run
-from glue_bench.sweep.options import RunOptions
+from glue_bench.sweep.options import AUTO, RunOptions
 from glue_bench.sweep.preflight import check_disks, check_starts
-from glue_bench.sweep.remarks import remarks
+from glue_bench.sweep.remarks import idle_cores, remarks
 from glue_bench.sweep.running import Running
 from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.work import Work, plan_work, write_plan
@@ -83,6 +84,8 @@ def sweep(
     quiet_libraries()
     environment()  # before any cell: the commit is that of the code now loaded
     console = console or Screen(stderr=True)
+    if options.workers == AUTO:
+        options = replace(options, workers=None if options.address else room_here(experiment.resources))
     store = Store(Path(options.results) / experiment.name)
     inputs = Inputs(experiment, store.folder / "checkpoints")
     executor = make_executor(inputs, options)
@@ -93,7 +96,7 @@ def sweep(
         if summary.is_main and work.waiting:
             executor.check()
             with suppress(Exception):  # whatever keeps a few steps from being taken is for the run itself to say
-                summary = replace(summary, seconds=expected_seconds(work, inputs, options.workers or 1))
+                summary = replace(summary, seconds=expected_seconds(work, inputs, options.processes or 1))
         return summary
     if summary.is_main:
         work = write_plan(work, inputs, store, options)
@@ -128,7 +131,7 @@ def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
             raise
         raise UserError("--workers and --address need Ray; install it: pip install 'glue-bench[ray]'") from error
     assert inputs.folder is not None, "a sweep has a folder"
-    return RayExecutor(inputs.experiment, inputs.folder, workers=options.workers, address=options.address)
+    return RayExecutor(inputs.experiment, inputs.folder, workers=options.processes, address=options.address)
 
 
 def _before(work: Work, store: Store) -> Summary:
@@ -146,7 +149,7 @@ def _before(work: Work, store: Store) -> Summary:
 def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, console: Console) -> None:
     """In the main process, say what a person should know, and check disks and starts; all end where a check fails."""
     if accelerator().is_main_process:
-        for line in remarks(work.chosen, inputs, store, options):
+        for line in chain(remarks(work.chosen, inputs, store, options), idle_cores(work, inputs, options)):
             tell(console, line)
     decided_by_main(lambda: check_disks(store))
     decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs))
@@ -162,7 +165,7 @@ def _beginning(work: Work, summary: Summary, experiment: str, options: RunOption
         arms=list(dict.fromkeys(planned.cell.arm.name for planned in work.chosen)),
         costs=work.costs,
         pretraining=work.pretraining,
-        workers=options.workers or (None if options.address else 1),
+        workers=options.processes or (None if options.address else 1),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench.training.runtime import has_tiles
+from glue_bench.training.runtime import multiplies_bf16
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def test_finetune_compares_peers_with_ours(tmp_path, precision):
     text = run("finetune.py", *arguments, "--json", tmp_path / "all.json")
     rounds = json.loads((tmp_path / "all.json").read_text())["rounds"]
     assert [list(turn) for turn in rounds] == [list(rounds[0])] * 2
-    lower = precision == "auto" and has_tiles()  # then there is a peer in bf16, too
+    lower = precision == "auto" and multiplies_bf16()  # then there is a peer in bf16, too
     assert len(rounds[0]) == 4 + lower
     assert all(name in text for name in rounds[0])
     for turn in rounds:

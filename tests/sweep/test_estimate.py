@@ -11,11 +11,11 @@ PRETRAINING = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32,
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The cells whose steps were measured; each token takes a millisecond."""
+    """The jobs whose steps were measured; each token takes a millisecond."""
     cells = []
 
-    def measured(planned, _inputs):
-        cells.append(planned)
+    def measured(job, _inputs):
+        cells.append(job)
         return 1e-3
 
     monkeypatch.setattr(estimate, "_seconds_per_token", measured)
@@ -36,11 +36,17 @@ def test_the_time_follows_tokens_and_seeds_and_is_shared_by_workers(tiny, tmp_pa
     assert seconds(tiny(tasks=["cola"]), tmp_path, workers=2) == pytest.approx(one / 2)
 
 
-@pytest.mark.usefixtures("asked")
-def test_pretraining_counts_by_its_tokens(tiny, tmp_path):
+def test_pretraining_counts_by_its_tokens(tiny, tmp_path, asked):
     plain = seconds(tiny(tasks=["cola"]), tmp_path)
+    asked.clear()
     more = seconds(tiny(tasks=["cola"], pretraining=PRETRAINING), tmp_path)
     assert more - plain == pytest.approx(2 * 10 * 256 * 1e-3)
+    assert [(job.kind, job.arm) for job in asked] == [
+        ("pretraining", "add"),
+        ("cell", "add"),
+        ("pretraining", "none"),
+        ("cell", "none"),
+    ]
 
 
 def test_after_a_while_arms_that_are_left_are_as_fast_as_the_others(tiny, tmp_path, asked, monkeypatch):
@@ -56,3 +62,21 @@ def test_a_few_steps_are_really_taken_and_one_that_fails_is_no_fault(tiny, tmp_p
     assert seconds(tiny(arms=["add"], tasks=["cola"]), tmp_path) > 0
     monkeypatch.setattr(estimate, "build_classifier", lambda *_: 1 / 0)
     assert seconds(tiny(arms=["add"], tasks=["cola"]), tmp_path) is None
+
+
+def test_pretraining_takes_steps_of_its_own(tiny, tmp_path, monkeypatch):
+    """Of half an hour it once said five minutes: the projection to the vocabulary is none of the encoder's cost."""
+    taken = []
+    monkeypatch.setattr(estimate, "_fine_tuned", lambda _job, _inputs, steps: (steps * 1e-6, steps))
+    original = estimate.pretrain
+
+    def counted(start, task, folder):
+        taken.append(task.settings.steps)
+        return original(start, task, folder)
+
+    monkeypatch.setattr(estimate, "pretrain", counted)
+    searched = PRETRAINING | {"learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 5, "seed": 7}}
+    del searched["learning_rate"]
+    assert seconds(tiny(arms=["add"], tasks=["cola"], pretraining=searched), tmp_path) > 0
+    assert taken == [1, 1 + estimate.STEPS]
+    assert not any(tmp_path.iterdir())

@@ -15,8 +15,8 @@ from glue_bench.training.runtime import (
     decided_by_main,
     describe,
     few_sizes,
-    has_tiles,
     is_float32,
+    multiplies_bf16,
     records_steps,
     settle_anew,
 )
@@ -26,18 +26,18 @@ VARIABLES = ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch):
-    """Nor a CPU with tiles, unless a test puts one there."""
+    """Nor a CPU that multiplies bf16, unless a test puts one there."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(runtime, "has_tiles", lambda: False)
+    monkeypatch.setattr(runtime, "multiplies_bf16", lambda: False)
     settle_anew()
     yield
     settle_anew()
 
 
 @pytest.fixture
-def _tiles(monkeypatch):
-    monkeypatch.setattr(runtime, "has_tiles", lambda: True)
+def _bf16(monkeypatch):
+    monkeypatch.setattr(runtime, "multiplies_bf16", lambda: True)
 
 
 @pytest.fixture
@@ -91,20 +91,28 @@ def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, there, able, expected):
     assert best_precision() == "float32"
 
 
-@pytest.mark.usefixtures("_tiles")
-def test_a_cpu_with_tiles_computes_in_bf16_unless_told_otherwise():
+@pytest.mark.usefixtures("_bf16")
+def test_a_cpu_that_multiplies_bf16_computes_in_it_unless_told_otherwise():
     assert describe() == "cpu in bf16"
     assert accelerator().native_amp
     with computing("cpu", "float32"):
         assert describe() == "cpu in float32"
 
 
-@pytest.mark.parametrize(("processor", "able"), [({"amx_bf16": True}, True), ({"amx_bf16": False}, False), ({}, False)])
-def test_tiles_are_what_the_processor_says(monkeypatch, processor, able):
+@pytest.mark.parametrize(
+    ("processor", "able"),
+    [
+        ({"amx_bf16": True}, True),
+        ({"amx_bf16": False, "avx512_bf16": True}, True),
+        ({"amx_bf16": False}, False),
+        ({}, False),
+    ],
+)
+def test_its_instructions_are_what_the_processor_says(monkeypatch, processor, able):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
-    assert has_tiles() is able
+    assert multiplies_bf16() is able
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert not has_tiles()
+    assert not multiplies_bf16()
 
 
 def test_bf16_meets_few_shapes_on_a_cpu():
