@@ -42,20 +42,16 @@ def explain(
     elif data or corpus or plugin or results != RUNS:
         raise UserError("--data, --corpus, --results and --plugin go with an experiment file (.yaml)")
     else:
-        found = _explain_stored(cell, where)
+        from glue_bench.audit.explain import explain as explain_stored
+        from glue_bench.records.store import open_store
+        from glue_bench.sweep.environment import versions
+
+        store = open_store(where) if where else _store_with(cell)
+        found = explain_stored(store, store.read_plan(), cell, versions())
     echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
     for candidate in found.candidates:
         echo()
         _print_candidate(found, candidate)
-
-
-def _explain_stored(cell: str, folder: Path | None) -> "Explanation":
-    from glue_bench.audit.explain import explain as explain_cell
-    from glue_bench.records.store import open_store
-    from glue_bench.sweep.environment import versions
-
-    store = open_store(folder) if folder else _store_with(cell)
-    return explain_cell(store, store.read_plan(), cell, versions())
 
 
 def _store_with(cell: str) -> "Store":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import FAILED, INTERRUPTED, TERMINATED, Plugins, app
+from glue_bench.cli.app import FAILED, INTERRUPTED, TERMINATED, Device, Plugins, app
 from glue_bench.cli.printing import agreement, new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
@@ -67,7 +67,6 @@ Workers = Annotated[
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="The same on a Ray cluster; `auto` is the one of this machine.")
 ]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
 Precision = Annotated[
     str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 where the device is faster in it.")
 ]

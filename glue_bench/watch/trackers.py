@@ -126,21 +126,18 @@ class Tracker:
             case PretrainingPoint(job, point):  # one beside the open run is written when it has ended
                 self._waiting[job.id].append(point)
             case JobEnded(PlannedPretraining() as job):
-                self._finish(job)
+                points = self._waiting.pop(job.id, [])
+                if self._growing and self._growing[0] == job.id:
+                    self._growing[1].finish()
+                    self._growing = None
+                elif points:
+                    _write(self._curve(job), {point.step: _losses(point) for point in points})
             case SweepEnded() if self._growing:
                 self._growing[1].finish()
             case JobEnded(PlannedCell(cell=cell) as planned, Outcome() as outcome) if outcome.record.history:
                 settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
                 run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
                 _write(run, {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.record.history})
-
-    def _finish(self, job: PlannedPretraining) -> None:
-        points = self._waiting.pop(job.id, [])
-        if self._growing and self._growing[0] == job.id:
-            self._growing[1].finish()
-            self._growing = None
-        elif points:
-            _write(self._curve(job), {point.step: _losses(point) for point in points})
 
     def _curve(self, job: PlannedPretraining) -> GeneralTracker:
         settings = job.settings

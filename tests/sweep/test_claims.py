@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from forked import CONTEXT
 
 from glue_bench.errors import UserError
 from glue_bench.sweep import claims as module
@@ -194,9 +194,8 @@ def test_of_many_at_once_exactly_one_gets_each_claim(folder, stale):
     for name in range(200 if stale else 0):
         owner(folder, started=1)
         (folder / "cell").rename(folder / str(name))
-    context = multiprocessing.get_context("spawn")
-    barrier, queue = context.Barrier(3), context.Queue()
-    processes = [context.Process(target=take_over, args=(folder, barrier, queue)) for _ in range(3)]
+    barrier, queue = CONTEXT.Barrier(3), CONTEXT.Queue()
+    processes = [CONTEXT.Process(target=take_over, args=(folder, barrier, queue)) for _ in range(3)]
     for process in processes:
         process.start()
     taken, ended = [], 0
