@@ -12,8 +12,8 @@ import psutil
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["datasets", "glue_bench.reporting.export", "glue_bench.sweep.run", "sklearn.metrics"])
-FLOOR_SECONDS, HEAD_SECONDS = 30.0, 6.0
-"""What a sweep here waits for a worker that hangs and for a head that is lost, in place of minutes."""
+FLOOR_SECONDS, START_SECONDS, HEAD_SECONDS = 30.0, 60.0, 6.0
+"""What a sweep here waits for a worker that hangs, expects of its start, and waits for a head that is lost."""
 
 
 class Driver:
@@ -61,10 +61,11 @@ def _drive(words: list[str], cache: str, said: Path) -> None:
         os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
     gc.freeze()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background ignores it
-    os.environ |= {"GLUE_BENCH_CACHE": cache, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
+    os.environ |= {"GLUE_BENCH_CACHE": cache, "OMP_NUM_THREADS": "1"}
     from glue_bench.cli import main
     from glue_bench.sweep import cluster, patience
 
-    patience.FLOOR_SECONDS, cluster.HEAD_SECONDS = FLOOR_SECONDS, HEAD_SECONDS
+    patience.FLOOR_SECONDS, patience.START_SECONDS = FLOOR_SECONDS, START_SECONDS
+    cluster.HEAD_SECONDS = HEAD_SECONDS
     sys.argv = ["glue-bench", *words]
     main()

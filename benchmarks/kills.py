@@ -1,17 +1,22 @@
 """Mishaps at random moments of a sweep on workers: nothing corrupt, lost or repeated, no traceback, the same tables.
 
     python benchmarks/kills.py [--mishaps 100 | --hours 8] [--kinds worker,hang,...] [--seed 0] [--log FILE]
+                               [--inline 0.8]
 
-Runs a sweep of small cells undisturbed, then the same one with `--workers 2`, over and over, while one of these comes
-about every few cells:
+Runs a sweep of small cells undisturbed, then the same one over and over, while one of these comes about every few
+cells:
 
     worker     SIGKILL to a worker; the sweep goes on
-    hang       SIGSTOP to a worker, which is given up; the sweep goes on
+    hang       SIGSTOP to a worker, at work or getting ready, which is given up; the sweep goes on
     driver     SIGKILL to the process that was started, which is started again, as after all that follow
     terminate  SIGTERM to it: exit status 143
     interrupt  SIGINT to it: exit status 130
     head       SIGKILL to the head of its Ray cluster: exit status 1
     disk       no room is left on the disk of the results: exit status 2; where a tmpfs may be mounted
+
+Each process that is started runs the cells in itself with the probability `--inline`, else with `--workers 2`. The
+first costs a second of a core; the second about thirty, for Ray and the imports of its workers, so that workers, which
+may be lost without an end of the sweep, are its most frequent victims.
 
 Exits with 1 if one of these does not hold:
 
@@ -19,7 +24,9 @@ Exits with 1 if one of these does not hold:
 - no record that was there is ever gone, or written a second time (its inode would change)
 - the tables of each sweep end up as those of the undisturbed one, byte for byte
 
-What was found is printed, and written to the log, a JSON file, whenever a process has ended.
+What was found is printed, with the `longest` that a process took to end after each kind, in seconds, and written to
+the log, a JSON file, whenever a process has ended; where the log is there already, it is added to, until there were so
+many mishaps, or hours.
 """
 
 import argparse
@@ -45,19 +52,21 @@ from drivers import Driver
 from glue_bench.records.store import Store
 
 TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
-CELLS_A_MISHAP = 4
-SECONDS = 900.0  # no driver takes so long
+CELLS_A_MISHAP = 2
+SECONDS = 3600.0  # no driver takes so long, even at the lowest priority
 UNSHARED = "KILLS_UNSHARED"
 SEEDS = 10
 DISK = "64m"
 SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
 BELOW = {
     "worker": (signal.SIGKILL, "ray::Worker"),
-    "hang": (signal.SIGSTOP, "ray::Worker.run"),
+    "hang": (signal.SIGSTOP, "ray::Worker."),
     "head": (signal.SIGKILL, "gcs_server"),
 }
 STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "head": 1, "disk": 2}
 KINDS = ("worker", "hang", *STATUS)
+SHARES = {"worker": 5, "hang": 3}
+"""How much likelier these are than others, with workers."""
 EXPERIMENT = {
     "name": "kills",
     "data": "demo",
@@ -92,6 +101,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--inline", type=float, default=0.0)
     arguments = parser.parse_args()
     kinds = [kind for kind in KINDS if kind in arguments.kinds.split(",")]
     with tempfile.TemporaryDirectory() as folder:
@@ -99,15 +109,15 @@ def main() -> None:
         if "disk" in kinds and not mounted(place):
             kinds.remove("disk")
             print("no tmpfs may be mounted here: the disk is never full", file=sys.stderr)
-        found = Found()
-        until = time.monotonic() + 3600 * (arguments.hours or 0.0)
+        found = Found.read(arguments.log)
 
         def more() -> bool:
-            return time.monotonic() < until if arguments.hours else sum(found.mishaps.values()) < arguments.mishaps
+            hours = found.minutes / 60
+            return hours < arguments.hours if arguments.hours else sum(found.mishaps.values()) < arguments.mishaps
 
-        disturb(place, kinds, random.Random(arguments.seed), found, more, arguments.log)
-    if arguments.log:
-        arguments.log.write_text(json.dumps(found.document(), indent=1) + "\n")
+        generator = random.Random(f"{arguments.seed} {found.drivers}")
+        disturb(place, kinds, generator, found, more, arguments.log, arguments.inline)
+    found.write(arguments.log)
     print(json.dumps(found.document(), indent=1))
     sys.exit(0 if found.is_sound else 1)
 
@@ -129,8 +139,9 @@ def mounted(place: Path) -> bool:
 class Found:
     """What came about, and what should not have."""
 
-    began: float = field(default_factory=time.monotonic)
     mishaps: Counter[str] = field(default_factory=Counter)
+    drivers: int = 0
+    inline: int = 0
     sweeps: int = 0
     cells: int = 0
     corrupt: int = 0
@@ -138,19 +149,44 @@ class Found:
     repeated: int = 0
     other_tables: int = 0
     surprises: list[str] = field(default_factory=list)
+    longest: dict[str, float] = field(default_factory=dict)
+    before: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def read(cls, log: Path | None) -> "Found":
+        """What earlier runs with this log have found."""
+        if log is None or not log.exists():
+            return cls()
+        told = json.loads(log.read_text())
+        kept = {name: value for name, value in told.items() if name not in ("total", "minutes", "mishaps")}
+        return cls(Counter(told["mishaps"]), **kept, before=told["minutes"])
+
+    @property
+    def minutes(self) -> float:
+        return round(self.before + (time.monotonic() - self.began) / 60, 1)
 
     @property
     def is_sound(self) -> bool:
         return not (self.corrupt or self.lost or self.repeated or self.other_tables or self.surprises)
 
     def document(self) -> dict:
-        values = {name: value for name, value in self.__dict__.items() if name != "began"}
-        total = sum(self.mishaps.values())
-        return {"total": total, **values, "minutes": round((time.monotonic() - self.began) / 60, 1)}
+        values = {name: value for name, value in self.__dict__.items() if name not in ("began", "before")}
+        return {"total": sum(self.mishaps.values()), **values, "minutes": self.minutes}
+
+    def write(self, log: Path | None) -> None:
+        if log:
+            log.write_text(json.dumps(self.document(), indent=1) + "\n")
 
 
 def disturb(
-    place: Path, kinds: list[str], generator: random.Random, found: Found, more: Callable[[], bool], log: Path | None
+    place: Path,
+    kinds: list[str],
+    generator: random.Random,
+    found: Found,
+    more: Callable[[], bool],
+    log: Path | None,
+    inline: float,
 ) -> None:
     """Sweep after sweep, while there are to be more mishaps."""
     config, cache = place / "experiment.yaml", place / "cache"
@@ -161,16 +197,22 @@ def disturb(
     while more():
         shutil.rmtree(place / "runs", ignore_errors=True)
         watch = Watch(Store(place / "runs" / "kills"))
-        status, began = None, time.monotonic()
-        while status != 0 and time.monotonic() - began < SECONDS:
-            driver = Driver("run", config, "--results", place / "runs", "--workers", "2", cache=cache)
-            kind = mishaps(driver, watch, kinds, generator, found.mishaps, more)
+        status, sound = None, True
+        while status != 0 and sound:
+            alone = generator.random() < inline
+            workers = () if alone else ("--workers", "2")
+            driver = Driver("run", config, "--results", place / "runs", *workers, cache=cache)
+            found.drivers, found.inline = found.drivers + 1, found.inline + alone
+            weights = {kind: 1 if alone else SHARES.get(kind, 1) for kind in kinds if not (alone and kind in BELOW)}
+            kind = mishaps(driver, watch, weights, generator, found.mishaps, more)
+            ending = time.monotonic()
             status, said = driver.wait(SECONDS)
+            if kind:
+                found.longest[kind] = round(max(found.longest.get(kind, 0.0), time.monotonic() - ending), 1)
             (place / "ballast").unlink(missing_ok=True)
             watch.look()
-            judge(kind, status, said, found)
-            if log:
-                log.write_text(json.dumps(found.document(), indent=1) + "\n")
+            sound = judge(kind, status, said, found)
+            found.write(log)
         watch.check_whole()
         found.sweeps, found.cells = found.sweeps + 1, found.cells + len(watch.inodes)
         found.corrupt, found.lost = found.corrupt + len(watch.corrupt), found.lost + len(watch.lost)
@@ -179,12 +221,12 @@ def disturb(
 
 
 def mishaps(
-    driver: Driver, watch: "Watch", kinds: list[str], generator: random.Random, counts: Counter, more: Callable
+    driver: Driver, watch: "Watch", kinds: dict[str, int], generator: random.Random, counts: Counter, more: Callable
 ) -> str | None:
     """Cause them until one ends the driver, and say which; None where it ends by itself."""
     while more() and watch.wait_for(generator.randint(1, 2 * CELLS_A_MISHAP), driver):
         time.sleep(generator.uniform(0, 0.3))
-        kind = generator.choice(kinds)
+        [kind] = generator.choices([*kinds], [*kinds.values()])
         if driver.runs and cause(kind, driver, watch.store.folder.parent.parent, generator):
             counts[kind] += 1
             if kind in STATUS:
@@ -210,14 +252,16 @@ def cause(kind: str, driver: Driver, place: Path, generator: random.Random) -> b
     return False
 
 
-def judge(kind: str | None, status: int | None, said: str, found: Found) -> None:
+def judge(kind: str | None, status: int | None, said: str, found: Found) -> bool:
     """Take note of what a driver should not have done. One that was at its end may end as if nothing had been."""
     too_often = status == 1 and "its worker was lost 3 times" in said
     expected = status == 0 or (too_often if kind is None else status == STATUS[kind])
-    if not expected or "Traceback" in said:
+    sound = expected and "Traceback" not in said
+    if not sound:
         found.surprises.append(f"{kind}: exit status {status}: {said[-2000:]}")
     if kind and status == 0:
         found.mishaps[kind] -= 1
+    return sound
 
 
 class Watch:

@@ -282,20 +282,42 @@ def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     return compare_named(name, path).cells
 
 
-def export(paths: str | Path | Sequence[str | Path], output: str | Path) -> dict[str, Any]:
+def export(
+    paths: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    format: str = "zip",
+    organization: str | None = None,
+    data: str | None = None,
+) -> dict[str, Any]:
     """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
+
+    With `format="eee"` the scores are written in the schema of Every Eval Ever to a folder instead, as statements of
+    the `organization`; `data` are then the texts for a line about each example. See
+    `glue_bench.reporting.every_eval.write_logs`, whose result is returned.
 
     Example:
         >>> glue_bench.export("runs/demo", "demo.zip")["experiments"]  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in a folder, or the file cannot be written.
+        UserError: there is no experiment in a folder, the file cannot be written, or as `write_logs`.
     """
     from glue_bench.audit.bundle import write_bundle
+    from glue_bench.errors import UserError, unknown
     from glue_bench.records.store import experiments_in
+    from glue_bench.reporting.every_eval import write_logs
 
+    if format not in ("zip", "eee"):
+        raise unknown("format", format, ("zip", "eee"), "export")
+    if format == "zip" and (organization or data):
+        raise UserError("an organization and data go with the format eee; a bundle has neither")
+    if format == "eee" and not organization:
+        raise UserError("the format eee needs an organization: who states these scores (--organization my-lab)")
     folders = [paths] if isinstance(paths, str | Path) else paths
-    return write_bundle([store for folder in folders for store in experiments_in(folder)], Path(output))
+    stores = [store for folder in folders for store in experiments_in(folder)]
+    if organization:
+        return write_logs(stores, Path(output), organization, data)
+    return write_bundle(stores, Path(output))
 
 
 def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:

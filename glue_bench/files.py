@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import stat
 import tempfile
 import uuid
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,10 @@ CHECKSUMS = "checksums.json"
 _READ_AT_ONCE = 2**22  # bytes
 LARGEST = 2**26
 """Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
+LARGEST_PART = 2**24
+"""Bytes of the list of entries of a zip, at most; 100,000 entries with long names take 14 MB."""
+MOST_VALUES = 2**21
+"""Values of a JSON text, at most; a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory."""
 _SOME = 2**12  # bytes that even an empty experiment needs
 _CANNOT_WRITE = {
     errno.ENOSPC: "No space left on device",
@@ -101,9 +107,32 @@ def parse_json(content: bytes) -> Any:
     """The value of a JSON text that anyone may have made.
 
     Raises:
-        ValueError: it is none, is nested deeper than 200 levels, or has a number that Python cannot print.
+        ValueError: it is none, is nested deeper than 200 levels, has a number that Python cannot print, or very many
+            values.
     """
+    if sum(map(content.count, (b",", b"{", b"["))) > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} values")
     return from_json(content, allow_inf_nan=False)
+
+
+@contextlib.contextmanager
+def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip that anyone may have made, of whatever size.
+
+    Raises:
+        zipfile.BadZipFile: it is none, or so much of it would be read at once that memory might not hold it.
+    """
+    with _InParts(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+        yield archive
+
+
+class _InParts(io.BufferedReader):
+    """A file that is not read at once, as zipfile would read a list of entries of any size, and an entry as a whole."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > LARGEST_PART:
+            raise zipfile.BadZipFile(f"a part of it has {size} bytes, at most {LARGEST_PART} are read at once")
+        return super().read(size)
 
 
 def prove_writable(folder: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Properties are tried on few examples, and under `-m slow` on many; a busy machine is no failure."""
     from hypothesis import settings
 
-    settings.register_profile("few", max_examples=40, deadline=None)
+    settings.register_profile("few", max_examples=25, deadline=None)
     settings.register_profile("many", max_examples=2000, deadline=None)
     if not config.getoption("hypothesis_profile", None):
         settings.load_profile("many" if _asks_for_slow(config) else "few")
@@ -120,10 +121,28 @@ def _float32() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _disk_not_waited_for() -> Iterator[None]:
+    """No test takes the machine's power away; tests/records/test_store.py says when fsync is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_page() -> Iterator[None]:
     """Runs end without a report, whose figures take longer than a tiny run does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("glue_bench.api.write_page", lambda *_: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _verbs_made_once() -> Iterator[None]:
+    """Of the command line, which is called a thousand times; the making takes 10 ms."""
+    import typer.main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", cache(typer.main.get_command))
         yield
 
 

@@ -2,6 +2,9 @@
 
 import ast
 import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,36 @@ def test_a_cell_passes_fifteen_stations_at_most():
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`([a-z]+/[a-z_/]+(?:\.py)?)`", TEXT))))
 def test_every_file_that_is_named_is_there(path):
     assert (ROOT / "glue_bench" / path).exists() or (ROOT / path).exists()
+
+
+def functions(node: ast.AST) -> Iterator[ast.FunctionDef]:
+    """Those of a module or class, and those inside them."""
+    for child in getattr(node, "body", ()):
+        if isinstance(child, ast.FunctionDef):
+            yield child
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield from functions(child)
+
+
+def called_once(texts: Collection[str]) -> list[str]:
+    """Private functions and methods of at most six lines, docstrings not counted, which are named in one call alone."""
+    named = Counter(chain.from_iterable(re.findall(r"\b_\w+\b\(?", text) for text in texts))
+    found = []
+    for function in chain.from_iterable(functions(ast.parse(text)) for text in texts):
+        body = function.body[1:] if ast.get_docstring(function) and len(function.body) > 1 else function.body
+        is_small = (body[-1].end_lineno or 0) - body[0].lineno < 6
+        if is_small and named[f"{function.name}("] == 2 and not named[function.name]:
+            found.append(function.name)
+    return found
+
+
+def test_few_small_private_functions_are_called_from_one_place_alone():
+    """Where the name says no more than the body, the body stands in the caller, and nobody has to jump."""
+    found = called_once([path.read_text(encoding="utf-8") for path in (ROOT / "glue_bench").rglob("*.py")])
+    assert len(found) <= 60, sorted(found)
+
+
+def test_such_a_function_is_found():
+    many = "\n".join(f"    x = {number}" for number in range(7))
+    short = "".join(f"def {name}():\n    pass\n" for name in ("_a", "_b", "_d", "public"))
+    assert called_once([f"{short}def _c():\n{many}\n", "_a(); _b(); _b(); _c(); _d(_d); public()"]) == ["_a"]

@@ -51,10 +51,11 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints(glue_bench, make_
     words = [word for pair in said for word in pair]
     rest = ["--data", "demo", "--limit", 16, "--dry-run"]
     config = tmp_path / "printed.yaml"
-    settings = "\nfinetuning: {max_length: 32}\n"
     refusal = glue_bench("run", *words, *rest)
     assert "lower max_length" in refusal.err  # of 32 positions
-    config.write_text(refusal.err.split("experiment:\n")[1].split("checking")[0] + settings)
+    printed = refusal.err.split("experiment:\n")[1].split("checking")[0].rstrip()
+    assert printed.endswith("finetuning:\n  learning_rates: [2.0e-05, 3.0e-05, 4.0e-05, 5.0e-05]")
+    config.write_text(f"{printed}\n  max_length: 32\n")
     found = glue_bench("run", config, "--dry-run")
     assert "native-rte-lr2e-05-s1" in found.out
     assert "would run 8 of 8 cells, 0 are done, in runs/bert-tiny" in found.out
@@ -137,4 +138,11 @@ def test_wheel_and_sdist_have_every_file_of_the_package(tmp_path):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert files <= wheel & sdist
-    assert {"CHANGELOG.md", "constraints.txt", "configs/minilm.yaml", "docs/first-steps.md", "Makefile"} <= sdist
+    assert {
+        "CHANGELOG.md",
+        "constraints.txt",
+        "configs/minilm.yaml",
+        "docs/first-steps.md",
+        "Makefile",
+        "mkdocs.yml",
+    } <= sdist

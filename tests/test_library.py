@@ -33,6 +33,7 @@ def test_every_verb_is_a_function_with_an_example(verb):
     assert "Raises:" in text
 
 
+@pytest.mark.usefixtures("small_demo")
 def test_a_plan_has_a_row_for_each_cell(tiny, tmp_path):
     frame = glue_bench.plan(tiny(seeds=[1, 2]), results=tmp_path)
     assert frame[["arm", "task", "seed"]].head(2).to_numpy().tolist() == [["add", "cola", 1], ["none", "cola", 1]]

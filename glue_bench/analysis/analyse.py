@@ -111,17 +111,14 @@ def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
         except LeftOut as reason:
             measured = Measured({})
             for place, keys in part.keys.items():
-                _merge(numbers, _nested(place, dict.fromkeys(keys) | {"left_out": str(reason)}))
+                nothing: dict[str, Any] = dict.fromkeys(keys) | {"left_out": str(reason)}
+                for name in reversed(place.split(".")):
+                    nothing = {name: nothing}
+                _merge(numbers, nothing)
         _merge(numbers, measured.numbers)
         for name, frame in measured.frames.items():
             frames[name] = pd.concat([frames[name], frame]) if name in frames else frame
     return Measured(numbers, frames)
-
-
-def _nested(place: str, value: dict[str, Any]) -> dict[str, Any]:
-    for name in reversed(place.split(".")):
-        value = {name: value}
-    return value
 
 
 def _merge(into: dict[str, Any], added: Mapping[str, Any]) -> None:

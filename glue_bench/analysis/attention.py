@@ -32,7 +32,11 @@ def measure_attention(attention: Mapping[int, Float[np.ndarray, "h l l"]]) -> Me
         inside = inside / inside.sum(-1, keepdims=True)
         mean = inside.mean(0)
         rows += [{"block": block, "head": head, **_told(each)} for head, each in enumerate([mean, *inside])]
-        bands = _bands(mean)
+        # The middle 95% of what is told with places in random order.
+        generator = np.random.default_rng([SEED, len(mean)])
+        orders = [generator.permutation(len(mean)) for _ in range(DRAWS)]
+        drawn = pd.DataFrame([_told(mean[np.ix_(order, order)]) for order in orders])
+        bands = {str(name): middle(values.to_numpy()) for name, values in drawn.items()}
         numbers[str(block)] = _told(mean) | {f"{name}_random": band for name, band in bands.items()}
         baselines += [
             {"block": block, "measure": name, "value": _told(mean)[name], "low": low, "high": high}
@@ -57,14 +61,6 @@ def left_minus_right(attention: Attention) -> float:
 
 def _told(attention: Attention) -> dict[str, float]:
     return {f"within_{m}": within(attention, m) for m in WITHIN} | {"left_minus_right": left_minus_right(attention)}
-
-
-def _bands(mean: Float[np.ndarray, "l l"]) -> dict[str, list[float]]:
-    """The middle 95% of what is told with places in random order."""
-    generator = np.random.default_rng([SEED, len(mean)])
-    orders = [generator.permutation(len(mean)) for _ in range(DRAWS)]
-    drawn = pd.DataFrame([_told(mean[np.ix_(order, order)]) for order in orders])
-    return {str(name): middle(values.to_numpy()) for name, values in drawn.items()}
 
 
 def _distances(attention: Attention) -> np.ndarray:

@@ -56,7 +56,7 @@ def heads(model: EncoderModel, table: InputSum) -> tuple[Float[Tensor, "h n k"],
         attention = model.blocks[0].attention
         both = F.linear(centred, attention.qkv.weight[: 2 * centred.shape[-1]])  # type: ignore[union-attr,index]
         queries, keys = both.chunk(2, dim=-1)
-    elif isinstance(variant, Untied) and {"query", "key"} <= _has(variant):
+    elif isinstance(variant, Untied) and (not isinstance(variant, FourTerm) or "position-position" in variant.terms):
         found = _untied(variant, length)
         width = model.config.hidden_size  # of the first block, where each has its own
         queries, keys = variant.position_query(found)[:, :width], variant.position_key(found)[:, :width]
@@ -66,13 +66,6 @@ def heads(model: EncoderModel, table: InputSum) -> tuple[Float[Tensor, "h n k"],
         raise LeftOut(NO_PRODUCT)
     count = {"h": model.config.num_attention_heads}
     return rearrange(queries, "n (h k) -> h n k", **count), rearrange(keys, "n (h k) -> h n k", **count)
-
-
-def _has(variant: Untied) -> set[str]:
-    """Which sides a position has in the scores of positions alone."""
-    if isinstance(variant, FourTerm) and "position-position" not in variant.terms:
-        return set()
-    return {side for side in ("query", "key") if hasattr(variant, f"position_{side}")}
 
 
 def _untied(variant: Untied, length: int) -> Tensor:

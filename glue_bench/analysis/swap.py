@@ -9,7 +9,7 @@ is compared: the share of texts with PLL(original) > PLL(swapped). Differences u
 order of sums changes the last bits, and count half. An encoder without positions has exactly 50%.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,13 +68,11 @@ def original_and_swapped(probe: Probe, first: Span, second: Span) -> tuple[Versi
 
 def _log_likelihoods(model: EncoderForMaskedLM, versions: Sequence[Version], mask_id: int) -> np.ndarray:
     """float64 (versions,): the pseudo-log-likelihood of each version over its places."""
-    rows = [row for version in versions for row in _masked_one_by_one(version, mask_id)]
+    rows = []
+    for version in versions:
+        for place in version.places:
+            masked, labels = version.ids.copy(), np.full(len(version.ids), IGNORED)
+            masked[place], labels[place] = mask_id, version.ids[place]
+            rows.append(Row(masked, version.segments, labels))
     of = np.repeat(np.arange(len(versions)), np.array([len(each.places) for each in versions], dtype=int))
     return -np.bincount(of, row_losses(model, rows), len(versions))
-
-
-def _masked_one_by_one(version: Version, mask_id: int) -> Iterator[Row]:
-    for place in version.places:
-        masked, labels = version.ids.copy(), np.full(len(version.ids), IGNORED)
-        masked[place], labels[place] = mask_id, version.ids[place]
-        yield Row(masked, version.segments, labels)

@@ -13,7 +13,7 @@ from typing import IO, Any
 from glue_bench.audit.bundle import FORMAT, MANIFEST, Manifest, is_place, summed
 from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
 from glue_bench.errors import UserError, quoted
-from glue_bench.files import check_file, parse_json
+from glue_bench.files import check_file, opened_zip, parse_json
 from glue_bench.records.disk import record_digest
 from glue_bench.records.value import SCHEMA_VERSION
 
@@ -41,7 +41,7 @@ def unpacked(path: Path) -> Iterator[Unpacked]:
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:
             check_file(path, LARGEST_BUNDLE)
-            with zipfile.ZipFile(path) as archive:
+            with opened_zip(path) as archive:
                 manifest = read_manifest(_manifest_bytes(archive, path), path)
                 faults = _unpack(archive, manifest, Path(folder), path)
         except zipfile.BadZipFile as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain
 
-from glue_bench.benchmark.archive import Entry, base_name, is_folder, is_junk, is_nested, open_zip, read_entry
+from glue_bench.benchmark.archive import base_name, is_folder, is_junk, is_nested, open_zip, read_entry
 from glue_bench.benchmark.submission import FILES, HEADER, File
 from glue_bench.benchmark.tsv import BOM, SCORES
 from glue_bench.errors import QUOTED, quoted, shortened
@@ -56,14 +56,12 @@ def lint(content: bytes, where: str = "the file") -> list[Finding]:
         # Of two entries with one name, readers take the last.
         last = {base_name(name): name for name in names if not is_folder(name) and not is_junk(name)}
         for name in (name for name in FILES if name in last):
-            findings += _lint_entry(FILES[name], read_entry(archive, archive.getinfo(last[name])))
+            entry = read_entry(archive, archive.getinfo(last[name]))
+            if entry.problem:
+                findings.append(Finding(name, None, entry.problem, entry.expected))
+            else:
+                findings += lint_file(FILES[name], entry.content)
     return findings
-
-
-def _lint_entry(file: File, entry: Entry) -> list[Finding]:
-    return (
-        [Finding(file.name, None, entry.problem, entry.expected)] if entry.problem else lint_file(file, entry.content)
-    )
 
 
 def _lint_names(names: list[str]) -> Iterator[Kinded]:

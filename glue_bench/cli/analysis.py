@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Plugins, app
+from glue_bench.cli.app import Device, Plugins, Tokenizer, app
 from glue_bench.cli.printing import say
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
@@ -35,12 +35,8 @@ def analyse(
     layers: Layers = None,
     sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Only = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
-    ] = "auto",
+    tokenizer: Tokenizer = None,
+    device: Device = "auto",
     figures: Figures = "svg,pdf,png",
     plugin: Plugins = None,
     output: Annotated[

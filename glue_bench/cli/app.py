@@ -55,6 +55,10 @@ Plugins = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file with variants of your own; may be given repeatedly."),
 ]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
+Tokenizer = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import Format, Output, Plugins, app
+from glue_bench.cli.app import Device, Format, Output, Plugins, Tokenizer, app
 from glue_bench.cli.printing import emit, new_table, print_table, say
 from glue_bench.terminal import echo
 
@@ -66,12 +66,8 @@ def intrinsic(
     ],
     length: Annotated[int, typer.Option(metavar="N", min=8, help="Tokens of a sequence, at most.")] = 128,
     tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens to read; more give smaller errors.")] = 24_576,
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
-    ] = "auto",
+    tokenizer: Tokenizer = None,
+    device: Device = "auto",
     plugin: Plugins = None,
     format: Format = None,
     output: Output = None,

@@ -42,20 +42,16 @@ def explain(
     elif data or corpus or plugin or results != RUNS:
         raise UserError("--data, --corpus, --results and --plugin go with an experiment file (.yaml)")
     else:
-        found = _explain_stored(cell, where)
+        from glue_bench.audit.explain import explain as explain_stored
+        from glue_bench.records.store import open_store
+        from glue_bench.sweep.environment import versions
+
+        store = open_store(where) if where else _store_with(cell)
+        found = explain_stored(store, store.read_plan(), cell, versions())
     echo("\n".join([f"{found.cell_id}: {found.state}; {found.remarks[0]}", *found.remarks[1:]]))
     for candidate in found.candidates:
         echo()
         _print_candidate(found, candidate)
-
-
-def _explain_stored(cell: str, folder: Path | None) -> "Explanation":
-    from glue_bench.audit.explain import explain as explain_cell
-    from glue_bench.records.store import open_store
-    from glue_bench.sweep.environment import versions
-
-    store = open_store(folder) if folder else _store_with(cell)
-    return explain_cell(store, store.read_plan(), cell, versions())
 
 
 def _store_with(cell: str) -> "Store":
@@ -99,22 +95,42 @@ def export(
         list[Path],
         typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results, or a folder of them."),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.zip", help="The bundle.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle, or with eee a folder.")
+    ],
+    format: Annotated[
+        str, typer.Option("--format", help="zip, a bundle, or eee, scores in the schema of Every Eval Ever.")
+    ] = "zip",
+    organization: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="With eee: also a line for each example, with its texts.")
+    ] = None,
 ) -> None:
-    """Bundle records, predictions, tables, plan and environments of experiments into one file for others."""
-    from glue_bench.audit.bundle import write_bundle
-    from glue_bench.audit.verify import verify as verify_results
-    from glue_bench.records.store import experiments_in
+    """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
 
-    check_output(output, ".zip", "a bundle")
-    manifest = write_bundle([store for folder in folders for store in experiments_in(folder)], output)
+    With `--format eee`, write the scores, their uncertainties and the examples as logs of Every Eval Ever.
+    """
+    from glue_bench.api import export as write
+    from glue_bench.audit.verify import verify as verify_results
+
+    if format == "zip":
+        check_output(output, ".zip", "a bundle")
+    elif data:
+        say("reading the data and the predictions ...")
+    written = write(folders, output, format=format, organization=organization, data=data)
+    if format == "eee":
+        echo_some([output / name for name in written["files"]])
+        echo_some([f"{name}: {why}" for name, why in written["left_out"].items()], "left out: ", err=True)
+        return
     table = new_table("experiment", "cells", "records", "failures")
-    for name, told in manifest["experiments"].items():
+    for name, told in written["experiments"].items():
         table.add_row(name, *(str(told[key]) for key in ("planned", "records", "failures")))
     print_table(table)
     with output.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    size = f"{len(manifest['files'])} files, {output.stat().st_size / 1e6:.1f} MB"
+    size = f"{len(written['files'])} files, {output.stat().st_size / 1e6:.1f} MB"
     echo(f"\nwritten to {output} ({size}, SHA-256 {digest})")
     faults = [fault for verified in verify_results(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)

@@ -37,22 +37,17 @@ def status(
     interrupted = False
     if watch:
         try:
-            _watch(looking, snapshot, interval)
+            console = Screen()
+            if console.is_terminal:
+                _watch_table(looking, snapshot, interval, console)
+            else:
+                _watch_lines(looking, snapshot, interval)
         except KeyboardInterrupt:
             interrupted = True
         snapshot = looking.look()
     _print(looking, snapshot, folder)
     if watch:
         raise typer.Exit(INTERRUPTED if interrupted else FAILED if snapshot.total.failed else 0)
-
-
-def _watch(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
-    """Until nothing is missing and nothing runs."""
-    console = Screen()
-    if console.is_terminal:
-        _watch_table(looking, snapshot, interval, console)
-    else:
-        _watch_lines(looking, snapshot, interval)
 
 
 def _watch_table(looking: "Watch", snapshot: "Snapshot", interval: float, console: "Console") -> None:

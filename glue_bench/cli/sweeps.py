@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import FAILED, INTERRUPTED, TERMINATED, Plugins, app
+from glue_bench.cli.app import FAILED, INTERRUPTED, TERMINATED, Device, Plugins, app
 from glue_bench.cli.printing import agreement, new_table, print_table, say
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
@@ -67,7 +67,6 @@ Workers = Annotated[
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="The same on a Ray cluster; `auto` is the one of this machine.")
 ]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
 Precision = Annotated[
     str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 where the device is faster in it.")
 ]
@@ -77,7 +76,7 @@ JsonLog = Annotated[
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb or mlflow; may be repeated."),
+    typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb, mlflow or trackio; may be repeated."),
 ]
 Again = Annotated[
     str | None,
@@ -138,7 +137,7 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     only_described = [f"--{key[:-1]}" for key in ("arms", "tasks", "seeds") if described[key]]
     import yaml
 
-    from glue_bench.config import NATIVE
+    from glue_bench.config import NATIVE, Finetuning
 
     if config is not None:
         if checkpoint or only_described:
@@ -152,6 +151,8 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     arms = described.pop("arms") or [NATIVE]
     values = {"name": name, "data": described.pop("data") or "hub", "checkpoint": checkpoint, "arms": arms}
     values |= {key: value for key, value in described.items() if value}
+    # Said, because each of them is a run: who asks for one seed would wonder at four cells.
+    values["finetuning"] = {"learning_rates": Finetuning().learning_rates}
     text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, allow_unicode=True)
     echo(f"# these options stand for this experiment:\n{text}", err=True)
     return values

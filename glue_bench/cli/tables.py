@@ -27,14 +27,14 @@ def leaderboard(
     seeds: Annotated[bool, typer.Option("--seeds", help="Also show the score of every run.")] = False,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
-    from glue_bench.reporting.export import render
+    from glue_bench.reporting.export import find, render
     from glue_bench.reporting.formats import chosen_format
 
     several = folders[0] if len(folders) == 1 else folders
     if output is None and format is None:
         print_leaderboard(several, protocol or (), runs=seeds)
     else:
-        emit(render(several, chosen_format(format, output), protocol or (), runs=seeds), output)
+        emit(render(several, chosen_format(format, output), find(several, protocol or (), runs=seeds)), output)
 
 
 @app.command()
@@ -140,12 +140,11 @@ def print_leaderboard(
     from glue_bench.reporting.next_step import next_step
     from glue_bench.reporting.terminal import show
 
-    console = Screen()
+    console, findings = Screen(), find(folders, protocol, runs=runs)
     if not console.is_terminal:
-        echo(render(folders, "markdown", protocol, runs=runs), nl=False)
+        echo(render(folders, findings=findings), nl=False)
         if not summary:
             return
-    findings = find(folders, protocol, runs=runs)
     if not isinstance(folders, Path):
         ending = [f"page: `glue-bench leaderboard {' '.join(map(str, folders))} -o page.md`"]
     else:

@@ -15,27 +15,3 @@ from glue_bench.config.sections import (
     Section,
     TaskSettings,
 )
-
-__all__ = [
-    "AS_PUBLISHED",
-    "HELD_OUT",
-    "NATIVE",
-    "SCRATCH",
-    "Arm",
-    "ArmPretraining",
-    "Cell",
-    "Experiment",
-    "Finetuning",
-    "Hyperparameters",
-    "Pretraining",
-    "Protocol",
-    "RateSearch",
-    "Resources",
-    "ScratchEncoder",
-    "Section",
-    "TaskSettings",
-    "changed_protocol",
-    "load_experiment",
-    "parse_experiment",
-    "with_sources",
-]

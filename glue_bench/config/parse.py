@@ -140,7 +140,11 @@ def _explain_one(problem: dict[str, Any]) -> str:
 
 def _unknown_key(key: str, parents: list[Any]) -> str:
     """The nearest key of the section, or the other section that has this one."""
-    mine = _section_of(parents)
+    mine = _SECTIONS.get(parents[0], Experiment) if parents else Experiment
+    if parents[-1:] == ["rate_search"]:
+        mine = RateSearch
+    elif parents[:1] == ["finetuning"] and "tasks" in parents:
+        mine = TaskSettings
     elsewhere = [name for name, section in _SECTIONS.items() if section is not mine and key in _keys(section)]
     if elsewhere and not get_close_matches(key, _keys(mine), n=1):
         return f"unknown key '{key}'{' in ' * bool(parents)}{'.'.join(map(str, parents))}; it belongs to {elsewhere[0]}"
@@ -150,11 +154,3 @@ def _unknown_key(key: str, parents: list[Any]) -> str:
 def _keys(section: type[Section]) -> list[str]:
     """All keys of a section, as the file spells them, and those that are short for others."""
     return [*(field.alias or name for name, field in section.model_fields.items()), *_SHORT.get(section, ())]
-
-
-def _section_of(parents: list[Any]) -> type[Section]:
-    if parents[-1:] == ["rate_search"]:
-        return RateSearch
-    if parents[:2] and parents[0] == "finetuning" and "tasks" in parents:
-        return TaskSettings
-    return _SECTIONS.get(parents[0], Experiment) if parents else Experiment

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import check_file, parse_json, read_file
+from glue_bench.files import check_file, opened_zip, parse_json, read_file
 from glue_bench.remote import fetched, is_url
 
 WEIGHT_FILES = (
@@ -170,7 +170,7 @@ def refuse_compressed(path: Path) -> None:
         zipfile.BadZipFile: it is damaged.
     """
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
+        with opened_zip(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
                 raise ValueError("it unpacks to more than it has")
 

@@ -16,11 +16,11 @@ from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
 from glue_bench.records.record import Record
 from glue_bench.records.store import open_store
+from glue_bench.results.arm_scores import arm_scores
 from glue_bench.results.board import Board, make_board
-from glue_bench.results.protocol import at_rates
 from glue_bench.results.submission import Run, known_arm, median_runs
 
-_METRICS = {
+METRIC_NAMES = {
     "accuracy": "Accuracy",
     "f1": "F1",
     "matthews_correlation": "Matthews correlation",
@@ -33,9 +33,8 @@ _METRICS = {
 class Card:
     """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
 
-    A place is a folder of the repository, "" where there is only one model. `scores` has a row for each task, split
-    and metric: task, split, metric, `value` of the run whose model it is, `mean` over `n` runs and its standard error
-    `error` (NaN for one run); all 0 to 1. `without` are the tasks whose run has left no model.
+    A place is a folder of the repository, "" where there is only one model. `scores` are those of
+    `results.arm_scores.arm_scores`. `without` are the tasks whose run has left no model.
     """
 
     arm: str
@@ -84,7 +83,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
             check_checksums(folder)
         except ValueError as error:
             raise UserError(f"{error}; delete its folder, and `run --yes` makes it again") from error
-    scores = _scores(board, arm, runs)
+    scores = arm_scores(board, arm, runs)
     partial = set(board.results.partial_tasks)
     stated = scores.iloc[:0] if "demo" in board.results.data_source else scores[~scores["task"].isin(partial)]
     records = {task: store.read_record(run.cell_id) for task, run in runs.items()}
@@ -139,34 +138,6 @@ def push_card(made: Card, repository: str) -> str:
     return str(done.commit_url)
 
 
-def _scores(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
-    """As `Card.scores`."""
-    scores = at_rates(board.results.scores, board.rates)
-    chosen = board.results.cells.set_index("cell_id").loc[[run.cell_id for run in runs.values()]]
-    rows = []
-    mine = scores[(scores["arm"] == arm) & scores["task"].isin(list(runs))]
-    for (task, split, metric), group in mine.groupby(["task", "split", "metric"], sort=False):
-        run = chosen[chosen["task"] == task].iloc[0]
-        here = (group["seed"] == run["seed"]) & (
-            group["pretraining_seed"].isna() | (group["pretraining_seed"] == run["pretraining_seed"])
-        )
-        independent = group["value"]
-        if group["pretraining_seed"].nunique() > 1:
-            independent = group.groupby("pretraining_seed")["value"].mean()
-        rows.append(
-            {
-                "task": task,
-                "split": split,
-                "metric": metric,
-                "value": group.loc[here, "value"].iloc[0] / 100,
-                "mean": independent.mean() / 100,
-                "error": independent.std(ddof=1) / math.sqrt(len(independent)) / 100,
-                "n": len(independent),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def _header(arm: str, record: Record, stated: pd.DataFrame) -> dict[str, Any]:
     native = record.cell.variant == NATIVE
     header: dict[str, Any] = {
@@ -188,7 +159,7 @@ def _header(arm: str, record: Record, stated: pd.DataFrame) -> dict[str, Any]:
 def _result(task: str, split: str, group: pd.DataFrame) -> dict[str, Any]:
     metrics = []
     for row in group.to_dict("records"):
-        name = _METRICS[row["metric"]]
+        name = METRIC_NAMES[row["metric"]]
         metrics.append({"type": row["metric"], "value": _number(row["value"]), "name": name})
         if row["n"] > 1:
             title = f"{name}, {_mean_of(row)}"
@@ -210,7 +181,7 @@ def _eval_results(stated: pd.DataFrame, records: Mapping[str, Record]) -> list[d
         if records[row["task"]].data.source == "hub":
             dataset["revision"] = PINNED
         over = f"; {_mean_of(row)}: {_number(row['mean'])}" if row["n"] > 1 else ""
-        notes = f"{_METRICS[row['metric']]} on {row['split']}{over}"
+        notes = f"{METRIC_NAMES[row['metric']]} on {row['split']}{over}"
         found.append({"dataset": dataset, "value": _number(row["value"]), "notes": notes})
     return found
 
@@ -235,9 +206,10 @@ def _body(
 ) -> str:
     record = next(iter(records.values()))
     what = "as it is published" if record.cell.variant == NATIVE else f"with the variant `{record.cell.variant}`"
+    by = f"glue-bench {record.environment.glue_bench or ''}".rstrip()
     parts = [
-        f"# {arm}\n\nAn encoder {what}, fine-tuned on GLUE by glue-bench {record.environment.glue_bench or ''}".rstrip()
-        + f" (experiment `{board.results.experiment}`). Each task has a model of its own."
+        f"# {board.results.experiment}: {arm}",
+        f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
     ]
     if len(stated) < len(scores):
         parts.append("**No benchmark:** some of these data are made up, or a part of the official rows.")
@@ -250,7 +222,7 @@ def _body(
         shown = [
             f"{value:.4f}" if not math.isnan(value) else "-" for value in (row["value"], row["mean"], row["error"])
         ]
-        named = [TASKS[row["task"]].title, row["split"], _METRICS[row["metric"]]]
+        named = [TASKS[row["task"]].title, row["split"], METRIC_NAMES[row["metric"]]]
         lines.append(f"| {' | '.join([*named, *shown, str(row['n']), f'{run.learning_rate:g}', str(run.seed)])} |")
     parts.append("\n".join(lines))
     parts.append("Of each task, the model is that of the median run over seeds at the reported learning rate.")

@@ -33,26 +33,29 @@ OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
 Paths = str | Path | Sequence[str | Path]
 
 
-def render(path: Paths, format: str = "markdown", protocol: Iterable[str] = (), *, runs: bool = False) -> str:
+def render(path: Paths, format: str = "markdown", findings: Findings | None = None) -> str:
     """The leaderboard of the experiment in the folder `path`, or of several together, in one of FORMATS.
 
-    `protocol` are KEY=VALUE that change the experiment's own. With `runs` a page shows every run below its arm.
+    `findings` are those of `find`, where they are known already.
 
     Raises:
         UserError: the format is unknown, or as `open_board`.
     """
     format = chosen_format(format)
-    findings = find(path, protocol, runs=runs)
+    findings = findings or find(path)
     if format == "csv":
         return to_csv(findings)
     if format == "json":
         return to_json(findings)
-    steps = steps_frame(open_store(path), findings.results.protocol) if isinstance(path, str | Path) else None
+    steps = steps_frame(open_store(path), findings.results) if isinstance(path, str | Path) else None
     return render_page(leaderboard_page(findings, steps), format)
 
 
 def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Findings:
-    """A leaderboard and its verdicts, which several experiments together have none of. Raises as `open_board`."""
+    """A leaderboard and its verdicts, which several experiments together have none of. Raises as `open_board`.
+
+    `protocol` are KEY=VALUE that change the experiment's own. With `runs` a page shows every run below its arm.
+    """
     board = open_board(path, protocol)
     assessment = assess_experiment(open_store(path), board) if isinstance(path, str | Path) else None
     return Findings(board=board, assessment=assessment, runs=runs)
@@ -85,7 +88,7 @@ def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]
     """
     store = open_store(path)
     findings = findings or find(path)
-    board, steps = findings.board, steps_frame(store)
+    board, steps = findings.board, steps_frame(store, findings.results)
     scores = board.results.scores[list(SCORE_COLUMNS)]
     if scores["pretraining_seed"].nunique() < 2:
         scores = scores.drop(columns="pretraining_seed")

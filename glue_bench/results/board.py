@@ -94,15 +94,16 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
     return board
 
 
-def steps_frame(store: Store, protocol: Protocol | None = None) -> pd.DataFrame:
+def steps_frame(store: Store, results: Results | None = None) -> pd.DataFrame:
     """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
 
-    Empty where only one checkpoint is fine-tuned. Raises as `leaderboard`.
+    Empty where only one checkpoint is fine-tuned. `results` are the store's, where they have been read; the protocol is
+    theirs. Raises as `leaderboard`.
     """
-    all_steps = read_results(store).all_steps
-    if len(all_steps) < 2:
+    results = results or read_results(store)
+    if len(results.all_steps) < 2:
         return pd.DataFrame()
-    tables = [make_board(store, steps, protocol).table.assign(steps=steps) for steps in all_steps]
+    tables = [make_board(store, steps, results.protocol).table.assign(steps=steps) for steps in results.all_steps]
     frame = pd.concat(tables, ignore_index=True)
     return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
 
@@ -163,11 +164,8 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...], the
     for name, convention in {AVERAGE: there, **{name: AVERAGES[name] for name in LEADING}}.items():
         mine = average(scores, convention, statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
-    return _ordered(table.join(arms[FACTS]))
-
-
-def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """Origins in their fixed order, shapes in that of their first arm, arms by their average."""
+    table = table.join(arms[FACTS])
+    # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     blocks = [
         block.sort_values(AVERAGE, ascending=False, kind="stable")
         for origin in ORIGINS

@@ -49,7 +49,13 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     cells = at_rates(board.results.cells, board.rates)
     cells = cells[(cells["task"] == "mnli") & cells["finished"]]
     logits = {cell_id: predictions(store, cell_id).get(AX_SPLIT) for cell_id in cells["cell_id"]}
-    predicted = {cell_id: _classes(cell_id, values) for cell_id, values in logits.items() if values is not None}
+    predicted = {}
+    for cell_id, output in logits.items():
+        if output is not None:
+            try:
+                predicted[cell_id] = decide("ax", output)
+            except ValueError as error:
+                raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
     if not predicted:
         raise UserError(f"no run of '{store.folder}' has predicted AX; {HOW}")
     verified = check_order(diagnostic, _digest(store, predicted))
@@ -79,13 +85,6 @@ def without_diagnostic(store: Store) -> list[str]:
         for arm in dict.fromkeys(cells["arm"])
         if not has[cells["arm"] == arm].any()
     ]
-
-
-def _classes(cell_id: str, logits: np.ndarray) -> np.ndarray:
-    try:
-        return decide("ax", logits)
-    except ValueError as error:
-        raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
 
 
 def _digest(store: Store, cell_ids: dict[str, np.ndarray]) -> str | None:

@@ -1,7 +1,8 @@
 """How scores of single runs become one number: rate selection, aggregation over seeds, the averages."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -79,16 +80,11 @@ _FOUR: dict[str, Average] = {
 }
 
 
-def _without_cola(convention: Average) -> Average:
-    parts = {name: part for name, part in convention.parts.items() if name != "cola"}
-    return Average(title=convention.title, short=f"{convention.short} without CoLA", rule=convention.rule, parts=parts)
-
-
-AVERAGES: dict[str, Average] = {
-    key: convention
-    for name, four in _FOUR.items()
-    for key, convention in ((name, four), (f"{name}_without_cola", _without_cola(four)))
-}
+AVERAGES: dict[str, Average] = {}
+for _name, _convention in _FOUR.items():
+    _parts = {column: part for column, part in _convention.parts.items() if column != "cola"}
+    _short = f"{_convention.short} without CoLA"
+    AVERAGES |= {_name: _convention, f"{_name}_without_cola": replace(_convention, short=_short, parts=_parts)}
 """The four conventions, each followed by itself without CoLA, whose wide spread can supply most of a margin."""
 
 LEADING = ("average_official", "average_nine_columns")
@@ -164,6 +160,8 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
     The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
+    if not set(convention.tasks).issubset(scores["task"]):
+        return pd.DataFrame({statistic: math.nan, "std": math.nan, "n": 0}, index=pd.unique(scores["arm"]))
     values, parts = part_values(scores, convention), list(convention.parts)
     middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
     runs = values.pivot(index=["arm", *SEEDS], columns="part", values="value").reindex(columns=parts)

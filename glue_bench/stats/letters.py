@@ -27,7 +27,9 @@ def letters_of(arms: Sequence[str], apart: Collection[frozenset[str]]) -> dict[s
             if not any(group < other or (group == other and j < i) for j, other in enumerate(split))
         ]
     groups.sort(key=lambda group: sorted(map(arms.index, group)))
-    return {arm: "".join(_letter(i) for i, group in enumerate(groups) if arm in group) for arm in arms}
+    # a to z, then a1 to z1 and so on.
+    letters = [letter + turn for turn in ("", *map(str, range(1, len(groups)))) for letter in ascii_lowercase]
+    return {arm: "".join(letters[i] for i, group in enumerate(groups) if arm in group) for arm in arms}
 
 
 def letters_frame(assessed: Iterable[Assessed], pairs: pd.DataFrame) -> pd.DataFrame:
@@ -46,9 +48,3 @@ def letters_frame(assessed: Iterable[Assessed], pairs: pd.DataFrame) -> pd.DataF
             letters = letters_of(order, apart.get(key, set()))
             rows += [(*key, arm, estimate.means[arm], letters[arm]) for arm in order]
     return pd.DataFrame(rows, columns=LETTER_COLUMNS)
-
-
-def _letter(number: int) -> str:
-    """a to z, then a1 to z1 and so on."""
-    turn, place = divmod(number, len(ascii_lowercase))
-    return ascii_lowercase[place] + (str(turn) if turn else "")

@@ -55,11 +55,11 @@ class Claims:
     def __exit__(self, *error: object) -> None:
         self._end.set()
         self._heart.join()
-        with contextlib.suppress(OSError, UserError):  # the user has heard by now that the folder cannot be written
-            for name in list(self._held):
-                self.release(name)
-            for path in self.folder.iterdir():  # what killed sweeps have left behind
-                if self._take_over(path.name):
+        with contextlib.suppress(OSError):  # the user has heard by now that the folder cannot be written
+            # Ours, one that a signal has met as it was being taken among them, and what killed sweeps have left behind.
+            for path in [*self.folder.iterdir()]:
+                with contextlib.suppress(OSError, UserError):
+                    self._take_over(path.name)
                     self.release(path.name)
             self.folder.rmdir()
         _ALIVE.discard(self.own.token)
@@ -106,7 +106,7 @@ class Claims:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(self.own.dump())
-        except OSError:  # on a full disk: an empty claim would keep everyone out until it is stale
+        except BaseException:  # a full disk, a signal: an empty claim would keep everyone out until it is stale
             (self.folder / name).unlink()
             raise
         return True

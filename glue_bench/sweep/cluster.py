@@ -1,5 +1,6 @@
 """The Ray cluster that workers run on: this machine alone, or one at an address; and whether it is still there."""
 
+import asyncio
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +20,7 @@ import ray
 from ray._private import worker as ray_worker
 from ray.exceptions import RayError
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.sweep.executors import ClusterLostError
 
 Machine = Mapping[str, float]
@@ -32,8 +34,13 @@ HEAD_SECONDS = 20.0
 ASK_HEAD_SECONDS = 2.0
 AUTH_MODE = "RAY_AUTH_MODE"
 STORE_BYTES = 256 * 2**20  # holds predictions on their way to this process; Ray would take a third of the memory
-# Nothing is told to Ray's makers, and to a worker zero GPUs are none, not all of them.
-RAY_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all of them. Workers of this machine have the
+# priority of the command that starts them: with Ray's own (nice 15) they would starve beside any other work. And no
+# processes are started in advance, because they would lack the workers' environment, and never be used.
+RAY_SETTINGS = {
+    **{"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1", "RAY_worker_niceness": "0"},
+    "RAY_prestart_worker_first_driver": "0",
+}
 
 
 @contextmanager
@@ -41,7 +48,7 @@ def connected(cpus: int, address: str | None) -> Iterator[None]:
     """Connected to a cluster, or to `cpus` of this machine, whose workers end with it. Ray then speaks as before.
 
     Raises:
-        UserError: there is no such cluster, or its token is another one.
+        UserError: there is no such cluster, its token is another one, or Ray does not start.
     """
     logger, shown, mode = logging.getLogger("ray"), ray_worker._worker_logs_enabled, os.environ.get(AUTH_MODE)
     level, handlers = logger.level, list(logger.handlers)
@@ -71,7 +78,10 @@ def _connect(cpus: int, address: str | None) -> None:
         _authenticate(found["mode"])
         options["address"] = found["address"]
     terminated = signal.getsignal(signal.SIGTERM)
-    ray.init(**options)
+    try:
+        ray.init(**options)
+    except Exception as error:  # of no class of its own where this machine was too busy for half a minute
+        raise UserError(f"Ray did not start; try again when this machine is less busy ({first_line(error)})") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminated)  # Ray's own handler aborts
 
@@ -127,3 +137,21 @@ class Cluster:
             return None
         self._heard = time.monotonic()
         return [dict(node.resources_total) for node in nodes if node.state == node.ALIVE]
+
+    def processes(self) -> dict[Any, str]:
+        """host:pid of this process's actors, by their ids, alive or not yet; without those that wait for a machine.
+
+        Empty where the head does not answer now.
+        """
+        process: Any = ray_worker.global_worker
+
+        async def ask() -> Mapping[Any, Any]:
+            asked = {"job_id": process.current_job_id, "timeout": ASK_HEAD_SECONDS}
+            return await process.gcs_client.async_get_all_actor_info(**asked)
+
+        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own in the caller's
+            try:
+                found = thread.submit(asyncio.run, ask()).result()
+            except RayError:
+                return {}
+        return {actor: f"{one.address.ip_address}:{one.pid}" for actor, one in found.items() if one.pid}

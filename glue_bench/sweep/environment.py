@@ -5,7 +5,6 @@ import subprocess
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from glue_bench.records.record import Environment
 
@@ -27,22 +26,22 @@ def environment() -> Environment:
 
     from glue_bench.training.runtime import device_name, precision_name
 
-    return Environment(**_process(), device=device_name(), precision=precision_name(), threads=torch.get_num_threads())
+    return Environment(
+        **versions().document(),
+        platform=f"{platform.system()} {platform.machine()}",
+        processor=_processor(),
+        device=device_name(),
+        precision=precision_name(),
+        threads=torch.get_num_threads(),
+    )
 
 
 @cache
-def _process() -> dict[str, Any]:
-    return {
-        **versions().document(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-    }
-
-
 def versions() -> Environment:
     """Versions of glue-bench, Python and the packages it computes with, none of which is imported; and the git commit.
 
-    The commit ends in `+changes` where files differ from it, and is None outside a checkout.
+    They are those of the code that is loaded, whatever changes under it. The commit ends in `+changes` where files
+    differ from it, and is None outside a checkout.
     """
     folder = Path(__file__).parent.parent
     commit = _git(folder, "rev-parse", "HEAD")
@@ -66,6 +65,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+@cache
 def _processor() -> str:
     """The processor's marketing name; `platform.processor()` is empty on Linux."""
     try:

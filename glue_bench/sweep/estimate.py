@@ -3,6 +3,7 @@
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from glue_bench.training.runtime import accelerator
 from glue_bench.training.tokens import TokenisedTask, encoded_split
 
 STEPS = 3
+MOST_TOKENS, MOST_OPERATIONS = 8192, 1e11
+"""Of a step that is measured, whatever batch is asked for: a dry run is to take seconds, and little memory."""
 MEASURING = 20.0  # seconds, after which arms that are left are taken to be as fast as those before
 
 
@@ -37,7 +40,9 @@ def expected_seconds(work: Work, inputs: Inputs, workers: int) -> float | None:
     measured = work.waiting if accelerator().num_processes > 1 else work.all_jobs
     for job in sorted(measured, key=lambda job: list(cost.operations).index(job.arm)):
         if (job.kind, job.arm) not in rates and time.perf_counter() - began < MEASURING:
-            rates[job.kind, job.arm] = _seconds_per_token(job, inputs) / cost.operations[job.arm]
+            operations = cost.operations[job.arm]
+            tokens = int(min(MOST_TOKENS, MOST_OPERATIONS / operations))
+            rates[job.kind, job.arm] = _seconds_per_token(job, inputs, tokens) / operations
     if not rates:
         return None
 
@@ -48,20 +53,23 @@ def expected_seconds(work: Work, inputs: Inputs, workers: int) -> float | None:
     return sum(map(expected, work.all_jobs)) / workers
 
 
-def _seconds_per_token(job: Job, inputs: Inputs) -> float:
-    """Of STEPS steps after a first one, which finds nothing ready."""
-    (first, few), (whole, many) = (
-        _fine_tuned(job, inputs, steps) if isinstance(job, PlannedCell) else _pretrained(job, inputs, steps)
-        for steps in (1, 1 + STEPS)
-    )
+def _seconds_per_token(job: Job, inputs: Inputs, tokens: int) -> float:
+    """Of STEPS steps of at most so many tokens, or of one row, after a first one, which finds nothing ready."""
+    measure: Any = _fine_tuned if isinstance(job, PlannedCell) else _pretrained
+    (first, few), (whole, many) = (measure(job, inputs, steps, tokens) for steps in (1, 1 + STEPS))
     return max(whole - first, 0.0) / (many - few)
 
 
-def _pretrained(job: PlannedPretraining, inputs: Inputs, steps: int) -> tuple[float, int]:
+def _pretrained(job: PlannedPretraining, inputs: Inputs, steps: int, tokens: int) -> tuple[float, int]:
     """Seconds of so many steps on full sequences of random tokens, and the tokens of these."""
     start, tokenizer = inputs.initial(job.run.arm), inputs.tokenizer(job.run.arm)
-    settings = job.settings.at(job.settings.learning_rates[0]).model_copy(update={"steps": steps, "checkpoints": []})
-    rows, length = settings.rows, settings.length
+    settings = job.settings.at(job.settings.learning_rates[0])
+    length = settings.length
+    if length > MOST_TOKENS:
+        raise ValueError("not even one row is small enough to be measured")
+    rows = max(1, min(tokens, settings.micro_batch_tokens or settings.batch_tokens) // length)
+    few = {"steps": steps, "checkpoints": [], "batch_tokens": rows * length, "micro_batch_tokens": None}
+    settings = settings.model_copy(update=few)
     ids = np.random.default_rng(0).integers(len(tokenizer), size=rows * length)
     text = PackedText(ids, np.arange(0, len(ids) + 1, length))
     task = PretrainingTask(text={"train": text, "validation": text}, tokenizer=tokenizer, settings=settings)
@@ -70,19 +78,20 @@ def _pretrained(job: PlannedPretraining, inputs: Inputs, steps: int) -> tuple[fl
     return facts["seconds"], steps * settings.batch_tokens
 
 
-def _fine_tuned(planned: PlannedCell, inputs: Inputs, steps: int) -> tuple[float, int]:
+def _fine_tuned(planned: PlannedCell, inputs: Inputs, steps: int, tokens: int) -> tuple[float, int]:
     """Seconds of so many steps on the first rows of the cell's task, and the tokens of these."""
     cell, start = planned.cell, inputs.initial(planned.cell.arm)
     settings, tokenizer = cell.hyperparameters, inputs.tokenizer(cell.arm)
+    rows = max(1, min(settings.batch_size, tokens // settings.max_length))
     torch.set_num_threads(threads_for(start.config.get_text_config().hidden_size))
-    frame = inputs.data(cell.task).splits["train"].head((STEPS + 1) * settings.batch_size)
+    frame = inputs.data(cell.task).splits["train"].head((STEPS + 1) * rows)
     split = encoded_split(frame, tokenizer, settings.max_length)
-    tokens = TokenisedTask(cell.task, {"train": split}, int(tokenizer.pad_token_id))
+    task = TokenisedTask(cell.task, {"train": split}, int(tokenizer.pad_token_id))
     told, embedded = inputs.segments(cell.arm)
-    tokens = tokens.in_one_segment() if embedded == 1 < told else tokens
-    few = settings.model_copy(update={"max_steps": steps, "epochs": steps})
+    task = task.in_one_segment() if embedded == 1 < told else task
+    few = settings.model_copy(update={"max_steps": steps, "epochs": steps, "batch_size": rows})
     run = cell.model_copy(update={"hyperparameters": few})
-    training = training_of(build_classifier(start, cell.task, cell.seed), run, tokens, None)
+    training = training_of(build_classifier(start, cell.task, cell.seed), run, task, None)
     began = time.perf_counter()
     for _ in training.epochs():
         pass

@@ -22,7 +22,7 @@ class RunOptions:
     `address` ("auto" or HOST:PORT); without either they run in this process, one after another. `device` is auto, cpu,
     cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
     the file `json_log`, one JSON object per line; losses and scores go to the trackers `track`: tensorboard, wandb,
-    mlflow. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
+    mlflow, trackio. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
 
     Raises:
         UserError: results nowhere or behind a URL, a number of workers that is none, another value of `again`, or an

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from glue_bench.sweep.jobs import Job, PlannedCell
 from glue_bench.values import duration
@@ -13,8 +14,20 @@ SAID_AT = 0.25
 """The share of that time after which a line says that a job takes long."""
 SLOW = 1e10
 """Operations a second of a slow core, expected while no job has ended."""
+START_SECONDS = 30.0
+"""Expected of the start of a worker, which imports the libraries, perhaps over a network."""
 LONGEST_LOOK = 5.0
 """Seconds between two looks that count; in a longer time it was this process that did not run."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of a worker, which may hang as a job may."""
+
+    kind: ClassVar = "start"
+    label: ClassVar = "of a worker"
+
+    id: str
 
 
 @dataclass
@@ -59,7 +72,7 @@ class Patience:
             task = _task(job)
             self._slowest[task] = max(self._slowest.get(task, 0.0), seconds / cost)
 
-    def is_over(self, job: Job, worker: str) -> bool:
+    def is_over(self, job: Job | Start, worker: str) -> bool:
         """Whether the job, which `worker` (host:pid) runs, is to be given up. To be asked every second or so."""
         now = self.clock()
         watched = self._watched.get(job.id)
@@ -80,10 +93,12 @@ class Patience:
             self.say(f"{told} where {duration(expected)} were expected; it is given up after {duration(limit)}")
         return False
 
-    def _expected(self, job: Job) -> float:
+    def _expected(self, job: Job | Start) -> float:
+        if isinstance(job, Start):
+            return START_SECONDS
         slowest = self._slowest.get(_task(job)) or max(self._slowest.values(), default=1 / SLOW)
         return self.costs.get(job.id, 0.0) * slowest
 
 
-def _task(job: Job) -> str:
+def _task(job: Job | Start) -> str:
     return job.cell.task if isinstance(job, PlannedCell) else job.kind

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
-from glue_bench.config import NATIVE, Arm, Cell, Experiment
+from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
 from glue_bench.model.build import check_variant
+from glue_bench.model.fresh import on_meta
+from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedPretraining
 from glue_bench.testing.order import check_order
 from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.memory import most_bytes, sees_cuda
 from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
 from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder
 from glue_bench.training.tokenizers import vocabulary_size
@@ -20,7 +23,7 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run.
 
     Raises:
-        UserError: the first fault: plugin, variant, option, data, checkpoint, dead positions, or as
+        UserError: the first fault: plugin, variant, option, data, checkpoint, memory, dead positions, or as
             `check_pretraining`.
     """
     load_plugins(experiment.plugins)
@@ -36,9 +39,34 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
             f"complete it, or set `tasks: [{', '.join(t for t in experiment.tasks if t in present)}]`"
         )
     for arm in ours:
+        check_memory(arm, inputs)
         check_order(inputs.initial(arm), arm.name, arm.checkpoint)
     if experiment.pretraining:
         check_pretraining(experiment, inputs)
+
+
+def check_memory(arm: Arm, inputs: Inputs) -> None:
+    """Refuse an encoder that this machine cannot train, whatever goes through it at once.
+
+    Training in memory holds the weights, their gradients and two moments of each; beside a GPU, `check_order` holds the
+    weights in float64. What else there is comes on top.
+
+    Raises:
+        UserError: it cannot.
+    """
+    try:
+        model = on_meta(EncoderModel, inputs.initial(arm).config)
+    except Exception:  # a plugin's, which `check_order` says in words
+        return
+    parameters = sum(each.numel() for each in model.parameters())
+    takes = parameters * (8 if sees_cuda() else 16) + sum(each.nbytes for each in model.buffers())
+    has = most_bytes()
+    smaller = "lower the sizes of `scratch`" if arm.checkpoint == SCRATCH else "take a smaller one"
+    if has is not None and takes > has:
+        raise UserError(
+            f"arm '{arm.name}': to train an encoder of {parameters:,} parameters takes {takes / 2**30:.1f} GiB "
+            f"of memory or more, and this process can have {has / 2**30:.1f}; {smaller}"
+        )
 
 
 def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:

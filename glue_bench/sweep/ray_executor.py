@@ -26,7 +26,7 @@ from glue_bench.sweep.cluster import LOOK_SECONDS, Cluster, Machine, connected
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import Executor, OnStart, Results, this_process
 from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
-from glue_bench.sweep.patience import Patience
+from glue_bench.sweep.patience import Start
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.inputs import Inputs
@@ -40,6 +40,8 @@ RETRIES = 2
 LOST_AT_START = 20
 """The number of workers lost one after another, none of them ready, that shows that something is wrong with all."""
 POLL_SECONDS = 1.0
+PLACELESS_SECONDS = 60.0
+"""After so long without any worker a line says that the cluster starts none."""
 # Where text and checkpoints are kept, and how to train, is the same on all machines.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
 
@@ -123,7 +125,8 @@ class RayExecutor(Executor):
         self._lost_at_start = 0
         self._room, self._room_at = 0, 0.0
         self._ending = ExitStack()
-        self._homeless = False
+        self._placed_at, self._homeless = 0.0, False
+        self._asked_at = 0.0
         self._cluster = Cluster()
 
     def __enter__(self) -> Self:
@@ -166,15 +169,14 @@ class RayExecutor(Executor):
             UserError: workers cannot start, or the disk is full.
             ClusterLostError: its head does not answer any more.
         """
+        self._placed_at = time.monotonic()
         while True:
             self._hand_out(schedule, on_start)
             if not (schedule.open or (self._again and not schedule.stop.asked) or self._works(schedule)):
                 return
+            schedule.stop.check()
             self._hire(schedule)
-            # Workers that wait for a machine are under way, too.
-            if not self._works(schedule) and not self._room and not self._homeless:
-                self._homeless = True
-                schedule.say("no machine of the cluster has room for a job any more; waiting for one")
+            self._say_if_homeless(schedule)
             waited = list(self._under_way)
             if not waited:
                 time.sleep(POLL_SECONDS)
@@ -186,7 +188,7 @@ class RayExecutor(Executor):
                 self._hand_out(schedule, on_start)  # a worker does not wait until its last result is on the disk
                 if said and task.job:
                     yield task.job, said
-            yield from self._give_up(schedule.patience)
+            yield from self._give_up(schedule)
 
     def _works(self, schedule: Schedule) -> bool:
         """Whether there is a job to wait for. After Ctrl-C no pretraining is: it can go on from its last state."""
@@ -240,13 +242,31 @@ class RayExecutor(Executor):
             return None
         return said
 
-    def _give_up(self, patience: Patience) -> Results:
-        """The worker of a job that hangs counts as lost."""
+    def _say_if_homeless(self, schedule: Schedule) -> None:
+        """Once. Workers that wait for a machine are under way, too."""
+        now = time.monotonic()
+        if self._idle or any(task.worker in self._names for task in self._under_way.values()):
+            self._placed_at = now
+        elif not self._homeless and (not self._room or now - self._placed_at > PLACELESS_SECONDS):
+            self._homeless = True
+            taken = f"has started a worker for {PLACELESS_SECONDS:.0f} s, perhaps because others use it"
+            why = taken if self._room else "has room for a job any more"
+            schedule.say(f"no machine of the cluster {why}; waiting for one")
+
+    def _give_up(self, schedule: Schedule) -> Results:
+        """The worker of a job that hangs counts as lost, and so does one that hangs before it is ready."""
+        # Those that no machine has begun to start wait for one. Ray itself ends processes that do not come so far.
+        starting = [task.worker for task in self._under_way.values() if task.worker not in self._names]
+        if starting and time.monotonic() >= self._asked_at + POLL_SECONDS:
+            found, self._asked_at = self._cluster.processes(), time.monotonic()
+            self._names |= {worker: found[worker._actor_id] for worker in starting if worker._actor_id in found}
         for stream, task in list(self._under_way.items()):
-            if task.job and patience.is_over(task.job, self._names[task.worker]):
+            name = self._names.get(task.worker)
+            if name and schedule.patience.is_over(task.job or Start(name), name):
                 del self._under_way[stream]
                 ray.kill(task.worker)
-                if failure := self._lost(task.job, f"nothing was heard of it on {self._names[task.worker]}"):
+                failure = self._lost(task.job, f"nothing was heard of it on {name}")
+                if task.job and failure:
                     yield task.job, failure
 
     def _lost(self, job: Job | None, cause: str, at_once: bool = False) -> Failure | None:

@@ -45,16 +45,17 @@ def make_plan(experiment: Experiment, inputs: Inputs, cells: list[PlannedCell]) 
         # Where a person keeps data and text is no one's business; their digests tell what they are.
         config=experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}}),
         arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},
-        tasks={planned.cell.task: _task_facts(planned, inputs) for planned in cells},
+        tasks={
+            planned.cell.task: TaskFacts(
+                data=inputs.data(planned.cell.task).digest,
+                hyperparameters=planned.cell.hyperparameters.model_dump(exclude_none=True, exclude={"learning_rate"}),
+            )
+            for planned in cells
+        },
         training_tokens=expected_tokens(cells, inputs),
         pretrainings=tuple(_pretraining_facts(job, inputs) for job in pretrainings_of(cells, inputs)),
         cells=tuple(planned.asked for planned in cells),
     )
-
-
-def _task_facts(planned: PlannedCell, inputs: Inputs) -> TaskFacts:
-    settings = planned.cell.hyperparameters.model_dump(exclude_none=True, exclude={"learning_rate"})
-    return TaskFacts(data=inputs.data(planned.cell.task).digest, hyperparameters=settings)
 
 
 def _pretraining_facts(job: PlannedPretraining, inputs: Inputs) -> PretrainingFacts:

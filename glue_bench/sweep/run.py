@@ -173,7 +173,12 @@ def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Su
     """Run the jobs. Several processes pretrain together first; the main one alone then runs the cells."""
     together = accelerator().num_processes > 1 and bool(work.pretraining)
     if not summary.is_main:
-        return replace(summary, interrupted=together and _help(shared.inputs))
+        try:
+            if together:
+                help_main(shared.inputs)
+        except KeyboardInterrupt:
+            return replace(summary, interrupted=True)
+        return summary
     running = Running(shared, [*work.pretraining, *work.waiting], work.costs)
     if together:
         running.run(InlineExecutor(shared.inputs, together=True), work.pretraining)
@@ -194,12 +199,3 @@ def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Su
         cause=running.cause,
         gone=tuple(sorted(stored - shared.store.ids("records"))),
     )
-
-
-def _help(inputs: Inputs) -> bool:
-    """Pretrain with the main process; whether Ctrl-C has ended that."""
-    try:
-        help_main(inputs)
-    except KeyboardInterrupt:
-        return True
-    return False

@@ -47,10 +47,10 @@ class Running:
     def run(self, executor: Executor, jobs: Sequence[Job]) -> None:
         """Run the jobs to the end, or until they are interrupted."""
         with Stop(self.console) as stop:
-            schedule = Schedule(
-                jobs, claims=self.claims, stop=stop, ready=self._ready, say=self._say, patience=self.patience
-            )
             try:
+                schedule = Schedule(
+                    jobs, claims=self.claims, stop=stop, ready=self._ready, say=self._say, patience=self.patience
+                )
                 self._run(executor, schedule)
                 self.cause = stop.cause if stop.asked else ""
             except KeyboardInterrupt:

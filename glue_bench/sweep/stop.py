@@ -2,6 +2,7 @@
 
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ INTERRUPTED, TERMINATED = "interrupted", "terminated"
 class Stop:
     """A context in which the first Ctrl-C only sets `asked`. The second raises KeyboardInterrupt.
 
-    SIGTERM, which batch systems send some seconds before they kill, raises it at once; `cause` tells them apart.
+    SIGTERM, which batch systems send some seconds before they kill, raises it at once; `cause` tells them apart. Where
+    Python lets no exception out, as in the `__del__` of an object, it is not heard: `check` raises it again.
 
     Outside the main thread signals cannot be caught, and a handler that is not Python's could not be put back; there
     Ctrl-C does what it does.
@@ -24,7 +26,7 @@ class Stop:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.asked, self.cause = False, INTERRUPTED
+        self.asked, self.given_up, self.cause = False, False, INTERRUPTED
         self._at_once = False
         self._before: dict[signal.Signals, Any] = {}
         # A signal may come in the middle of a print, which cannot be begun again there: another thread says it.
@@ -34,6 +36,7 @@ class Stop:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._speaker.start()
+            self._unheard, sys.unraisablehook = sys.unraisablehook, self._keep_silent
             for number, handler in ((signal.SIGINT, self._ask), (signal.SIGTERM, self._terminate)):
                 if signal.getsignal(number) is not None:
                     self._before[number] = signal.signal(number, handler)
@@ -43,6 +46,7 @@ class Stop:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._speaker.ident:
+            sys.unraisablehook = self._unheard
             self._to_say.put(None)
             self._speaker.join()
 
@@ -55,16 +59,26 @@ class Stop:
         finally:
             self._at_once = False
 
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has raised it and it was not heard."""
+        if self.given_up:
+            raise KeyboardInterrupt
+
+    def _keep_silent(self, unheard: Any) -> None:
+        if not isinstance(unheard.exc_value, KeyboardInterrupt):
+            self._unheard(unheard)
+
     def _speak(self) -> None:
         while (line := self._to_say.get()) is not None:
             self.console.print(line)
 
     def _terminate(self, _signal: int, _frame: FrameType | None) -> None:
-        self.asked, self.cause = True, TERMINATED
+        self.asked, self.given_up, self.cause = True, True, TERMINATED
         raise KeyboardInterrupt
 
     def _ask(self, _signal: int, _frame: FrameType | None) -> None:
         if self.asked or self._at_once:
+            self.given_up = True
             raise KeyboardInterrupt
         self.asked = True
         self._to_say.put("stopping: nothing is started any more; Ctrl-C again gives up those that run")

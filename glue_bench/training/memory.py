@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import errno
 import gc
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -20,6 +22,7 @@ _SAID = (
     "bad_alloc",
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
 )
+_GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _kept: list[bool] = []
 _frozen_by: set[str] = set()  # "caller", who then stays in it, and "us"
 
@@ -49,6 +52,26 @@ def peak_bytes() -> int | None:
         return None
     sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
     return sizes[0] if sizes else None
+
+
+def most_bytes() -> int | None:
+    """Bytes of memory that this process may ever have: the machine's, or its control group's; None if not known."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_limits()])
+    return None
+
+
+def _limits() -> Iterator[int]:
+    """Of the control groups that this process is in, of version 1 or 2, and of those around them."""
+    for line in _GROUPS.read_text().splitlines() if _GROUPS.exists() else []:
+        _, controllers, name = line.split(":", 2)
+        kinds = {"": (_LIMITS, "memory.max"), "memory": (_LIMITS / "memory", "memory.limit_in_bytes")}
+        root, file = kinds.get(controllers, (_LIMITS, ""))
+        folder = root / name.lstrip("/")
+        for place in [folder, *folder.parents] if file else []:
+            if place.is_relative_to(root) and (place / file).is_file():
+                said = (place / file).read_text().strip()
+                yield from [int(said)] if said.isdecimal() else []
 
 
 def keep_freed() -> None:

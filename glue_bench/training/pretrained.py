@@ -8,7 +8,6 @@
 import io
 import json
 import shutil
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,15 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.files import check_file, parse_json, read_file, whole_folder, write_atomically, write_checksums
+from glue_bench.files import (
+    check_file,
+    opened_zip,
+    parse_json,
+    read_file,
+    whole_folder,
+    write_atomically,
+    write_checksums,
+)
 
 IDENTITY = "identity.json"
 
@@ -91,7 +98,7 @@ class PretrainingFolder:
         path = self.folder / "resume.pt"
         try:
             check_file(path, 2**37)
-            with zipfile.ZipFile(path) as archive:
+            with opened_zip(path) as archive:
                 # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
                 if damaged := archive.testzip():
                     raise ValueError(f"its part {damaged} is damaged")

@@ -7,6 +7,7 @@ from rich.console import Console
 from glue_bench.sweep.events import Observer, Observers
 from glue_bench.sweep.options import RunOptions
 from glue_bench.watch.json_log import JsonLog, check_log
+from glue_bench.watch.notebook import NotebookBar
 from glue_bench.watch.progress import LiveTable, PlainLines, PretrainingLines
 from glue_bench.watch.tally import Tally
 
@@ -26,14 +27,18 @@ def check_observers(options: RunOptions) -> None:
 
 
 def make_observers(console: Console, options: RunOptions) -> Observers:
-    """All of them as one: for a person a live table in a terminal, plain lines elsewhere.
+    """All of them as one: for a person a live table in a terminal, a bar in a notebook, plain lines elsewhere.
 
     Raises:
         UserError: the log cannot be written.
     """
     tally = Tally()
-    lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
-    made: list[Observer] = [tally, PretrainingLines(console), lines]
+    made: list[Observer] = [tally]
+    if console.is_jupyter:
+        made.append(NotebookBar(console, tally))
+    else:
+        lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
+        made += [PretrainingLines(console), lines]
     if options.json_log is not None:
         made.append(JsonLog(options.json_log, tally, console))
     if options.track:

@@ -9,7 +9,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
-from glue_bench.sweep.claims import Claim, read_claims
+from glue_bench.sweep.claims import read_claims
 from glue_bench.training.progress import read_progress
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Snapshot, counts_by_arm, describe_progress
@@ -46,18 +46,18 @@ class Watch:
         running = {claim.name for claim in claims} & self.cells.keys() - done
         states = dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running") | dict.fromkeys(done, "done")
         counts = counts_by_arm((cell.arm, states.get(cell_id, "queued")) for cell_id, cell in self.cells.items())
-        shown = [claim for claim in claims if claim.name in running or claim.name not in self.cells]
-        snapshot = Snapshot(counts, [self._describe(claim) for claim in shown], rest="missing")
+        shown = []
+        for claim in claims:
+            if claim.name in running or claim.name not in self.cells:
+                what = self._jobs.get(claim.name, f"pretraining {claim.name}")
+                said = describe_progress(read_progress(self.store.folder, claim.name))
+                shown.append(", ".join(filter(None, (what, said))) + f" ({claim.worker})")
+        snapshot = Snapshot(counts, shown, rest="missing")
         if not running:
             return snapshot
         per_hour, tokens = self._pace()
         left = self._estimate.seconds_left(self.cells.keys() - states, dict.fromkeys(running), len(running))
         return replace(snapshot, seconds_left=left, cells_per_hour=per_hour, tokens_per_second=tokens)
-
-    def _describe(self, claim: Claim) -> str:
-        what = self._jobs.get(claim.name, f"pretraining {claim.name}")
-        said = describe_progress(read_progress(self.store.folder, claim.name))
-        return ", ".join(filter(None, (what, said))) + f" ({claim.worker})"
 
     def _read_plan(self) -> None:
         """Its cells and what they cost, if it is another plan than before."""

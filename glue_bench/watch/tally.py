@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepStarted
-from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell, Result
+from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.progress import read_progress
 from glue_bench.watch.estimate import Estimate
@@ -67,7 +67,12 @@ class Tally:
                 self._running[job.id].point = point
             case JobEnded(job, result):
                 self._end(job, event.error)
-                self._learn(job, result)
+                if isinstance(result, Outcome):
+                    self._finished += 1
+                    self._tokens += result.record.tokens.training
+                    self._estimate.learn(job.id, result.record.seconds.total)
+                elif isinstance(result, FinishedPretraining):
+                    self._estimate.learn(job.id, result.record.seconds)
             case JobElsewhere(job, error):
                 self._end(job, error)
 
@@ -75,14 +80,6 @@ class Tally:
         self._running.pop(job.id, None)
         self._states[job.id] = "done" if error is None else "failed"
         self.ended += isinstance(job, PlannedCell)
-
-    def _learn(self, job: Job, result: Result) -> None:
-        if isinstance(result, Outcome):
-            self._finished += 1
-            self._tokens += result.record.tokens.training
-            self._estimate.learn(job.id, result.record.seconds.total)
-        elif isinstance(result, FinishedPretraining):
-            self._estimate.learn(job.id, result.record.seconds)
 
     def snapshot(self) -> Snapshot:
         """How it stands now. Rates are of cells that this sweep has run, over the time since the first of them."""

@@ -1,17 +1,19 @@
-"""TensorBoard, Weights & Biases and MLflow, through accelerate's tracker classes.
+"""TensorBoard, Weights & Biases, MLflow and trackio, through accelerate's tracker classes.
 
 Each cell is a run of its own, written from its record when it has ended, in the process that stores it: nothing of a
 cell depends on it, wherever the cell ran. An arm's pretraining is a run that grows while it is pretrained. One run is
 open at a time; more than one in a process is not what these classes are made for.
 """
 
+import io
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, WandBTracker
-from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_wandb_available
+from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, TrackioTracker, WandBTracker
+from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_trackio_available, is_wandb_available
 
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.record import Epoch, LossPoint
@@ -50,9 +52,28 @@ def _mlflow(run: Run) -> GeneralTracker:
     return tracker
 
 
+def _trackio(run: Run) -> GeneralTracker:
+    named = {"name": run.name, "group": run.arm, "config": {**run.settings, "kind": run.kind}}
+    quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}  # no dashboard, no measures of the machine
+    return _begun(_Trackio(run.experiment, **named, **quiet))
+
+
+class _Trackio(TrackioTracker):
+    """One that says nothing on standard output, in the middle of the table."""
+
+    def start(self) -> None:
+        """Open the run."""
+        with redirect_stdout(io.StringIO()):
+            super().start()
+
+    def finish(self) -> None:
+        """Close it."""
+        with redirect_stdout(io.StringIO()):
+            super().finish()
+
+
 def _begun(tracker: GeneralTracker) -> GeneralTracker:
-    if hasattr(tracker, "start"):  # before accelerate 1.8 the constructor did it
-        tracker.start()
+    tracker.start()
     return tracker
 
 
@@ -60,6 +81,7 @@ TRACKERS: dict[str, tuple[Callable[[], bool], Open]] = {
     "tensorboard": (is_tensorboard_available, _tensorboard),
     "wandb": (is_wandb_available, _wandb),
     "mlflow": (is_mlflow_available, _mlflow),
+    "trackio": (is_trackio_available, _trackio),
 }
 """Whether it is installed, and what opens a run, by the names that accelerate, transformers and pip use."""
 
@@ -104,21 +126,18 @@ class Tracker:
             case PretrainingPoint(job, point):  # one beside the open run is written when it has ended
                 self._waiting[job.id].append(point)
             case JobEnded(PlannedPretraining() as job):
-                self._finish(job)
+                points = self._waiting.pop(job.id, [])
+                if self._growing and self._growing[0] == job.id:
+                    self._growing[1].finish()
+                    self._growing = None
+                elif points:
+                    _write(self._curve(job), {point.step: _losses(point) for point in points})
             case SweepEnded() if self._growing:
                 self._growing[1].finish()
             case JobEnded(PlannedCell(cell=cell) as planned, Outcome() as outcome) if outcome.record.history:
                 settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
                 run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
                 _write(run, {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.record.history})
-
-    def _finish(self, job: PlannedPretraining) -> None:
-        points = self._waiting.pop(job.id, [])
-        if self._growing and self._growing[0] == job.id:
-            self._growing[1].finish()
-            self._growing = None
-        elif points:
-            _write(self._curve(job), {point.step: _losses(point) for point in points})
 
     def _curve(self, job: PlannedPretraining) -> GeneralTracker:
         settings = job.settings

@@ -7,6 +7,8 @@ import pytest
 
 from workers import Worker
 
+pytestmark = pytest.mark.slow
+
 MEBIBYTES = 64
 
 

@@ -80,6 +80,7 @@ def a_world(base: Path) -> Iterator[World]:
     import matplotlib.font_manager  # noqa: F401 (which writes a list of fonts, once for each home)
 
     from glue_bench.benchmark import demo
+    from glue_bench.training import memory
 
     here = Path.cwd()
     with pytest.MonkeyPatch.context() as patch:
@@ -90,6 +91,7 @@ def a_world(base: Path) -> Iterator[World]:
         patch.setenv("TMPDIR", str(base / "tmp"))
         patch.setattr(tempfile, "tempdir", None)
         patch.setattr("sys.dont_write_bytecode", True)
+        patch.setattr(memory, "_CLEAR", base / "tmp" / "no" / "such")  # the judge's to begin anew
         patch.setattr(demo, "ROWS", {"train": 24, "validation": 12, "test": 6})
         demo.generate.cache_clear()
         for name in ("home", "tmp", "work"):

@@ -82,7 +82,7 @@ def test_every_format_carries_the_same(told):
 
 
 def test_the_single_runs_are_shown_on_request(told):
-    (table, *_) = read_markdown(render(told, runs=True))
+    (table, *_) = read_markdown(render(told, findings=find(told, runs=True)))
     assert [row[0][0] for row in table.rows].count("- seed 3") == 3
     at = next(i for i, row in enumerate(table.rows) if row[0][0] == "none")
     (mean, _), runs = table.rows[at][3], [float(row[3][0]) for row in table.rows[at + 1 : at + 4]]

@@ -93,7 +93,7 @@ def rows_by_arm(text: str) -> dict[str, dict[str, Any]]:
 def test_the_leaderboard(filled, findings, page):
     path = filled.path
     pretrained, grafted, averages, _ = tables_of(page)
-    document, flat = json.loads(render(path, "json")), rows_by_arm(render(path, "csv"))
+    document, flat = json.loads(render(path, "json", findings)), rows_by_arm(render(path, "csv", findings))
     arms = [*pretrained.rows[:2], *grafted.rows[:1]]
     for row, shown in zip(document["rows"], arms, strict=True):
         assert shown[0][0] == row["arm"]
@@ -106,13 +106,13 @@ def test_the_leaderboard(filled, findings, page):
 
 
 @pytest.mark.parametrize("format", READERS)
-def test_what_is_rendered_is_the_page(filled, page, compared, format):
-    assert render(filled.path, format) == render_page(page, format)
+def test_what_is_rendered_is_the_page(filled, findings, page, compared, format):
+    assert render(filled.path, format, findings) == render_page(page, format)
     assert render_paper("tupe-1", filled.path, format) == render_page(paper_page(compared), format)
 
 
 def test_steps_and_averages_as_files(filled, findings, page):
-    files = {file.name: file.read_text() for file in write_tables(filled.path)}
+    files = {file.name: file.read_text() for file in write_tables(filled.path, findings)}
     *_, averages, steps = tables_of(page)
     flat = {(line["arm"], int(line["steps"])): parsed(line) for line in csv.DictReader(StringIO(files["steps.csv"]))}
     assert len(steps.rows) == len(flat) == 6

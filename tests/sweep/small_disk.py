@@ -1,11 +1,12 @@
 """A program: sweeps on a disk of its own that fills up, and that becomes read-only. Prints what came of each.
 
-    unshare -m python small_disk.py MOUNTPOINT [glue-bench run's options]
+    python small_disk.py MOUNTPOINT EXPERIMENT.yaml [glue-bench run's options]
 
 The disk is a tmpfs in a mount namespace of this process's own; it is gone when the process ends, however it ends.
 """
 
 import contextlib
+import ctypes
 import gc
 import io
 import json
@@ -17,7 +18,19 @@ from pathlib import Path
 
 DISK_MIB = 16
 STEP = 8  # KiB more from run to run: the write that fails is of the cache, the plan, a state, a checkpoint, a record
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 ENOUGH = 2  # records on the disk when it becomes read-only, and so many more
+
+
+def unshare() -> None:
+    """A mount namespace of this process's own, for those who are not root too; Python has it from 3.12 on."""
+    user, group = os.geteuid(), os.getegid()
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS | (CLONE_NEWUSER if user else 0)):
+        raise OSError("no mount namespace")
+    if user:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            Path("/proc/self", name).write_text(text)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
 def mount(place: Path, *options: str) -> None:
@@ -81,6 +94,7 @@ def read_only_after(place: Path, cells: int) -> None:
 def main() -> None:
     """Mount, fill, run, free, run."""
     place, config, options = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    unshare()
     mount(place, f"size={DISK_MIB}m")
     os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
 

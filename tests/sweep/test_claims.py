@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from forked import CONTEXT
 
 from glue_bench.errors import UserError
 from glue_bench.sweep import claims as module
@@ -51,6 +51,22 @@ def owner(folder: Path, **changes) -> None:
     own = Claims(folder).own
     folder.mkdir(exist_ok=True)
     (folder / "cell").write_text(json.dumps({**own.__dict__, "token": "another", **changes}))
+
+
+@pytest.mark.parametrize("interrupted", ["_create", "dump"])
+def test_a_signal_that_comes_as_a_claim_is_taken_leaves_none(folder, monkeypatch, interrupted):
+    def then_interrupt(function):
+        def call(*arguments):
+            function(*arguments)
+            raise KeyboardInterrupt
+
+        return call
+
+    owner = module.Claims if interrupted == "_create" else module._Owner
+    monkeypatch.setattr(owner, interrupted, then_interrupt(getattr(owner, interrupted)))
+    with pytest.raises(KeyboardInterrupt), Claims(folder) as claims:
+        claims.take("cell")
+    assert not folder.exists()
 
 
 def test_a_claim_has_one_owner_until_it_is_released(folder):
@@ -178,9 +194,8 @@ def test_of_many_at_once_exactly_one_gets_each_claim(folder, stale):
     for name in range(200 if stale else 0):
         owner(folder, started=1)
         (folder / "cell").rename(folder / str(name))
-    context = multiprocessing.get_context("spawn")
-    barrier, queue = context.Barrier(3), context.Queue()
-    processes = [context.Process(target=take_over, args=(folder, barrier, queue)) for _ in range(3)]
+    barrier, queue = CONTEXT.Barrier(3), CONTEXT.Queue()
+    processes = [CONTEXT.Process(target=take_over, args=(folder, barrier, queue)) for _ in range(3)]
     for process in processes:
         process.start()
     taken, ended = [], 0

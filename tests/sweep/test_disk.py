@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import Forked
 from test_kill import TABLES, finish, start, write_rte
 from test_kill_pretraining import write_text
 
@@ -47,11 +47,10 @@ def config(tiny, write_yaml, tmp_path) -> Path:
 def on_a_small_disk(tmp_path: Path, config: Path, *options: str) -> dict:
     place = tmp_path / "disk"
     place.mkdir()
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [*UNSHARE, sys.executable, str(PROGRAM), str(place), str(config), *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=400)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = Forked(PROGRAM.read_text(), place, config, *options)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
+    return json.loads(out)
 
 
 def is_one_line(said: dict, *words: str) -> bool:

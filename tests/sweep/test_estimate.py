@@ -14,7 +14,7 @@ def asked(monkeypatch):
     """The jobs whose steps were measured; each token takes a millisecond."""
     cells = []
 
-    def measured(job, _inputs):
+    def measured(job, _inputs, _tokens):
         cells.append(job)
         return 1e-3
 
@@ -67,7 +67,7 @@ def test_a_few_steps_are_really_taken_and_one_that_fails_is_no_fault(tiny, tmp_p
 def test_pretraining_takes_steps_of_its_own(tiny, tmp_path, monkeypatch):
     """Of half an hour it once said five minutes: the projection to the vocabulary is none of the encoder's cost."""
     taken = []
-    monkeypatch.setattr(estimate, "_fine_tuned", lambda _job, _inputs, steps: (steps * 1e-6, steps))
+    monkeypatch.setattr(estimate, "_fine_tuned", lambda _job, _inputs, steps, _tokens: (steps * 1e-6, steps))
     original = estimate.pretrain
 
     def counted(start, task, folder):
@@ -80,3 +80,26 @@ def test_pretraining_takes_steps_of_its_own(tiny, tmp_path, monkeypatch):
     assert seconds(tiny(arms=["add"], tasks=["cola"], pretraining=searched), tmp_path) > 0
     assert taken == [1, 1 + estimate.STEPS]
     assert not any(tmp_path.iterdir())
+
+
+def test_a_step_that_is_measured_is_small_whatever_batch_is_asked_for(tiny, tmp_path, monkeypatch):
+    pretrain, training_of, sizes = estimate.pretrain, estimate.training_of, []
+
+    def pretrained(start, task, folder):
+        sizes.append(task.settings.batch_tokens)
+        return pretrain(start, task, folder)
+
+    def fine_tuned(model, cell, *more):
+        sizes.append(cell.hyperparameters.batch_size * cell.hyperparameters.max_length)
+        return training_of(model, cell, *more)
+
+    monkeypatch.setattr(estimate, "MOST_TOKENS", 64)
+    monkeypatch.setattr(estimate, "pretrain", pretrained)
+    monkeypatch.setattr(estimate, "training_of", fine_tuned)
+    finetuning = {"batch_size": 2**16, "max_length": 32}
+    pretraining = PRETRAINING | {"batch_tokens": 2**28}
+    values = tiny(arms=["add"], tasks=["cola"], pretraining=pretraining, finetuning=finetuning)
+    assert seconds(values, tmp_path) > 0
+    assert sizes == [64] * 4
+    monkeypatch.setattr(estimate, "MOST_TOKENS", 16)
+    assert seconds(values, tmp_path) is None  # not even one row

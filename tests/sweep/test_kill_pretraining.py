@@ -61,18 +61,18 @@ def curves(results: Path) -> dict[str, list]:
 def test_killed_pretraining_ends_with_the_bits_of_an_uninterrupted_one(tiny, write_yaml, tmp_path):
     write_rte(tmp_path / "glue")
     write_text(tmp_path / "text.txt")
-    pretraining = {"corpus": str(tmp_path / "text.txt"), "steps": 120, "batch_tokens": 256, "length": 32}
+    pretraining = {"corpus": str(tmp_path / "text.txt"), "steps": 60, "batch_tokens": 256, "length": 32}
     config = write_yaml(
         tiny(
             data=str(tmp_path / "glue"),
             tasks=["rte"],
             arms=["add", "untied"],
-            pretraining=pretraining | {"learning_rate": 1e-3, "checkpoints": [50], "validations": 3},
+            pretraining=pretraining | {"learning_rate": 1e-3, "checkpoints": [25], "validations": 3},
         )
     )
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(start(config, whole, COMMAND))
-    delays = [random.uniform(0, 0.6) for _ in range(KILLS)]
+    delays = [random.uniform(0, 0.4) for _ in range(KILLS)]
     print("seconds after the first state at each kill:", delays)  # shown if the test fails
     waiting = 0
     for delay in delays:
@@ -87,4 +87,4 @@ def test_killed_pretraining_ends_with_the_bits_of_an_uninterrupted_one(tiny, wri
     for name in TABLES:
         assert (killed / "tiny" / name).read_bytes() == (whole / "tiny" / name).read_bytes()
     left = {path.name for path in (killed / "tiny" / "checkpoints").glob("*/*")}
-    assert left == {"identity.json", "step-50", "step-120"}
+    assert left == {"identity.json", "step-25", "step-60"}

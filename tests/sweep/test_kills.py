@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="n
 
 def benchmark(name: str, *options: str) -> dict:
     command = [sys.executable, str(ROOT / "benchmarks" / name), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3000, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
 
 def test_mishaps_cost_nothing():
-    found = benchmark("kills.py", "--mishaps", "8", "--seed", "1")
+    found = benchmark("kills.py", "--mishaps", "8", "--seed", "1", "--inline", "0.5")
     assert found["total"] >= 8
     assert [found[name] for name in ("corrupt", "lost", "repeated", "other_tables", "surprises")] == [0, 0, 0, 0, []]
 

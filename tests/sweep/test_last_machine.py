@@ -24,6 +24,7 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    os.environ |= cluster_module.RAY_SETTINGS  # as in test_ray.py
     made = Cluster(initialize_head=True, head_node_args=head)
     cluster_module._connect(0, made.address)  # to the head: this process would share another machine's fate
     made.other = made.add_node(num_cpus=1, object_store_memory=100 * 2**20)

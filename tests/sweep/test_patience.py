@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from glue_bench.sweep import patience as module
-from glue_bench.sweep.patience import SLOW, Patience
+from glue_bench.sweep.patience import SLOW, START_SECONDS, Patience, Start
 
 HOUR = 3600.0
 
@@ -74,6 +74,16 @@ def test_a_job_that_gives_signs_is_measured_by_them():
         assert looking.seconds(job, 250) is None
         looking.patience.sign(job)
     assert looking.seconds(job, HOUR) == 2500  # the longest time between two signs was 250 s
+
+
+def test_a_start_is_given_up_whatever_jobs_have_taken():
+    looking = Looking(20.0)
+    looking.patience.learn(Job("other"), HOUR)
+    assert looking.seconds(Start("here:1"), HOUR) == 20 * START_SECONDS + 1
+    assert looking.said == [
+        "start of a worker on here:1: nothing heard for 3 min where 30 s were expected; it is given up after 10 min",
+        "start of a worker on here:1: nothing heard for 10 min; it is given up there, and run again",
+    ]
 
 
 def test_another_worker_begins_anew_and_other_jobs_do_not_matter():

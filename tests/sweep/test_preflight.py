@@ -13,6 +13,7 @@ from glue_bench.api import run
 from glue_bench.errors import UserError
 from glue_bench.records.disk import record_digest
 from glue_bench.records.store import Store
+from glue_bench.sweep import preflight
 from glue_bench.training import pretrain as training
 
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
@@ -224,3 +225,19 @@ def test_a_cell_that_fell_back_to_float32_is_what_bf16_would_give_again(call):
     for precision in ("bf16", "float32"):
         call(pretrains=False, arms=["add"], tasks=["cola"], precision=precision, dry_run=True)
         assert "were run in" not in call.said
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_encoder_larger_than_memory_is_refused_before_it_is_made(call, monkeypatch, dry_run):
+    monkeypatch.setattr(preflight, "most_bytes", lambda: 2**10)
+    monkeypatch.setattr(preflight, "check_order", lambda *_: pytest.fail("it was made"))
+    with pytest.raises(
+        UserError, match=r"^arm 'add': to train an encoder of [\d,]+ parameters takes .*; lower the sizes"
+    ):
+        call(pretrains=False, dry_run=dry_run)
+
+
+def test_no_encoder_is_refused_where_memory_is_enough_or_not_known(call, monkeypatch):
+    for most in (None, 2**30):
+        monkeypatch.setattr(preflight, "most_bytes", lambda most=most: most)
+        call(pretrains=False, dry_run=True)

@@ -86,8 +86,8 @@ def launch(folder: Path, program: str, *arguments: str, other_disk: Path) -> sub
     return subprocess.CompletedProcess(command, launched.returncode, *said)
 
 
-def two_processes(folder: Path, *arguments: str, other_disk: Path) -> list[tuple[str, str]]:
-    """The command line in two processes that are told what the launcher tells them; what each of them said."""
+def two_processes(folder: Path, program: str, *arguments: str, other_disk: Path) -> list[tuple[int, str, str]]:
+    """`program` in two processes that are told what the launcher tells them: each one's status and what it said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -96,10 +96,9 @@ def two_processes(folder: Path, *arguments: str, other_disk: Path) -> list[tuple
         **{"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_DYNAMO_BACKEND": "no"},
         **{"GLUE_BENCH_CACHE": str(folder / "cache"), "OTHER_DISK": str(other_disk)},
     }
-    processes = [Forked(OTHER_DISK + CLI, *arguments, RANK=rank, LOCAL_RANK=rank, **told) for rank in ("0", "1")]
+    processes = [Forked(OTHER_DISK + program, *arguments, RANK=rank, LOCAL_RANK=rank, **told) for rank in ("0", "1")]
     said = [process.communicate(timeout=SECONDS) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    return said
+    return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -148,15 +147,16 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
     command = ["run", str(write_yaml(experiment)), "--results", str(shared)]
 
     finished = contents(alone)
-    lost = launch(tmp_path, LOSES_ONE, *command, other_disk=alone)
-    assert lost.returncode != 0
+    (left, _, _), (lost, _, why) = two_processes(tmp_path, LOSES_ONE, *command, other_disk=alone)
+    assert left != 0
+    assert lost != 0
     assert contents(alone) == finished
-    assert "RuntimeError: lost" in lost.stderr
-    assert not documents(Store(shared / "tiny"))
-    assert len(list(shared.glob("tiny/checkpoints/untied-*/resume.pt"))) == 1
+    assert "RuntimeError: lost" in why
+    assert_untied_goes_on(shared)
 
-    (out, err), other = two_processes(tmp_path, *command, other_disk=tmp_path / "empty")
-    assert other == ("", "")  # the main one alone prints
+    (status, out, err), other = two_processes(tmp_path, CLI, *command, other_disk=tmp_path / "empty")
+    assert status == 0, err
+    assert other == (0, "", "")  # the main one alone prints
     assert not (tmp_path / "empty").exists()
     said = [line for line in err.splitlines() if re.search(r"pretraining \w+:|checking|\[", line)]
     assert [re.sub(r"^[-\d]+ [:\d]+ ", "", line).split(",")[0] for line in said] == [
@@ -180,6 +180,24 @@ def test_two_processes_learn_what_one_does_and_one_lost_ends_both(experiment, wr
     assert len(plan["cells"]) == len(documents(Store(shared / "tiny"))) == 2
 
 
+def assert_untied_goes_on(shared: Path) -> None:
+    """No cell has run, and the arm that has lost a process has a state to go on from."""
+    assert not documents(Store(shared / "tiny"))
+    assert len(list(shared.glob("tiny/checkpoints/untied-*/resume.pt"))) == 1
+
+
+@pytest.mark.slow
+def test_the_launcher_ends_both_where_one_is_lost(experiment, write_yaml, tmp_path):
+    shared = tmp_path / "shared"
+    lost = launch(
+        tmp_path, LOSES_ONE, "run", str(write_yaml(experiment)), "--results", str(shared), other_disk=tmp_path / "other"
+    )
+    assert lost.returncode != 0
+    assert "RuntimeError: lost" in lost.stderr
+    assert not (tmp_path / "other").exists()
+    assert_untied_goes_on(shared)
+
+
 @pytest.mark.slow
 def test_two_processes_search_for_the_rate_that_one_finds(experiment, write_yaml, tmp_path):
     """The main process alone reads the searches' losses and chooses; the other one trains at what it is told."""
@@ -188,9 +206,10 @@ def test_two_processes_search_for_the_rate_that_one_finds(experiment, write_yaml
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     run(experiment, results=alone, console=Console(file=io.StringIO()))
     command = ["run", str(write_yaml(experiment)), "--results", str(shared)]
-    (out, _), other = two_processes(tmp_path, *command, other_disk=tmp_path / "empty")
+    (status, out, err), other = two_processes(tmp_path, CLI, *command, other_disk=tmp_path / "empty")
 
-    assert other == ("", "")
+    assert status == 0, err
+    assert other == (0, "", "")
     assert out.count("2 cells run, 0 were done before, 0 failed, 0 left") == 1
     found, expected = (documents(Store(results / "tiny"), "pretraining") for results in (shared, alone))
     assert len(found) == len(expected) == 6  # two arms, each with two searches and one pretraining

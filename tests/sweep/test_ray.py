@@ -36,6 +36,7 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     sizes = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
+    os.environ |= cluster_module.RAY_SETTINGS  # beside other work, workers of Ray's own priority would take minutes
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **sizes})
     made.other = made.add_node(num_cpus=1, object_store_memory=100 * 2**20)
     cluster_module._connect(0, made.address)

@@ -49,7 +49,7 @@ def records(results: Path) -> int:
 
 
 def wait_for(process: subprocess.Popen, results: Path, count: int) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 900
     while records(results) < count:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -57,7 +57,7 @@ def wait_for(process: subprocess.Popen, results: Path, count: int) -> None:
 
 
 def ended(process: subprocess.Popen, status: int = 130, cause: str = "interrupted") -> str:
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == status, output
     assert "Traceback" not in output, output
     assert output.count(f"{cause}: finished cells are kept; the same command goes on from here") == 1, output

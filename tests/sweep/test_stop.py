@@ -2,6 +2,7 @@
 
 import io
 import signal
+import sys
 import threading
 
 import pytest
@@ -65,6 +66,24 @@ def test_sigterm_gives_the_running_cell_up_and_leaves_the_tables(sweep):
     assert not (summary.folder / "claims").exists()
     assert signal.getsignal(signal.SIGTERM) is before
     assert sweep(0)[0].finished == 4
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_python_lets_no_code_hear_is_heard_after_it(monkeypatch, number):
+    class Deaf:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    with Stop(Console(file=io.StringIO())) as stop:
+        stop.asked = True
+        stop.check()
+        Deaf()
+        with pytest.raises(KeyboardInterrupt):
+            stop.check()
+    assert said == []
+    assert sys.unraisablehook == said.append
 
 
 def test_outside_the_main_thread_signals_stay_as_they_are():

@@ -122,7 +122,7 @@ def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
     assert opened(folder).digest != first
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.sampled_from("aab.B\n\n\n \t\ré"), max_size=40), at_once=st.integers(1, 9))
 def test_a_file_that_is_read_in_parts_has_the_sentences_of_the_whole(tmp_path, monkeypatch, text, at_once):
     monkeypatch.setattr(corpus_module, "AT_ONCE", at_once)

@@ -46,6 +46,7 @@ def test_only_the_splits_that_are_named_are_there_a_second_time(split):
     assert list(found.splits) == ["train", "validation", "validation" + SUFFIX]
 
 
+@pytest.mark.usefixtures("small_demo")
 def test_cells_are_scored_without_order_and_keep_their_ids(tiny, tmp_path):
     summaries = [
         run(tiny(name=name, tasks=["cola"], finetuning={"order": order}), results=tmp_path)

@@ -77,7 +77,7 @@ def tokenizer():
     return train_tokenizer(TEXTS, 90)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.lists(ODD | WORDS, max_size=4).map(" ".join), max_size=6), kept=st.sampled_from([1, 500_000]))
 def test_texts_that_are_encoded_by_parts_have_the_tokens_of_the_whole(monkeypatch, tokenizer, texts, kept):
     monkeypatch.setattr(module, "MOST_KEPT", kept)

@@ -2,6 +2,8 @@
 
 import io
 import re
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -18,9 +20,12 @@ from glue_bench.sweep.events import (
     SweepStarted,
 )
 from glue_bench.sweep.jobs import Failure, PlannedCell
+from glue_bench.sweep.options import RunOptions
 from glue_bench.training.finetune import Outcome
 from glue_bench.values import duration
 from glue_bench.watch.estimate import Estimate
+from glue_bench.watch.notebook import NotebookBar
+from glue_bench.watch.observers import make_observers
 from glue_bench.watch.progress import PACE_SECONDS, LiveTable, PlainLines, describe
 from glue_bench.watch.tally import Tally
 from glue_bench.watch.view import Counts, Snapshot, describe_pace, view
@@ -267,3 +272,33 @@ def test_an_observer_that_fails_is_left_out_and_the_others_go_on(cells):
     assert " ".join(console.file.getvalue().split()) == (
         "the broken one failed and is left out from here on; the sweep goes on (ValueError: [bold]no reason)"
     )
+
+
+# A notebook
+
+
+def test_a_notebook_has_one_bar_and_keeps_failures(cells, begin, monkeypatch):
+    shown = []
+    handle = SimpleNamespace(update=lambda bar: shown.append(bar._repr_html_()))
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=lambda *_, **__: handle))
+    tally, begun = begin()
+    console = Console(file=io.StringIO())
+    bar = NotebookBar(console, tally)
+    for event in (begun, JobStarted(cells[1], "here:1"), JobEnded(cells[1], Failure("out <of> luck", ""))):
+        tally.hear(event)
+        bar.hear(event)
+    assert 'value="1" max="12"' in shown[0]
+    assert f"running {cells[1].label}" in shown[0]
+    assert 'value="2" max="12"' in shown[-1]
+    assert "1 of 12 done, 0 running, 1 failed, 10 queued" in repr(bar)
+    assert "out <of> luck" in console.file.getvalue()
+
+
+def test_a_notebook_is_told_apart():
+    kinds = {}
+    for name, console in (("notebook", Console(force_jupyter=True)), ("pipe", Console(file=io.StringIO()))):
+        kinds[name] = {type(observer) for observer in make_observers(console, RunOptions()).observers}
+    assert NotebookBar in kinds["notebook"]
+    assert PlainLines in kinds["pipe"]
+    assert not kinds["notebook"] & {LiveTable, PlainLines}

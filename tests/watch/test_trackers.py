@@ -1,8 +1,11 @@
 """Trackers get every curve, change nothing of a cell, and may fail without a cell's harm."""
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
+from accelerate import PartialState
 from accelerate.tracking import GeneralTracker
 from rich.console import Console
 from stored import documents
@@ -127,3 +130,40 @@ def test_tensorboard_reads_what_was_written(tiny, tmp_path):
     assert found == {
         "pretraining": {"pretraining/train_loss": 4, "pretraining/tokens": 4, "pretraining/validation_loss": 2}
     }
+
+
+def test_trackio_reads_what_was_written(tiny, tmp_path, monkeypatch, capsys):
+    """On this machine, without a dashboard, and without a word among the lines of the sweep."""
+    pytest.importorskip("trackio")
+    from trackio import utils
+    from trackio.sqlite_storage import SQLiteStorage
+
+    for module in ("trackio.utils", "trackio.sqlite_storage"):
+        monkeypatch.setattr(f"{module}.TRACKIO_DIR", tmp_path / "trackio")
+    monkeypatch.setattr(utils, "MEDIA_DIR", tmp_path / "trackio" / "media")
+    values = tiny(arms=["add"], tasks=["cola"], pretraining=PRETRAINING)
+    summary = run(values, results=tmp_path, console=Console(file=io.StringIO()), track=["trackio"])
+    assert capsys.readouterr().out == ""
+    (record,) = documents(Store(summary.folder))
+    assert sorted(SQLiteStorage.get_runs("tiny")) == sorted(["pretraining", record["cell_id"]])
+    (logged,) = SQLiteStorage.get_logs("tiny", record["cell_id"])
+    assert logged["cola/train_loss"] == pytest.approx(record["history"][0]["train_loss"])
+    assert len(SQLiteStorage.get_logs("tiny", "pretraining")) == 4
+
+
+def test_what_trackio_is_asked_for(monkeypatch, tmp_path, capsys):
+    asked = {}
+
+    def init(**named):
+        print("* Trackio project initialized")
+        asked.update(named)
+        return SimpleNamespace(finish=lambda: print("* Run finished"))
+
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
+    PartialState()  # accelerate's trackers ask it which process is the main one
+    opened = trackers.TRACKERS["trackio"][1](trackers.Run("tiny", tmp_path, "add", "add-cola-1", "cola", {"seed": 1}))
+    opened.finish()
+    assert capsys.readouterr().out == ""
+    assert (asked["project"], asked["name"], asked["group"]) == ("tiny", "add-cola-1", "add")
+    assert asked["config"] == {"seed": 1, "kind": "cola"}
+    assert not asked["embed"]

@@ -121,9 +121,5 @@ def _shorten(element: ElementTree.Element) -> None:
     parts = [part.strip() for part in element.get("style", "").split(";")]
     kept = [part.replace(": ", ":") for part in parts if part and not part.startswith("font-family")]
     if kept:
-        element.set("style", ";".join(_coloured(part) for part in kept))
-
-
-def _coloured(part: str) -> str:
-    key, _, value = part.partition(":")
-    return f"{key}:{_COLOURS.get(value, value)}"
+        pairs = (part.partition(":") for part in kept)
+        element.set("style", ";".join(f"{key}:{_COLOURS.get(value, value)}" for key, _, value in pairs))

@@ -108,7 +108,7 @@ def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
 
 def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
     """Scores against steps of pretraining, where several checkpoints are fine-tuned."""
-    steps = steps_frame(store, findings.results.protocol)
+    steps = steps_frame(store, findings.results)
     if len(steps):
         section = PageSection(title="", grid=steps_grid(findings, steps))
         figures = tuple(steps_figures(findings, steps))

@@ -1,0 +1,40 @@
+"""Files of others: a zip and a JSON text of any size are refused before they fill the memory."""
+
+import zipfile
+
+import pytest
+
+from glue_bench import files
+from glue_bench.files import opened_zip, parse_json
+
+
+@pytest.fixture
+def three_names(tmp_path):
+    with zipfile.ZipFile(tmp_path / "three.zip", "w") as archive:
+        for name in ("one", "two", "three"):
+            archive.writestr(name, name * 100)
+    return tmp_path / "three.zip"
+
+
+def test_a_zip_is_read_as_it_is(three_names):
+    with opened_zip(three_names) as archive:
+        assert archive.read("two") == b"two" * 100
+
+
+@pytest.mark.parametrize("most", [100, 200])
+def test_a_long_list_of_entries_or_a_large_entry_is_not_read_at_once(three_names, monkeypatch, most):
+    """The list has 149 bytes, an entry 300."""
+    monkeypatch.setattr(files, "LARGEST_PART", most)
+    with (
+        pytest.raises(zipfile.BadZipFile, match=rf"a part of it has \d+ bytes, at most {most} are read at once"),
+        opened_zip(three_names) as archive,
+    ):
+        archive.read("one" if most == 200 else pytest.fail("the list was read"))
+
+
+def test_json_of_very_many_values_is_refused_whatever_they_are():
+    most = files.MOST_VALUES
+    assert len(parse_json(b"[" + b"0," * (most - 2) + b"0]")) == most - 1
+    for text in (b"[" + b"0," * most + b"0]", b"[" + b"{}," * (most // 2) + b"0]", b"[" * (most + 1)):
+        with pytest.raises(ValueError, match=r"^it has more than 2,097,152 values$"):
+            parse_json(text)
