@@ -103,3 +103,11 @@ def test_the_picture_is_drawn_from_the_results(tmp_path):
     for path in (ROOT / "docs" / "images").glob("loss*.svg"):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), "python docs/picture.py draws another picture"
         assert path.stat().st_size < 100 * 1024
+
+
+def test_the_study_is_told_from_its_records():
+    folder = ROOT / "results" / "study"
+    if not folder.is_dir():
+        pytest.skip("the study is not here")
+    told = runpy.run_path(str(ROOT / "docs" / "study_table.py"))["readme"](folder)
+    assert (folder / "README.md").read_text(encoding="utf-8") == told, "python docs/study_table.py writes another page"

@@ -6,11 +6,11 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.numbers import MISSING, number
+from glue_bench.reporting.numbers import MISSING, code, number
 from glue_bench.results.budgets import told
 
 COLUMNS = {
-    "pretraining_seed": "Pretraining seed",
+    "seeds": "Pretraining seeds",
     "learning_rate": "Learning rate",
     "parameters": "Parameters",
     "non_embedding_parameters": "Without tables",
@@ -25,31 +25,29 @@ COLUMNS = {
     "tokens_to_reference": "Tokens to reference",
     "swap_1": "Swap test (%)",
 }
-RATE_COLUMNS = {
-    "learning_rate": "Learning rate",
-    "steps": "Steps",
-    "tokens": "Tokens seen",
-    "validation_loss": "Validation loss",
-}
 NOTES = (
     "Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; "
     "over add: against `add` at the same sizes.",
     "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
-    "Tokens seen: real ones, padding left out; tokens/s: of training alone, on {device}.",
+    "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down.",
     "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
     "Tokens to reference: after how many the validation loss first was the last one of the reference arm, by straight "
-    "lines between the losses measured.",
+    "lines between the losses measured; a dash where it never came so far.",
 )
 SWAPS = (
     "Swap test: how often the text as it was written is preferred to the same text with two neighbouring words "
     "exchanged; 50 is chance, and what an encoder without positions has. `intrinsic.csv` has more such measures."
+)
+SEVERAL = (
+    "Of several pretraining seeds these are means; tokens to reference only where each seed came so far. `budget.csv` "
+    "has each seed."
 )
 SEARCH = "Tokens of the search: those of all runs that the arm's learning rate was chosen from, once for all its seeds."
 
 
 def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | None = None) -> Page:
     """The table, the search for learning rates where there was one, and what the columns mean."""
-    shown_ones = told(budgets)
+    shown_ones, waiting = by_arm(told(budgets))
     columns = {name: title for name, title in COLUMNS.items() if name in shown_ones}
     sections = [PageSection(title="", grid=_grid(shown_ones, ("arm", "variant", "origin"), columns))]
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
@@ -58,15 +56,54 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     if "swap_1" in columns:
         notes.append(SWAPS)
     if rates is not None and len(rates):
-        marked = rates.assign(chosen=rates["chosen"].map({True: "yes", False: ""}))
-        grid = _grid(marked, ("arm", "chosen"), RATE_COLUMNS)
-        sections.append(PageSection(title="Search for the learning rate", grid=grid))
+        sections.append(_search(rates))
         notes.append(SEARCH)
+    if "seeds" in columns:
+        notes.append(SEVERAL)
+    if waiting:
+        notes.append(f"Not pretrained yet: {', '.join(map(code, waiting))}.")
     return Page(
         title=f"Budgets: {experiment}",
         sections=tuple(sections),
         notes=(*notes, *_streams(budgets), *_recipes(budgets)),
     )
+
+
+def _search(rates: pd.DataFrame) -> PageSection:
+    """The loss of each arm at each rate, the chosen one in bold."""
+    tried = sorted(rates["learning_rate"].unique())
+    found = {(row["arm"], row["learning_rate"]): row for row in rates.to_dict("records")}
+    rows = tuple(
+        (
+            GridCell(arm),
+            *(
+                GridCell(shown(row["validation_loss"]), bold=row["chosen"])
+                if (row := found.get((arm, rate)))
+                else GridCell(MISSING)
+                for rate in tried
+            ),
+        )
+        for arm in dict.fromkeys(rates["arm"])
+    )
+    steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
+    return PageSection(
+        title="Search for the learning rate",
+        text=f"The validation loss after {steps} steps at each rate; the chosen one is bold.",
+        grid=Grid(header=("Arm", *(f"{rate:g}" for rate in tried)), rows=rows),
+    )
+
+
+def by_arm(budgets: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """One row per arm, of several seeds of pretraining their means and `seeds`, and the arms that wait for theirs."""
+    if "pretraining_seed" not in budgets:
+        return budgets, []
+    done = budgets[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
+    waiting = [arm for arm in dict.fromkeys(budgets["arm"]) if arm not in set(done["arm"])]
+    groups = done.groupby("arm", sort=False)
+    numbers = list(done.columns.intersection(list(COLUMNS)))
+    means = done[numbers].astype(float).groupby(done["arm"], sort=False).mean(skipna=False)
+    rows = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
+    return rows[[*done.columns.drop("pretraining_seed"), "seeds"]], waiting
 
 
 def _grid(frame: pd.DataFrame, texts: Sequence[str], columns: Mapping[str, str]) -> Grid:

@@ -16,7 +16,7 @@ from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
 from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
-from glue_bench.results.board import averages_frame, open_board, steps_frame
+from glue_bench.results.board import open_board, steps_frame
 from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
 from glue_bench.results.encoders import FACTS
 from glue_bench.results.frame import SCORE_COLUMNS
@@ -98,7 +98,7 @@ def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]
         "leaderboard.csv": to_csv(findings),
         "scores.csv": csv_text(scores),
     }
-    for name, frame in (("averages.csv", averages_frame(board)), ("steps.csv", steps)):
+    for name, frame in (("averages.csv", findings.averages), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
     if findings.assessment and (frames := contrast_frames(findings.assessment)):
@@ -152,6 +152,6 @@ def to_json(findings: Findings) -> str:
         "verdict": verdict(findings),
         "notes": leaderboard_notes(findings),
         "rows": plain_rows(wide(findings)),
-        "averages": plain_rows(averages_frame(findings.board)),
+        "averages": plain_rows(findings.averages),
     }
     return json_text(document)

@@ -1,7 +1,7 @@
 """What a leaderboard's page tells: its numbers, which of them differ from the reference, and what they compare with."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
-from glue_bench.results.board import Board
+from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
@@ -60,13 +60,20 @@ class Findings:
             return table
         arms = self.assessment.arms
         for measure in self.measures:
-            mine = arms[arms["column"] == measure].drop_duplicates("arm").set_index("arm")["mean"]
-            table = table.assign(**{measure: table["arm"].map(mine)})
+            mine = arms[arms["column"] == measure].drop_duplicates("arm").set_index("arm")
+            names = {measure: "mean", f"{measure}_std": "deviation"}
+            table = table.assign(**{name: table["arm"].map(mine[source]) for name, source in names.items()})
         if self.columns[0] in self.measures:
             up = self.columns[0] in self.lowest_is_best
             blocks = [block.sort_values(self.columns[0], ascending=up, kind="stable") for _, block in blocks_of(table)]
             table = pd.concat(blocks, ignore_index=True)
         return table
+
+    @cached_property
+    def waiting(self) -> list[str]:
+        """The arms of which nothing has run, where something has of others."""
+        known = self.table[self.columns].notna().any(axis=1)
+        return list(self.table.loc[~known, "arm"]) if known.any() else []
 
     @cached_property
     def lowest_is_best(self) -> set[str]:
@@ -91,6 +98,11 @@ class Findings:
     def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
         """One arm's contrast in one column; empty where there is none."""
         return self._by_place.get((arm, column), {})
+
+    @cached_property
+    def averages(self) -> pd.DataFrame:
+        """Every convention of averaging side by side: an `averages_frame`."""
+        return averages_frame(self.board)
 
     @cached_property
     def _by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
@@ -124,44 +136,77 @@ def title_of(column: str) -> str:
 
 
 def verdict(findings: Findings) -> str:
-    """A sentence for each block whose arms are compared: who differs on the average, or what could have been seen."""
+    """What came of the contrasts named beforehand; without any, for each block who differs, or what could be seen."""
+    if findings.assessment is not None and findings.results.protocol.contrasts:
+        return _of_contrasts(findings, findings.assessment.contrasts)
     keys = [key for key, _ in blocks_of(findings.table)]
     said = {key: text for key in keys if (text := _of_block(findings, key))}
     return " ".join(said.values() if len(said) < 2 else (f"{title(key[0])}: {text}" for key, text in said.items()))
 
 
+def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
+    """Each contrast that the experiment names, on the column that decides."""
+    primary, named = findings.columns[0], len(findings.results.protocol.contrasts)
+    tested = contrasts[(contrasts["column"] == primary) & (contrasts["why"] == "")]
+    told, rest = tested[tested["verdict"] != ""].to_dict("records"), tested[tested["verdict"] == ""].to_dict("records")
+    said = [f"**{r['arm']}** is {r['verdict']} than `{r['reference']}` ({_shown(r, len(told) < MANY)})" for r in told]
+    said += [f"{', '.join(map(pair_of, rest))}: not shown to differ"] * bool(rest)
+    waiting = named - len(tested)
+    said += [f"{waiting} cannot be tested yet"] * bool(waiting)
+    where = _where(findings, primary)
+    return f"{where[0].upper()}{where[1:]}, of {named} contrasts named beforehand: {'; '.join(said)}."
+
+
+def pair_of(row: Mapping[Any, Any]) -> str:
+    """What a contrast is the difference of."""
+    return f"{row['arm']} - {row['reference']}"
+
+
 def _of_block(findings: Findings, key: BlockKey) -> str:
-    average, primary = findings.board.average.parts, findings.columns[0]
-    mine = findings.of_block(key)
+    primary, mine = findings.columns[0], findings.of_block(key)
     mine = mine[mine["column"] == primary]
     if mine.empty:
         return ""
-    where = f"on {title_of(primary)}" if primary in COLUMNS else f"on the {primary.replace('_', ' ')}"
-    where += f" of {len(average)} columns" * (primary == AVERAGE)
+    where = _where(findings, primary)
     unit, decimals = "nats" if primary in findings.lowest_is_best else "points", decimals_of(primary)
     who, told, tested = f"`{mine['reference'].iloc[0]}`", mine[mine["verdict"] != ""], mine[mine["why"] == ""]
     arms, it = (f"arm that was converted from {who}", "it") if findings.converted(key) else ("arm", who)
+    reasons = {re.sub(r" \([^)]*\)$", "", why.split("; ")[0]): None for why in mine.loc[mine["why"] != "", "why"]}
     if len(told):
-        sides = [_told(told[told["verdict"] == side], f"{side} than {who}", decimals) for side in ("better", "worse")]
-        rest = len(mine) - len(told)
+        sides = [_told(told[told["verdict"] == side], f"{side} than {who}") for side in ("better", "worse")]
+        rest = len(tested) - len(told)
         others = f"; the other {'arm is' if rest == 1 else f'{rest} arms are'} not shown to differ" if rest else ""
-        return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}."
+        return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}{_left(mine, reasons)}."
     if len(tested):
         places = 1 if unit == "points" else decimals
         ends = [number(value, places) for value in (tested["smallest"].min(), tested["smallest"].max())]
         least = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
         by_arm = "" if ends[0] == ends[1] else ", depending on the arm,"
         seen = f"only differences above {least} {unit}{by_arm} would have shown"
-        return f"No {arms} is shown to differ from {it} {where}; {seen}."
-    reason = re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0])
-    return f"No {arms} can be compared with {it} {where}: {reason}."
+        return f"No {arms} is shown to differ from {it} {where}; {seen}{_left(mine, reasons)}."
+    return f"No {arms} can be compared with {it} {where}: {next(iter(reasons))}."
 
 
-def _told(arms: pd.DataFrame, side: str, decimals: int) -> str:
+def _where(findings: Findings, column: str) -> str:
+    where = f"on {title_of(column)}" if column in COLUMNS else f"on the {column.replace('_', ' ')}"
+    return where + f" of {len(findings.board.average.parts)} columns" * (column == AVERAGE)
+
+
+def _left(arms: pd.DataFrame, reasons: Iterable[str]) -> str:
+    """How many of a block's arms were not tested, and why."""
+    number = int((arms["why"] != "").sum())
+    return f"; {number} arm{'s' * (number > 1)} cannot be compared yet ({', '.join(reasons)})" if number else ""
+
+
+def _told(arms: pd.DataFrame, side: str) -> str:
     if arms.empty:
         return ""
-    shown = []
-    for row in arms.to_dict("records"):
-        difference, low, high = (f"{row[name]:+z.{decimals}f}" for name in ("difference", "low", "high"))
-        shown.append(f"**{row['arm']}** ({difference}" + f", 95% interval {low} to {high}" * (len(arms) < MANY) + ")")
+    shown = [f"**{row['arm']}** ({_shown(row, len(arms) < MANY)})" for row in arms.to_dict("records")]
     return f"{', '.join(shown)} {'is' if len(arms) == 1 else 'are'} {side}"
+
+
+def _shown(row: Mapping[Any, Any], whole: bool = True) -> str:
+    """A difference, and its interval if it is `whole`."""
+    numbers = (f"{row[name]:+z.{decimals_of(row['column'])}f}" for name in ("difference", "low", "high"))
+    difference, low, high = numbers
+    return difference + f", 95% interval {low} to {high}" * whole

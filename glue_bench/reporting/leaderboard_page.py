@@ -21,7 +21,7 @@ from glue_bench.reporting.notes import (
     marked_tasks,
 )
 from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
-from glue_bench.results.board import Board, averages_frame
+from glue_bench.results.board import Board
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
 from glue_bench.values import BlockKey
@@ -45,7 +45,7 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
 
     `steps` is a `steps_frame`.
     """
-    conventions = averages_frame(findings.board)
+    conventions = findings.averages
     sections = [
         PageSection(title=name, text=_block_means(findings, key, block), grid=block_grid(findings, key, block))
         for name, key, block in _blocks(findings)
@@ -55,7 +55,7 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
     if steps is not None and len(steps):
         grid = steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
-    described = findings.results.cells.drop_duplicates("arm").query("summary != ''")
+    described = findings.results.cells.drop_duplicates("arm").query("summary != '' and arm not in @findings.waiting")
     if len(described):
         rows = tuple((GridCell(row["arm"]), GridCell(row["summary"])) for row in described.to_dict("records"))
         sections.append(PageSection(title="Arms", grid=Grid(header=("Arm", "What it does"), rows=rows, texts=BOTH)))
@@ -122,7 +122,7 @@ def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str]
 
 def _blocks(findings: Findings) -> Iterator[tuple[str, BlockKey, pd.DataFrame]]:
     """The title, the key and the rows of each block."""
-    blocks = blocks_of(findings.table)
+    blocks = blocks_of(findings.table[~findings.table["arm"].isin(findings.waiting)])
     names = block_names(key for key, _ in blocks)
     for key, block in blocks:
         yield title(names[key]) + (f": {COSTS}" if findings.converted(key) else ""), key, block
@@ -161,6 +161,8 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
         marks += FEWER if row[f"{name}_n"] < board.planned[row["arm"]][name] else ""
+    elif name in findings.measures:
+        marks += FEWER if contrast.get("n_arm", 0) < contrast.get("n_reference", 0) else ""
     difference, decimals = contrast.get("difference", math.nan) if converted else math.nan, decimals_of(name)
     aside = "" if math.isnan(difference) else f"{difference:+z.{decimals}f}"
     return GridCell(number(row[name], decimals), row["arm"] in best, marks, aside)

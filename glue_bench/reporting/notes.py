@@ -8,7 +8,7 @@ from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
-from glue_bench.reporting.numbers import MISSING
+from glue_bench.reporting.numbers import MISSING, code
 from glue_bench.results.board import Board
 from glue_bench.results.encoders import UNRECORDED, named_blocks, title
 from glue_bench.results.frame import Results
@@ -49,7 +49,7 @@ def leaderboard_notes(findings: Findings) -> list[str]:
         _feet_note(findings),
         partial and f"{PARTIAL} Only a part of the data was there, so that no published score compares: {partial}.",
         collapsed and f"{COLLAPSED} Has runs that gave one answer to everything; they count in the mean: {collapsed}.",
-        " ".join(_missing_notes(board)),
+        " ".join(_missing_notes(findings)),
         " ".join([*segment_notes(results), *results.differences, *block_notes(results), *problem_notes(results)]),
     ]
     return [line for line in lines if line]
@@ -135,14 +135,21 @@ def _share(results: Results, task: str) -> str:
     return ", ".join(shown) or "all but test"
 
 
-def _missing_notes(board: Board) -> Iterator[str]:
-    results = board.results
+def _missing_notes(findings: Findings) -> Iterator[str]:
+    results = findings.results
     missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
     if missing:
         yield (
             f"{missing} of {len(results.cells)} planned runs are missing: {FEWER} marks a score of fewer seeds than "
             f"planned, {MISSING} is one of none."
         )
+    tasks = set(results.cells["task"]) - {COLUMNS[column][0] for column in findings.board.columns}
+    absent = [
+        ("arm", list(map(code, findings.waiting))),
+        ("task", [TASKS[task].title for task in TASKS if task in tasks]),
+    ]
+    if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
+        yield f"Nothing has run yet of {'; of '.join(waiting)}."
     if undefined:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
     if results.left_out:
@@ -220,8 +227,8 @@ def segment_notes(results: Results) -> list[str]:
     if not results.one_segment:
         return []
     return [
-        f"Segments: pretraining ({', '.join(results.one_segment)}) had one segment only, so that what stands for the "
-        "second one was not trained before fine-tuning."
+        f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that what marks the "
+        "second segment was untrained when fine-tuning began."
     ]
 
 

@@ -1,7 +1,8 @@
 """The statistics of an experiment as a page: which arms differ from the reference, and how that was decided."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,10 +11,10 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.findings import title_of
+from glue_bench.reporting.findings import pair_of, title_of
 from glue_bench.reporting.formats import chosen_format, render_page, render_with
 from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
-from glue_bench.reporting.numbers import MISSING, frame_csv, json_text, number, plain_rows
+from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import NOT_AVERAGED
@@ -29,7 +30,12 @@ CONVERSION = (
     "What the conversion costs: arms that were grafted or adapted, less the arm whose checkpoint they started from. "
     "This ranks nothing: the weights were trained for that arm."
 )
-DECLARED = "Contrasts that the experiment names: each the first arm less the second."
+DECLARED = (
+    "The {number} contrasts that the experiment names: each the first arm less the second, corrected by Holm's method "
+    "for all of them."
+)
+ON_OTHERS = "On other columns only those with a verdict are shown."
+NOT_RUN = "Not tested yet, because an arm has not run, but counted in the correction: {which}."
 LETTERS = "Arms that share a letter cannot be told apart; this is not transitive, so an arm may have several letters."
 EQUIVALENT = (
     "p (equivalent) tests that two arms differ by less than {margin:g}: the larger p of two one-sided tests, adjusted "
@@ -150,14 +156,16 @@ def statistics_page(
     columns = statistics.columns["column"].unique()
     averaged = [column for column in columns if column in COLUMNS and column != NOT_AVERAGED]
     titles = ", ".join(map(title_of, averaged))
+    tested = any((frame["why"] == "").any() for frame in frames.values())
+    covered = dict.fromkeys(statistics.columns["seeds"]) if tested else {}
     return Page(
         title=f"Statistics: {results.experiment}",
         sections=tuple(_sections(statistics, frames)),
         banner=banner(results),
         notes=(
-            *RULES,
-            *([CHOSEN_RATE] if searches_rates(results) else []),
-            *(f"Intervals cover {COVERS[seeds]}." for seeds in dict.fromkeys(statistics.columns["seeds"])),
+            *(RULES if tested else []),
+            *([CHOSEN_RATE] if tested and searches_rates(results) else []),
+            *(f"Intervals cover {COVERS[seeds]}." for seeds in covered),
             *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
@@ -177,15 +185,18 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
         if key in converted:  # it is compared with what it was converted from, below, and not within itself
             continue
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
-        heading = f"{title(names[key])}: differences from {reference}"
-        yield PageSection(title=f"{heading}, {title_of(statistics.primary).lower()}", grid=_grid(mine[primary]))
+        heading, has_run = f"{title(names[key])}: differences from {reference}", mine["difference"].notna()
+        text = _not_run(mine[primary & ~has_run])
+        yield PageSection(
+            title=f"{heading}, {statistics.primary.replace('_', ' ')}", text=text, grid=_grid(mine[primary & has_run])
+        )
         told, tested = mine[~primary & (mine["verdict"] != "")], (mine["why"] == "").any()
         text, grid = ("", _grid(told)) if len(told) else ("None after correction." if tested else UNTESTED, None)
         yield PageSection(title=f"{heading}, single columns", text=text, grid=grid)
     if "conversion" in frames:
         yield PageSection(title="What the conversion costs", text=CONVERSION, grid=_grid(frames["conversion"]))
     if "declared" in frames:
-        yield PageSection(title="Contrasts named beforehand", text=DECLARED, grid=_grid(frames["declared"]))
+        yield _declared(statistics, frames["declared"])
     if "pair" in frames:
         letters = letters_frame(statistics.blocks, frames["pair"])
         for name, mine in named_blocks(letters):
@@ -194,26 +205,47 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
         yield PageSection(title=f"{title(name)}: what varies", text=VARIES, grid=_column_grid(mine))
 
 
-def _grid(contrasts: pd.DataFrame) -> Grid:
-    header = ["Column", "Difference of", "Points", "95% interval", "Seeds", "p", "p (adjusted)", "Smallest", "Verdict"]
+def _declared(statistics: Assessment, contrasts: pd.DataFrame) -> PageSection:
+    """The contrasts that were named, on the column that decides, and what others show of them."""
+    has_run, primary = contrasts["difference"].notna(), contrasts["column"] == statistics.primary
+    said = [DECLARED.format(number=len(statistics.board.results.protocol.contrasts))]
+    said += [ON_OTHERS] * bool((~primary).any())
+    text = " ".join(filter(None, [*said, _not_run(contrasts[primary & ~has_run])]))
+    grid = _grid(contrasts[has_run & (primary | (contrasts["verdict"] != ""))])
+    return PageSection(title="Contrasts named beforehand", text=text, grid=grid)
+
+
+def _not_run(contrasts: pd.DataFrame) -> str:
+    """Which contrasts wait for an arm."""
+    which = ", ".join(map(pair_of, contrasts.to_dict("records")))
+    return NOT_RUN.format(which=which) if which else ""
+
+
+def _grid(contrasts: pd.DataFrame) -> Grid | None:
+    """A table of contrasts; none without any."""
+    if contrasts.empty:
+        return None
+    losses = contrasts["column"].str.contains("loss")
+    unit = "Nats" if losses.all() else "Points or nats" if losses.any() else "Points"
+    header = ["Column", "Difference of", unit, "95% interval", "Seeds", "p", "p (adjusted)", "Smallest", "Verdict"]
     if "equivalent" in contrasts:
         header.insert(-1, "p (equivalent)")
-    rows = tuple(tuple(map(GridCell, _texts(row))) for _, row in contrasts.iterrows())
+    rows = tuple(tuple(map(GridCell, _texts(row))) for row in contrasts.to_dict("records"))
     return Grid(header=tuple(header), rows=rows, texts=frozenset({0, 1, len(header) - 1}))
 
 
-def _texts(row: pd.Series) -> list[str]:
-    known, n = not row["why"], (row["n_arm"], row["n_reference"])
+def _texts(row: Mapping[Any, Any]) -> list[str]:
+    known, n, decimals = not row["why"], (row["n_arm"], row["n_reference"]), decimals_of(row["column"])
     verdict = row["verdict"] or ("equivalent" if row.get("equivalent") else "")
     return [
         title_of(row["column"]),
-        f"{row['arm']} - {row['reference']}",
-        number(row["difference"]) or MISSING,
-        f"{number(row['low'])} to {number(row['high'])}" if known else MISSING,
+        pair_of(row),
+        number(row["difference"], decimals) or MISSING,
+        f"{number(row['low'], decimals)} to {number(row['high'], decimals)}" if known else MISSING,
         f"{n[0]}" if n[0] == n[1] else f"{n[0]}, {n[1]}",
         p_text(row["p"]),
         p_text(row["p_adjusted"]),
-        number(row["smallest"]) or MISSING,
+        number(row["smallest"], decimals) or MISSING,
         *([p_text(row["p_equivalent"])] if "equivalent" in row else []),
         verdict or row["why"],
     ]
@@ -240,7 +272,7 @@ def _column_grid(columns: pd.DataFrame) -> Grid:
         (
             GridCell(title_of(row["column"])),
             *(GridCell("" if pd.isna(row[name]) else f"{row[name]:g}") for name in NUMBERS_OF_SEEDS),
-            *(GridCell(number(row[name]) or MISSING) for name in DEVIATIONS),
+            *(GridCell(number(row[name], decimals_of(row["column"])) or MISSING) for name in DEVIATIONS),
         )
         for row in columns.to_dict("records")
     ]
@@ -270,9 +302,10 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
 
 def _missing(statistics: Assessment) -> list[str]:
     """Why there is no interval, each reason once, with the arms and columns that it is about."""
-    without = statistics.arms[statistics.arms["why"] != ""]
+    arms = statistics.arms
+    without = arms[(arms["why"] != "") & arms.groupby("arm")["mean"].transform("count").gt(0)]
     return [
-        f"No interval and no test for {', '.join(mine['arm'].unique())} on "
+        f"No interval and no test for {', '.join(map(code, mine['arm'].unique()))} on "
         f"{', '.join(map(title_of, mine['column'].unique()))}: {reason}."
         for reason, mine in without.groupby("why", sort=False)
     ]

@@ -34,8 +34,8 @@ class Board:
     """A leaderboard and what has to be said about it.
 
     `table` is what `leaderboard` returns. `rates` has the learning rate reported for each arm and task. `columns` are
-    the leaderboard columns shown, `average` is what AVERAGE is of them. `planned` and `collapsed` count seeds: arm ->
-    column.
+    the leaderboard columns of the tasks that have run (of all, before any has), `average` is what AVERAGE is of them.
+    `planned` and `collapsed` count seeds: arm -> column.
     """
 
     results: Results
@@ -48,8 +48,8 @@ class Board:
 
     @property
     def conventions(self) -> list[str]:
-        """The names of those AVERAGES whose tasks the experiment has."""
-        tasks = set(self.results.cells["task"])
+        """The names of those AVERAGES whose tasks the table has."""
+        tasks = {COLUMNS[column][0] for column in self.columns}
         return [name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)]
 
 
@@ -133,14 +133,17 @@ def averages_frame(board: Board) -> pd.DataFrame:
 
 def _board(results: Results) -> Board:
     rates = best_rates(results.choosing, results.protocol.rate_statistic)
-    tasks = set(results.cells["task"])
-    columns = tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
+    planned_tasks = set(results.cells["task"])
+    tasks = set(results.cells.loc[results.cells["finished"], "task"]) or planned_tasks
+    planned_columns, columns = (
+        tuple(column for column, (task, _) in COLUMNS.items() if task in some) for some in (planned_tasks, tasks)
+    )
     runs = results.cells.drop_duplicates(["arm", "task", *SEEDS])
     planned = runs.groupby(["arm", "task"], sort=False).size().to_dict()
     arms = list(dict.fromkeys(results.cells["arm"]))
     return Board(
         results=results,
-        table=_table(results, at_rates(results.scores, rates), columns),
+        table=_table(results, at_rates(results.scores, rates), planned_columns, average_of(columns)),
         rates=rates,
         columns=columns,
         average=average_of(columns),
@@ -149,7 +152,7 @@ def _board(results: Results) -> Board:
     )
 
 
-def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...], there: Average) -> pd.DataFrame:
     arms = distinct_starts(results.cells).drop_duplicates("arm").set_index("arm", drop=False)
     table, statistic = arms[["origin", "arm", "variant"]], results.protocol.seeds
     for column in columns:
@@ -158,7 +161,7 @@ def _table(results: Results, scores: pd.DataFrame, columns: tuple[str, ...]) -> 
         mine = aggregate(values, ["arm"], statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
-    for name, convention in {AVERAGE: average_of(columns), **{name: AVERAGES[name] for name in LEADING}}.items():
+    for name, convention in {AVERAGE: there, **{name: AVERAGES[name] for name in LEADING}}.items():
         mine = average(scores, convention, statistic).reindex(table.index)
         table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
     table = table.join(arms[FACTS])

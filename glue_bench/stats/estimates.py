@@ -123,14 +123,21 @@ class Estimate:
         return float(variance), float(freedom)
 
 
-def column_estimate(outcomes: Outcomes, arms: Sequence[str]) -> Estimate:
-    """A column, for the arms of a group."""
+def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = "") -> Estimate:
+    """A column, for the arms of a group.
+
+    An arm that lacks pretraining seeds of the `reference` is not tested: blocks are complete, so that it would take
+    from all others the blocks that it lacks.
+    """
     order = np.lexsort((outcomes.seeds, outcomes.pretraining_seeds))
     runs = {arm: order[outcomes.owners[order] == outcomes.arms.index(arm)] for arm in arms}
     pretrained = {arm: set(outcomes.pretraining_seeds[mine].tolist()) for arm, mine in runs.items()}
     blocked = len(set().union(*pretrained.values())) > 1
     seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
     why = {arm: reason for arm in arms if (reason := _why_not(outcomes, arm, runs[arm], seeds[arm], blocked))}
+    full = pretrained.get(reference, set()) if blocked else set()
+    lacking = {arm: len(full - pretrained[arm]) for arm in arms if arm not in why}
+    why |= {arm: f"{number} of {len(full)} pretraining seeds are missing" for arm, number in lacking.items() if number}
     tested = tuple(arm for arm in arms if arm not in why)
     common = set.intersection(*(pretrained[arm] for arm in tested)) if tested else set()
     if blocked and len(common) < 2:
@@ -211,7 +218,7 @@ def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked
     if arm in outcomes.why:  # first, because a file that is damaged or missing has to be mended, whatever else lacks
         return outcomes.why[arm]
     if seeds == 1:
-        return "one pretraining seed shows no spread" if blocked else "one seed shows no spread"
+        return f"one {'pretraining ' * blocked}seed does not show how much scores vary"
     return "a run has no score" if np.isnan(outcomes.scores[runs]).any() else ""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from glue_bench.analysis.decoding import measure_decoding
 from glue_bench.analysis.dimensions import measure_dimensions
@@ -92,10 +93,11 @@ def test_bands_hold_what_chance_gives(simulated: Callable[[int], Iterator[tuple[
     monkeypatch.setattr("glue_bench.analysis.dimensions.PERMUTATIONS", 1_000)
     monkeypatch.setattr("glue_bench.analysis.positions.PAIRS", 1_000)
     found = []
-    for seed in range(SIMULATIONS):
-        for room in ("terms", "positions", "position_scores", "layers", "decoding", "dimensions", "subspaces"):
-            monkeypatch.setattr(f"glue_bench.analysis.{room}.SEED", 1_000 + seed)  # the baselines are drawn anew, too
-        found.append(dict(simulated(seed)))
+    with threadpool_limits(1):  # of matrices this small, several threads spend most of the time waiting for each other
+        for seed in range(SIMULATIONS):
+            for room in ("terms", "positions", "position_scores", "layers", "decoding", "dimensions", "subspaces"):
+                monkeypatch.setattr(f"glue_bench.analysis.{room}.SEED", 1_000 + seed)  # baselines are drawn anew, too
+            found.append(dict(simulated(seed)))
     inside = {name: np.mean([one[name] for one in found]) for name in found[0]}
     print(inside)
     assert all(0.9 <= share <= 0.99 for share in inside.values()), inside

@@ -135,7 +135,8 @@ def test_one_seed_says_why_nothing_is_compared(bench):
     for arm in ("add", "concat"):
         bench.finish_predicted("rte", arm, 0.8, seeds=1)
     findings = find(bench.plan())
-    assert leaderboard_page(findings).lead == "No arm can be compared with `add` on RTE: one seed shows no spread."
+    reason = "one seed does not show how much scores vary"
+    assert leaderboard_page(findings).lead == f"No arm can be compared with `add` on RTE: {reason}."
     assert [name for name, *_ in leaderboard_page(findings).sections[0].grid.rows] == [
         name for name, *_ in leaderboard_screen(findings).sections[0].grid.rows
     ]

@@ -65,7 +65,7 @@ def test_the_page_has_the_average_and_what_single_columns_tell(bench):
 
 def test_one_seed_is_said_and_never_printed_as_zero(bench):
     page = statistics_page(assess_experiment(fill(bench, seeds=1)))
-    (note,) = (note for note in page.notes if "one seed shows no spread" in note)
+    (note,) = (note for note in page.notes if "one seed does not show how much scores vary" in note)
     assert all(arm in note for arm in ("low", "high", "higher"))
     assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[0].grid))  # noqa: RUF001
     assert page.sections[1].text == "Nothing was tested; the notes say what is missing."

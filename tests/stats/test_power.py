@@ -115,7 +115,7 @@ def test_one_fine_tuning_seed_a_pretraining_gives_one_design():
 def test_one_seed_has_no_spread_to_plan_with():
     frame = power_frame(drawn(seeds=1), 1.0)
     assert frame["finetuning_seeds"].isna().all()
-    assert set(frame["why"]) == {"one seed shows no spread"}
+    assert set(frame["why"]) == {"one seed does not show how much scores vary"}
 
 
 @pytest.mark.parametrize(("difference", "power"), [(0.0, 0.8), (-1.0, 0.8), (float("nan"), 0.8), (1.0, 1.0), (1.0, 0)])

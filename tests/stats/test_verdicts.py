@@ -148,7 +148,7 @@ def test_one_seed_has_a_difference_and_nothing_else():
     assert frame["difference"].notna().all()
     assert frame[NUMBERS[1:]].isna().all(axis=None)
     assert set(frame["verdict"]) == {""}
-    assert frame["why"].iloc[0] == "one seed shows no spread (high, low)"
+    assert frame["why"].iloc[0] == "one seed does not show how much scores vary (high, low)"
     assert arms["mean"].notna().all()
     assert arms[["deviation", "low", "high"]].isna().all(axis=None)
 
@@ -166,7 +166,7 @@ def test_an_average_needs_a_run_in_every_column():
     first, second = drawn(columns=["sst2", "rte"])
     frame = verdicts_of([first, second.of(np.flatnonzero((second.owners != 1) | (second.seeds == 1)))])
     whys = frame.set_index(["column", "arm"])["why"]
-    assert whys["average", "high"] == whys["rte", "high"] == "one seed shows no spread (high)"
+    assert whys["average", "high"] == whys["rte", "high"] == "one seed does not show how much scores vary (high)"
     assert whys["average", "higher"] == whys["sst2", "high"] == ""
 
 
@@ -226,7 +226,7 @@ def test_of_a_loss_the_lower_one_is_better():
     loss = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, **facts)
     loss = replace(loss, column="validation_loss", pretraining_seeds=np.tile([1, 2, 3], 2))
     frame = verdicts_of([loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss")
-    assert frame["column"].tolist() == ["validation_loss", "average", "rte"]
+    assert frame["column"].tolist() == ["validation_loss", "rte"]  # an average of one column would say it twice
     first = frame.iloc[0]
     assert first["difference"] == pytest.approx(-100 / 512, rel=0.1)
     assert (first["verdict"], first["seeds"], first["n_arm"]) == ("better", "pretraining", 3)
@@ -256,12 +256,20 @@ def test_one_fine_tuning_seed_for_each_pretraining_has_the_sum_of_both_component
     assert np.isnan(whole["finetuning_deviation"])
 
 
-def test_only_complete_blocks_count():
-    outcomes = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
-    (one,) = outcomes
-    lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
+def test_only_blocks_that_the_reference_has_count():
+    (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
+    lacking = one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))
     complete = one.of(np.flatnonzero(one.pretraining_seeds != 3))
     pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
+
+
+def test_an_arm_that_lacks_a_block_is_not_tested_and_takes_none_from_the_others():
+    (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
+    lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
+    judged = (verdicts_of([each]) for each in (lacking, one.of(np.flatnonzero(one.owners != 2))))
+    frames = [frame[frame["column"] == "rte"].set_index("arm") for frame in judged]
+    pd.testing.assert_frame_equal(*(frame.loc[["high"], NUMBERS] for frame in frames))
+    assert frames[0].loc["higher", "why"] == "1 of 3 pretraining seeds are missing (higher)"
 
 
 def test_arms_by_themselves():

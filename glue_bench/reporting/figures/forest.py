@@ -1,6 +1,6 @@
 """Differences from the reference with their simultaneous intervals: one panel per column of the leaderboard."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from glue_bench.reporting.figures.style import (
     QUIET,
     SMALL,
     fitted,
+    laid_out,
     legend_below,
     panel_grid,
     paper_style,
@@ -25,7 +26,11 @@ from glue_bench.reporting.findings import title_of
 
 ROW, AROUND = 0.15, 0.62
 """Inches: the height of an arm's row, and of what stands above and below the rows."""
+END = 0.16
+"""Inches that are left free at the right, for half of the last number on an axis."""
 ABREAST = 4
+PAIR = 34
+"""So many letters of the names of two arms are shown."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,13 @@ KINDS = {
 
 
 @paper_style()
-def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Figure:
+def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None, longest: int = 24) -> Figure:
     """A panel for each of `columns` (all that the frame has) and in it a row for each arm, in one order for all panels.
 
     `contrasts` has rows of `stats.verdicts.verdicts` with one reference: column, arm, reference, difference, low, high
     (points, of a loss nats; NaN where there is none) and verdict. Arms are in the order of the first column's
-    differences, the best one on top. A line is the interval; its marker says the verdict in shape and colour.
+    differences, the best one on top, their names cut to `longest` letters. A line is the interval;
+    its marker says the verdict in shape and colour.
 
     Raises:
         ValueError: the frame has several references.
@@ -64,6 +70,7 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Fig
     kinds: set[str] = set()
     for axes, column in zip(grid, columns, strict=True):
         kinds |= _panel(axes, contrasts[contrasts["column"] == column].set_index("arm").reindex(arms))
+        axes.set_yticks(range(len(arms)), [fitted(arm, longest) for arm in arms])
         unit = "nats, lower is better" if "loss" in column else "points"
         axes.set(title=title_of(column), xlabel=f"difference from {fitted(reference, 16)} ({unit})")
         if len(grid) > 1:
@@ -74,6 +81,28 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None) -> Fig
     handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]
     legend_below(figure, handles, [kind.label for kind in shown])
     return figure
+
+
+@paper_style()
+def forest_of_pairs(contrasts: pd.DataFrame, column: str) -> Figure:
+    """`forest` of one column for differences of any two arms, which the frame's `arm` names: the first - the second."""
+    figure = forest(contrasts.assign(reference="the second"), [column], longest=PAIR)
+    unit = "nats, lower is better" if "loss" in column else "points"
+    figure.axes[0].set(title=f"Contrasts: {title_of(column)}", xlabel=unit)
+    return figure
+
+
+def forests(contrasts: pd.DataFrame, columns: Sequence[str]) -> Iterator[Figure]:
+    """`forest` of each of the columns by itself, laid out once for all of them, which is half of the time of each."""
+    first: Figure | None = None
+    for column in columns:
+        figure = forest(contrasts, [column])
+        if first is None or first.get_figheight() != figure.get_figheight():
+            first = laid_out(figure)
+        place, width = first.axes[0].get_position(), figure.get_figwidth()
+        figure.axes[0].set_position((place.x0, place.y0, min(place.x1, 1 - END / width) - place.x0, place.height))
+        figure.set_layout_engine("none")
+        yield figure
 
 
 def arms_in_order(contrasts: pd.DataFrame) -> list[str]:
@@ -100,7 +129,6 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> set[str]:
             )
     for place in places[np.isnan(numbers[0])]:
         axes.annotate("not run", (0, place), (3, 0), textcoords="offset points", va="center", color=QUIET, size=SMALL)
-    axes.set_yticks(places, [fitted(arm) for arm in rows.index])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.08)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import AsinhNorm, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -14,14 +14,8 @@ from glue_bench.reporting.figures.style import heat_colours
 
 def even_scale(values: pd.Series, signed: bool) -> Normalize:
     """From 0 to the largest value; of signed ones as far below 0 as above, so that the middle of the colours is 0."""
-    largest = _largest(values)
+    largest = float(np.nanmax(values.abs(), initial=0.0)) or 1.0
     return Normalize(-largest if signed else 0.0, largest)
-
-
-def bent_scale(values: pd.Series, signed: bool) -> Normalize:
-    """As `even_scale`, but bent (inverse hyperbolic sine), so that small values are told apart beside large ones."""
-    largest = _largest(values)
-    return AsinhNorm(linear_width=largest / 30, vmin=-largest if signed else 0.0, vmax=largest)
 
 
 def heat_panel(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) -> None:
@@ -59,11 +53,6 @@ def scale_bar(figure: Figure, panels: Sequence[Axes], label: str) -> None:
         panels[0].images[0], ax=list(panels), label=label, location="bottom", aspect=9 * width, pad=0.1 / height,
         format=lambda x, _: f"{x:g}".replace("-", "\N{MINUS SIGN}"),
     )  # fmt: skip
-    if isinstance(bar.norm, AsinhNorm):  # its own ticks crowd around 0
-        steps = [sign * digit * 10.0**power for power in range(-9, 9) for digit in (1, 3) for sign in (-1, 1)]
-        low, high = bar.ax.get_xlim()
-        bar.set_ticks([0.0, *(step for step in steps if low <= step <= high and abs(step) >= high / 12)])
-        bar.minorticks_off()
     bar.outline.set_linewidth(0.4)
     if bar.solids is not None:
         bar.solids.set_rasterized(True)  # 256 little paths otherwise
@@ -72,7 +61,3 @@ def scale_bar(figure: Figure, panels: Sequence[Axes], label: str) -> None:
 def _end(first: pd.Index) -> float:
     """Where the last of evenly wide cells ends."""
     return float(2 * first[-1] - first[-2]) if len(first) > 1 else 1.0
-
-
-def _largest(values: pd.Series) -> float:
-    return float(np.nanmax(values.abs(), initial=0.0)) or 1.0

@@ -5,13 +5,15 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.figure import Figure
 
 from glue_bench.errors import unknown
 from glue_bench.files import write_atomically
-from glue_bench.reporting.figures.style import LIGHT, paper_style, variable
+from glue_bench.reporting.figures.style import LIGHT, laid_out, paper_style, variable
 
 FORMATS = ("svg", "pdf", "png")
 SVG = "http://www.w3.org/2000/svg"
@@ -50,10 +52,8 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 def drawn(figure: Figure, format: str) -> bytes:
     """The figure as the bytes of a file of that format, without dates and with ids that depend on nothing else."""
     with paper_style(), io.BytesIO() as file:
-        if (engine := figure.get_layout_engine()) is not None:
-            engine.execute(figure)
-            figure.set_layout_engine("none")  # or every format would cost a second drawing, for the same layout
-        figure.savefig(file, format=format, metadata=NO_DATES[format])
+        canvas: Any = get_registered_canvas_class(format)(laid_out(figure))  # `savefig` would draw it twice
+        getattr(canvas, f"print_{format}")(file, metadata=NO_DATES[format])
         return file.getvalue()
 
 

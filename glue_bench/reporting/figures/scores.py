@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -83,22 +84,24 @@ def cost_against_score(
 ) -> Figure:
     """One point per arm: what it cost and what it scored; the grey stairs join arms that no cheaper one reaches.
 
-    `costs` is `costs_frame`: arm, `cost` (one of COSTS), `<column>` (0 to 100) and `<column>_std`, whose bar is one
-    sample standard deviation over seeds. Arms whose cost or score is unknown are left out.
+    `costs` is `costs_frame`: arm, `cost` (one of COSTS), `<column>` (0 to 100, of a loss nats, of which the lowest is
+    the best) and `<column>_std`, whose bar is one sample standard deviation over seeds. Arms whose cost or score is
+    unknown are left out.
     """
     figure = new_figure(height=2.0)
-    name = title_of(column)
+    name, lowest = title_of(column), "loss" in column
     axes = figure.add_subplot(
         title=f"{name} against {cost.replace('flops', 'FLOPs')}",
         xlabel=COSTS[cost],
-        ylabel=f"{name.lower()} (0 to 100)",
+        ylabel=f"{name.lower()} ({'nats, lower is better' if lowest else '0 to 100'})",
     )
-    known = costs.dropna(subset=[cost, column]).sort_values([cost, column], ascending=[True, False])
+    known = costs.dropna(subset=[cost, column]).sort_values([cost, column], ascending=[True, lowest])
     if known.empty:
         empty(axes, "no arm has both a score and this cost")
         return figure
     styles = arm_styles(arms or list(costs["arm"]), reference)
-    best = known[known[column] > known[column].cummax().shift(fill_value=-1.0)]
+    goodness = -known[column] if lowest else known[column]
+    best = known[goodness > goodness.cummax().shift(fill_value=-np.inf)]
     axes.plot(best[cost], best[column], color=QUIET, linewidth=0.6, drawstyle="steps-post", zorder=1)
     points = {
         row["arm"]: axes.errorbar(
@@ -114,6 +117,6 @@ def cost_against_score(
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(count_text)
     axes.margins(x=0.08)
-    ordered = known.sort_values(column, ascending=False, kind="stable")["arm"]
+    ordered = known.sort_values(column, ascending=lowest, kind="stable")["arm"]
     legend_below(figure, [points[arm] for arm in ordered], list(ordered))
     return figure

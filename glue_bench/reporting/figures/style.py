@@ -74,6 +74,15 @@ def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+@paper_style()
+def laid_out(figure: Figure) -> Figure:
+    """The figure with its parts at their places, which they keep: or every format of it would be laid out again."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    return figure
+
+
 def panel_grid(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels of `height` inches, at most `abreast` side by side; `options` are of `subplots`.
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from glue_bench.reporting.figures.heat import bent_scale, even_scale, heat_panel, heat_stack, scale_bar
+from glue_bench.reporting.figures.heat import even_scale, heat_panel, heat_stack, scale_bar
 from glue_bench.reporting.figures.style import (
     COLUMN,
     CYCLE,
@@ -59,20 +60,24 @@ def term_panels(terms: pd.DataFrame, value: str = "rms") -> Figure:
 def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure:
     """As `term_panels`, with a row of squares for each head of block 1; in each the queries go down, the keys across.
 
-    `terms_heads` is the frame of that name of one checkpoint: as terms, and `head`. All heads have one scale, which is
-    bent, because one head may hold logits that are many times those of the others.
+    `terms_heads` is the frame of that name of one checkpoint: as terms, and `head`. Each head has a scale of its own,
+    which its squares share, because one head may hold logits that are many times those of the others: colours are
+    shares of the head's largest logit, which stands beside its number.
     """
     mine = _without_rest(terms_heads)
+    largest = mine[value].abs().groupby(mine["head"]).max()
+    mine = mine.assign(share=mine[value] / mine["head"].map(largest.where(largest > 0, 1.0)))
     panels = list(mine.groupby(PAIR, sort=False))
-    figure = new_figure(COLUMN, 1.2 + 0.68 * mine["head"].nunique())
+    figure = new_figure(COLUMN, 1.05 + 0.615 * mine["head"].nunique())
     grid = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
-    scale = bent_scale(mine[value], signed=value == "mean")
+    scale = Normalize(-1 if value == "mean" else 0, 1)
     for axes, ((query, key), cells) in zip(grid, panels, strict=True):
-        heat_stack(axes, cells, value, scale)
+        heat_stack(axes, cells, "share", scale)
         axes.set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=SMALL)
         axes.set_xlabel("key (token)", fontsize=SMALL)
-    grid[0].set_ylabel("head, and in it query (token)")
-    scale_bar(figure, list(grid), f"logits, {OVER_SEQUENCES[value]}")
+    grid[0].set_yticks(grid[0].get_yticks(), [f"{head} ({most:.2g})" for head, most in largest.items()])
+    grid[0].set_ylabel("head (largest), query")
+    scale_bar(figure, list(grid), f"share of the head's largest, {OVER_SEQUENCES[value]}")
     return figure
 
 

@@ -38,10 +38,11 @@ class OurArm:
 
 
 def read_arms(store: Store, results: Results) -> list[OurArm]:
-    """The arms of the plan, in its order; from their records what the plan does not say."""
+    """The arms that have run, in the plan's order (before any has, all); from their records what it does not say."""
     plan = store.read_plan() or NO_PLAN
     recorded = {record.cell.arm: record for record in store.scan_records()[0]}
-    cells = results.cells.drop_duplicates("arm")
+    finished = results.cells[results.cells["finished"]]
+    cells = (finished if len(finished) else results.cells).drop_duplicates("arm")
     return [
         _our_arm(cell, plan, recorded.get(cell["arm"]), results)
         for cell in cells[["arm", "variant", "origin"]].to_dict("records")
@@ -116,7 +117,7 @@ def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None)
     phrase = f"{steps:,} for {row.steps:,} steps"
     if published.batch_tokens:
         tokens = short(steps * arm.batch_tokens), short(row.steps * published.batch_tokens)
-        phrase += f" ({tokens[0]} for {tokens[1]} tokens)"
+        phrase += f" ({tokens[0]} for {tokens[1]} tokens, with padding)"
     return [*start, phrase]
 
 

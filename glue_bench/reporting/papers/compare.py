@@ -141,7 +141,7 @@ def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
     others = [other.counterpart for other in published.rows if other is not row and other.counterpart]
     several = any((other.variant, other.share) == (mine.variant, mine.share) for other in others)
     segments = f" with segments: {mine.segments}" if mine.segments == "scores" else ""
-    return f"no arm {mine.variant}{segments}" + (f" near {short(mine.parameters)} parameters" if several else "")
+    return f"no run of {mine.variant}{segments}" + (f" near {short(mine.parameters)} parameters" if several else "")
 
 
 def _with_arm(

@@ -14,7 +14,7 @@ from glue_bench.reporting.notes import (
     problem_notes,
     protocol_notes,
 )
-from glue_bench.reporting.numbers import MISSING, number
+from glue_bench.reporting.numbers import MISSING, code, number
 from glue_bench.reporting.papers.arms import tasks_of
 from glue_bench.reporting.papers.compare import Comparison
 from glue_bench.reporting.papers.published import AVERAGE, Published
@@ -83,7 +83,8 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
         phrase if len(arms) == len(unlike) else f"{phrase} ({', '.join(arms)})" for phrase, arms in _by_phrase(unlike)
     ]
     if said:
-        yield f"The differences were not tested, because ours is not like theirs: {'; '.join(said)}."
+        unlike_theirs = "because ours is not like theirs (ours first, then theirs)"
+        yield f"The differences were not tested, {unlike_theirs}: {'; '.join(said)}."
     without = cells[cells["arm"] == ""].drop_duplicates("model").to_dict("records")
     missing = [
         f"{', '.join(rows)} ({why})" for why, rows in _by_phrase({row["model"]: [row["unlike"]] for row in without})
@@ -91,7 +92,7 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
     if missing:
         yield f"Rows of the paper without an arm of ours: {'; '.join(missing)}."
     if comparison.without_row:
-        yield f"Arms of ours that this table has no row for: {', '.join(comparison.without_row)}."
+        yield f"Arms of ours that this table has no row for: {', '.join(map(code, comparison.without_row))}."
     yield from (*mixed_notes(results), *problem_notes(results))
 
 

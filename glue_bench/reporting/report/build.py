@@ -21,8 +21,9 @@ from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.reporting.report.drawings import (
     analysis_figures,
+    contrast_figures,
     cost_figures,
-    forests,
+    difference_figures,
     loss_figures,
     steps_figures,
 )
@@ -91,7 +92,7 @@ def differences_part(findings: Findings) -> Iterator[Part]:
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
-    figures = tuple(forests(findings))
+    figures = (*contrast_figures(findings), *difference_figures(findings))
     yield Part(title="Differences from the reference", text=DIFFERENCES, figures=figures, folded=(tables,))
 
 
@@ -147,6 +148,9 @@ def papers_part(store: Store, findings: Findings) -> Iterator[Part]:
 def extent(results: Results) -> str:
     """How much of the experiment there is."""
     cells = results.cells
-    numbers = [f"{cells[key].nunique():,} {key}{'s' * (cells[key].nunique() > 1)}" for key in ("arm", "task", "seed")]
-    finished = int(cells["finished"].sum())
-    return f"{', '.join(numbers)}; {finished:,} of {len(cells):,} planned runs are finished."
+    finished, numbers = cells[cells["finished"]], []
+    for key in ("arm", "task", "pretraining_seed", "seed"):
+        planned, run = cells[key].nunique(), finished[key].nunique()
+        part = f"{run} of " if 0 < run < planned else ""
+        numbers += [f"{part}{planned:,} {key.replace('_', ' ')}{'s' * (planned > 1)}"] * bool(planned)
+    return f"Fine-tuned: {', '.join(numbers)}; {len(finished):,} of {len(cells):,} planned runs are finished."

@@ -6,10 +6,10 @@ import pandas as pd
 
 from glue_bench.records.store import Store
 from glue_bench.reporting.analysis_figures import figures_of
-from glue_bench.reporting.figures.forest import forest
+from glue_bench.reporting.figures.forest import forest_of_pairs, forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
-from glue_bench.reporting.findings import Findings, title_of
+from glue_bench.reporting.findings import Findings, pair_of, title_of
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
@@ -29,20 +29,36 @@ ANALYSES = {
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
-def forests(findings: Findings) -> Iterator[Drawing]:
+def difference_figures(findings: Findings) -> Iterator[Drawing]:
     """A panel for each block and column: every arm less the reference, in one order for all columns."""
-    blocks = blocks_of(findings.contrasts)
+    known = findings.contrasts[~findings.contrasts["arm"].isin(findings.waiting)]
+    blocks = blocks_of(known)
     names = block_names(key for key, _ in blocks)
     for key, block in blocks:
-        for column in (each for each in findings.columns if (block["column"] == each).any()):
+        columns = [column for column in findings.columns if (block["column"] == column).any()]
+        for column, figure in zip(columns, forests(block, columns), strict=True):
             mine = block[block["column"] == column]
             where = f"{title(names[key])}: " * (len(blocks) > 1)
             yield Drawing(
                 name="-".join(["difference", *(names[key].split(", ") if len(blocks) > 1 else ()), column]),
                 title=f"{where}{title_of(column)}, differences from {mine['reference'].iloc[0]}",
                 description=_told(mine),
-                drawn=forest(block, [column]),
+                drawn=figure,
             )
+
+
+def contrast_figures(findings: Findings) -> Iterator[Drawing]:
+    """A panel of the contrasts that the experiment names, on the column that decides."""
+    column, named = findings.columns[0], findings.assessment.contrasts if findings.assessment else findings.contrasts
+    mine = named[(named["column"] == column) & named["difference"].notna()]
+    if len(mine):
+        pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")])
+        yield Drawing(
+            name=f"contrasts-{column}",
+            title=f"{title_of(column)}, contrasts named beforehand",
+            description=f"Contrasts named beforehand: the first arm less the second. {_told(pairs)}",
+            drawn=forest_of_pairs(pairs, column),
+        )
 
 
 def loss_figures(store: Store, findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
@@ -79,14 +95,17 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
 def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
     """The score that decides against what an arm costs, by each measure of cost in which arms differ."""
     costs, column = costs_frame(findings.table, budgets), findings.columns[0]
+    lowest = column in findings.lowest_is_best
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")
         if known[cost].nunique() > 1:
-            cheapest, best = known.index[known[cost] == known[cost].min()], known[column].idxmax()
+            cheapest = known.index[known[cost] == known[cost].min()]
+            best = known[column].idxmin() if lowest else known[column].idxmax()
             yield Drawing(
                 name=f"cost-{cost}",
                 title=f"{title_of(column)} against {cost}",
-                description=f"The least is that of {', '.join(cheapest)}; {best} has the highest score.",
+                description=f"The least is that of {', '.join(cheapest)}; {best} has the "
+                f"{'lowest loss' if lowest else 'highest score'}.",
                 drawn=cost_against_score(costs, cost, column, arms_of(findings), reference_of(findings)),
             )
 

@@ -39,7 +39,7 @@ def protocol_part(store: Store, findings: Findings) -> Part:
         TASKS[str(task)].title: {"learning_rate": ", ".join(f"{rate:g}" for rate in sorted(set(mine)))}
         for task, mine in results.cells.groupby("task", sort=False)["learning_rate"]
     }
-    every = {task: settings.get(task, {}) | rates[task] for task in rates}
+    every = {task: settings.get(task, {}) | rates[task] for task in rates if task in settings or not settings}
     sections = told_apart("Task", every, "Fine-tuning") + _chosen_rates(findings)
     if pretraining := plan.config.get("pretraining"):
         sections += (PageSection(title="Pretraining", text=f"{_said(pretraining)}."),)

@@ -1,12 +1,10 @@
 """Figures of an analysis: what is drawn, on which scale, with which names."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from made_up import analysis, arm_names, read
 
 from glue_bench.reporting.figures.decoding import decoding_by_layer
-from glue_bench.reporting.figures.heat import bent_scale
 from glue_bench.reporting.figures.style import COLUMN, WIDE
 from glue_bench.reporting.figures.tables import dimension_deviations, position_cosines, share_curves, spectra
 from glue_bench.reporting.figures.terms import term_panels, term_panels_by_head, term_shares
@@ -62,29 +60,18 @@ def test_nothing_but_zeros_and_missing_cells_are_drawn():
 @pytest.mark.parametrize("heads", [1, 12])
 def test_heads_stand_one_below_the_other(heads):
     cells = analysis(heads=heads)["terms_heads"]
-    cells["rms"] *= cells["head"]
+    cells["rms"] *= cells["head"] / cells["rms"].max()
     figure = term_panels_by_head(cells)
-    assert {str(heads), "head, and in it query (token)", "key (token)", "word\nto word"} <= set(read(figure))
+    texts = {f"{heads} ({heads})", "head (largest), query", "word\nto word"}
+    assert {*texts, "key (token)"} <= set(read(figure))
     assert figure.get_figwidth() == COLUMN
     stacked = images(figure)[1].get_array().filled(np.nan)
     last = cells.query(f"query == 'word' and key == 'position' and head == {heads}").pivot(index="i", columns="j")[
         "rms"
     ]
-    assert np.array_equal(stacked[-4:], last.to_numpy())
+    assert stacked[-4:] == pytest.approx(last.to_numpy() / heads), "a share of the head's own largest"
+    assert {(image.norm.vmin, image.norm.vmax) for image in images(figure)} == {(0, 1)}
     assert np.isnan(stacked).all(axis=1).sum() == heads - 1
-
-
-def test_ticks_of_a_bent_scale_keep_apart():
-    cells = analysis()["terms_heads"].assign(mean=lambda frame: frame["mean"] * 18 / frame["mean"].abs().max())
-    bar = term_panels_by_head(cells, "mean").axes[-1]
-    assert [label.get_text().replace(MINUS, "-") for label in bar.get_xticklabels()] == ["0", "-3", "3", "-10", "10"]
-
-
-def test_a_bent_scale_shows_small_values_beside_large_ones():
-    scale = bent_scale(pd.Series([0.0, 1.0, 30.0]), signed=True)
-    assert float(scale(0.0)) == pytest.approx(0.5)
-    assert float(scale(1.0)) > 0.55
-    assert (scale.vmin, scale.vmax) == (-30, 30)
 
 
 def test_shares_stand_beside_their_baselines():

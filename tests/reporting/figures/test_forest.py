@@ -1,10 +1,11 @@
 """Forest plots: each arm's difference, its interval and its verdict stand where the numbers say."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_up import arm_names, contrasts, read
 
-from glue_bench.reporting.figures.forest import arms_in_order, forest
+from glue_bench.reporting.figures.forest import arms_in_order, forest, forest_of_pairs, forests
 from glue_bench.reporting.figures.style import COLUMN, SMALL, WIDE
 
 
@@ -58,6 +59,22 @@ def test_eighteen_arms_and_eleven_columns_fit_and_stay_readable():
     assert figure.get_figheight() < 11
     assert len([text for text in read(figure) if text == "sinusoidal-tables"]) == 3
     assert min(label.get_fontsize() for axes in figure.axes for label in axes.get_yticklabels()) >= SMALL
+
+
+def test_panels_apart_have_one_layout_and_room_for_large_numbers():
+    one = contrasts(arms=9, columns=1)
+    large = one.assign(**{name: 1e4 * one[name] for name in ("difference", "low", "high")}, column="sst2")
+    figures = list(forests(pd.concat([one, one.assign(column="cola"), large]), ["average", "cola", "sst2"]))
+    assert [figure.axes[0].get_title("left") for figure in figures] == ["Average", "CoLA", "SST-2"]
+    assert all(read(figure) for figure in figures)
+    assert len({str(figure.axes[0].get_position()) for figure in figures}) == 1
+
+
+def test_pairs_of_arms_are_named_in_full():
+    frame = contrasts(arms=3, columns=1).assign(arm=["untied-relative - add-relative", "none - add"])
+    texts = read(forest_of_pairs(frame, "average"))
+    assert {"untied-relative - add-relative", "none - add", "Contrasts: Average", "points"} <= set(texts)
+    assert "Average" not in texts
 
 
 def test_long_names_are_cut_in_the_middle():

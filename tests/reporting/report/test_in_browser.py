@@ -161,6 +161,17 @@ UNSORTED = ["–", "930k", "-0.50", "< 0.0001", "1.45M", "2,000", "10.91▲", "-
 SORTED = ["1.45M", "930k", "2,000", "10.91▲", "< 0.0001", "5e-05", "-0.50", "-3.00 to 1.00", "–"]  # noqa: RUF001
 
 
+def test_headings_stay_in_sight(open_tab):
+    tab = open_tab()
+    tab.value("document.querySelector('.scroll').style.maxHeight = '6rem'")
+    place = "document.querySelector('table thead th').getBoundingClientRect().top"
+    row = "document.querySelector('table tbody tr').getBoundingClientRect().top"
+    before, first = tab.value(place), tab.value(row)
+    tab.value("document.querySelector('.scroll').scrollTop = 20")
+    assert tab.value(row) == pytest.approx(first - 20, abs=1)
+    assert tab.value(place) == pytest.approx(before, abs=2)
+
+
 def test_it_is_readable_without_scripts(open_tab):
     tab = open_tab(scripts=False)
     assert tab.value("document.querySelectorAll('button').length") == 0

@@ -1,0 +1,158 @@
+"""Write the README of results/study, what the study says to each claim: `python docs/study_table.py [FOLDER]`."""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from glue_bench.reporting.export import find
+from glue_bench.reporting.findings import pair_of, verdict
+from glue_bench.reporting.markdown import aligned, escape, sentence
+from glue_bench.reporting.numbers import MISSING
+from glue_bench.reporting.report.build import extent
+
+BOUND = 0.05
+"""Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
+HEADER = ("Claim", "Contrast", "Nats", "95% interval", "Answer", "What it cannot say")
+CLAIMS = {
+    ("none", "add"): (
+        "Without positions an encoder of this size is worse.",
+        "worse",
+        "how much deeper models or longer texts lose",
+    ),
+    ("concat", "add"): (
+        "Concatenating, with a projection, is better than adding.",
+        "better",
+        "what it gives at equal weights (it has 49,152 more), or in more than one projection",
+    ),
+    ("concat-split-1of4", "add"): (
+        "Words and positions side by side are better than their sum.",
+        "better",
+        "what it gives where words keep their width: here they have 96 of 128 dimensions",
+    ),
+    ("untied", "add"): (
+        "Untied positions (TUPE-A) are better than added ones.",
+        "better",
+        "whether it helps at TUPE's own size, or GLUE scores",
+    ),
+    ("add-relative", "add"): (
+        "A relative bias makes added positions better.",
+        "better",
+        "what it gives beyond 64 tokens",
+    ),
+    ("four-term", "untied-tie-cls"): (
+        "The two mixed terms, word-position and position-word, are of use.",
+        "better",
+        "whether a mixed term is of use where the others are shared, as in a sum",
+    ),
+    ("untied", "untied-tie-cls"): (
+        "A free [CLS] is of use.",
+        "better",
+        "its use in fine-tuning, where [CLS] stands for the text",
+    ),
+    ("untied-relative", "add-relative"): (
+        "Untied positions (TUPE-R) are better beside a relative bias, too.",
+        "better",
+        "whether it helps at TUPE's own size, or GLUE scores",
+    ),
+    ("concat", "concat-random"): (
+        "Concatenating is better if its projection starts as a sum.",
+        "better",
+        "whether longer training makes up for the start",
+    ),
+}
+"""Of each contrast the claim, how the first arm is by it, and what the contrast leaves open."""
+ANSWERS = (
+    "*Holds*: the difference is as the claim says, after the correction for all contrasts. *Does not hold*: it is the "
+    f"other way round, or the whole interval lies within {BOUND:g} nats of 0. *Not seen at this size*: neither; a "
+    "measured difference of the size that is named would have been told from 0. Nats are of the validation loss, the "
+    "first arm less the second: below 0 the first one predicts better. The intervals hold together, for all contrasts "
+    "named beforehand."
+)
+AROUND = """# study: is adding as good as concatenating, and do untied positions help?
+
+{lead}
+
+{extent} Question, arms, contrasts and what counts as an answer were [written before the runs](../../docs/study.md).
+
+{table}
+
+{answers}
+
+{varies}
+
+[leaderboard.md](leaderboard.md) has all arms, [statistics.md](statistics.md) all differences, [budget.md](budget.md)
+what each arm cost. Two layers of width 128 after 6.5 million tokens are not BERT; one text, one vocabulary and one
+held-out part are behind all numbers; each rate is the best of three, found with one seed.
+
+```console
+glue-bench run configs/study.yaml --data GLUE_FOLDER --corpus TEXT_FOLDER --results results --workers 2 \\
+    --precision float32
+glue-bench report results/study
+glue-bench verify results/study
+python docs/study_table.py
+```
+"""
+
+
+def readme(folder: Path) -> str:
+    """The page of the experiment in a folder.
+
+    Raises:
+        UserError: there is no experiment in the folder.
+    """
+    findings = find(folder)
+    if (assessment := findings.assessment) is None:
+        raise ValueError("one experiment has contrasts, several have none")
+    contrasts = assessment.contrasts[assessment.contrasts["column"] == assessment.primary].to_dict("records")
+    found = {(row["arm"], row["reference"]): row for row in contrasts}
+    named = [(first, second) for first, second in findings.results.protocol.contrasts]
+    rows = [[escape(text) for text in told(found.get(pair), pair)] for pair in named]
+    columns = assessment.columns[assessment.columns["column"] == assessment.primary].to_dict("records")
+    return AROUND.format(
+        lead=sentence(verdict(findings)),
+        extent=extent(findings.results),
+        table=aligned([HEADER, *rows], {0, 1, 4, 5}),
+        answers=ANSWERS,
+        varies=" ".join(varies(columns)),
+    )
+
+
+def told(row: Mapping[Any, Any] | None, pair: tuple[str, str]) -> tuple[str, ...]:
+    """A row of the table."""
+    claim, expected, open_question = CLAIMS.get(pair, (f"{pair[0]} is better than {pair[1]}.", "better", ""))
+    if row is None or math.isnan(row["difference"]):
+        return claim, " - ".join(pair), MISSING, MISSING, "not run yet", open_question
+    numbers = [f"{row[name]:+z.3f}" for name in ("difference", "low", "high")]
+    interval = MISSING if row["why"] else f"{numbers[1]} to {numbers[2]}"
+    return claim, pair_of(row), numbers[0], interval, answer(row, expected), open_question
+
+
+def answer(row: Mapping[Any, Any], expected: str) -> str:
+    """What a contrast says to a claim that its first arm is `expected`: "better" or "worse" than the second."""
+    if row["why"]:
+        return f"cannot be tested: {row['why']}"
+    alike = row["low"] > -BOUND and row["high"] < BOUND
+    if row["verdict"]:
+        said = "holds" if row["verdict"] == expected else "does not hold: it is the other way round"
+        return said + f", by less than {BOUND:g} nats" * alike
+    if alike:
+        return f"does not hold: less than {BOUND:g} nats either way"
+    return f"not seen at this size ({row['smallest']:.3f} nats would have been)"
+
+
+def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
+    """How far the primary measure varies from pretraining to pretraining."""
+    for column in columns:
+        if not math.isnan(column["pretraining_deviation"]):
+            yield (
+                f"From one pretraining seed to the next ({column['pretraining_seeds']:g} for each arm) the loss of an "
+                f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation), beyond what the seed "
+                "does to all arms alike."
+            )
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "study"
+    (place / "README.md").write_text(readme(place), encoding="utf-8")
