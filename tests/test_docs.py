@@ -86,7 +86,7 @@ def test_the_annotated_defaults_are_the_defaults():
 
 def test_every_command_has_a_verb_and_options_that_exist():
     verbs = get_command(cli)
-    lines = [line.removeprefix("$ ") for code in blocks("console") for line in code.splitlines()]
+    lines = [line.removeprefix("$ ") for code in blocks("console") for line in code.replace("\\\n", "").splitlines()]
     commands = [shlex.split(line, comments=True) for line in lines if re.match(r"(\$ )?glue-bench ", line)]
     assert len(commands) > 40
     for _, verb, *words in commands:

@@ -1,6 +1,9 @@
 """Keep other libraries' load reports and progress bars out of the harness's output."""
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def quiet_libraries() -> None:
@@ -20,6 +23,28 @@ def quiet_transformers() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     disable_progress_bars()
+
+
+@contextmanager
+def without_output() -> Iterator[None]:
+    """What compiled code prints on standard output in this block is dropped.
+
+    tokenizers repeats names from a file there, control characters included.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def keep_bars_of_datasets() -> Callable[[], None]:

@@ -23,6 +23,7 @@ from glue_bench.files import (
     write_checksums,
 )
 from glue_bench.model.locate import locate
+from glue_bench.training.quiet import without_output
 
 TRAINER_VERSION = 1
 LARGEST_VOCABULARY = 2**28
@@ -59,7 +60,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         for path in folder.iterdir():
             if path.suffix in (".json", ".txt", ".model"):
                 check_file(path, LARGEST_VOCABULARY)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+        with without_output():
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
     except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
         raise UserError(f"no tokenizer in '{name}' ({first_line(error)}); name one with `tokenizer`") from error

@@ -259,3 +259,15 @@ def test_a_slow_tokenizer_is_all_of_its_files_and_settings(tmp_path):
 def test_segments_are_counted():
     tokenizer = train_tokenizer(TEXTS, 90)
     assert (segment_types(tokenizer), segment_types(_vocabulary_of(tokenizer, _third_segment))) == (2, 3)
+
+
+def test_compiled_code_repeats_nothing_of_a_file(tmp_path, capfd):
+    """tokenizers prints the names of what it does not know, as they stand there."""
+    train_tokenizer(TEXTS, 90).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config["added_tokens_decoder"] = {"2": {"content": "[CLS]", "special": True, "nul\x00\x1b[2J": 1}}
+    path.write_text(json.dumps(config))
+    load_tokenizer(str(tmp_path))
+    print("afterwards all is printed as before")
+    assert capfd.readouterr().out == "afterwards all is printed as before\n"
