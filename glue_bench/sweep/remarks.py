@@ -54,7 +54,7 @@ def idle_cores(work: Work, inputs: Inputs, options: RunOptions) -> Iterator[str]
         return
     configs = (inputs.initial(planned.cell.arm).config.get_text_config() for planned in work.waiting)
     if all(threads_for(config.hidden_size) == 1 for config in configs):
-        yield f"one of {cores} cores is at work, as an encoder is so narrow; glue-bench run --workers auto uses {min(cores, jobs)}"
+        yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {min(cores, jobs)}"
 
 
 def _older_recipes(cells: Sequence[PlannedCell]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def test_idle_cores_are_said_where_workers_would_use_them(tiny, tmp_path, machin
         return [line for line in console.file.getvalue().splitlines() if "core" in line]
 
     machine(4)
-    assert idle(seeds=[1, 2, 3]) == ["one of 4 cores is at work, as an encoder is so narrow; glue-bench run --workers auto uses 3"]
+    assert idle(seeds=[1, 2, 3]) == ["one of 4 cores is at work (narrow encoder); glue-bench run --workers auto uses 3"]
     assert idle(seeds=[1, 2, 3], workers=2) == []
     assert idle(seeds=[1]) == []
     machine(1)
