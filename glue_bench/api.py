@@ -293,8 +293,7 @@ def export(
     """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
 
     With `format="eee"` the scores are written in the schema of Every Eval Ever to a folder instead, as statements of
-    the `organization`; `data` are then the texts for a line about each example. See
-    `glue_bench.reporting.every_eval.write_logs`, whose result is returned.
+    the `organization`; `data` are then the texts for a line about each example. Returned is what `write_logs` returns.
 
     Example:
         >>> glue_bench.export("runs/demo", "demo.zip")["experiments"]  # doctest: +SKIP
@@ -315,9 +314,7 @@ def export(
         raise UserError("the format eee needs an organization: who states these scores (--organization my-lab)")
     folders = [paths] if isinstance(paths, str | Path) else paths
     stores = [store for folder in folders for store in experiments_in(folder)]
-    if organization:
-        return write_logs(stores, Path(output), organization, data)
-    return write_bundle(stores, Path(output))
+    return write_logs(stores, Path(output), organization, data) if organization else write_bundle(stores, Path(output))
 
 
 def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:
