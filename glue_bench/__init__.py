@@ -83,11 +83,5 @@ def __dir__() -> list[str]:
 
 
 # Two hooks, because modeling_auto imports configuration_auto while it is itself only half imported.
-@when_imported("transformers.models.auto.configuration_auto")
-def _register_config(_: Any) -> None:
-    import_module("glue_bench.model.configuration")
-
-
-@when_imported("transformers.models.auto.modeling_auto")
-def _register_models(_: Any) -> None:
-    import_module("glue_bench.model.transformers_api")
+when_imported("transformers.models.auto.configuration_auto")(lambda _: import_module("glue_bench.model.configuration"))
+when_imported("transformers.models.auto.modeling_auto")(lambda _: import_module("glue_bench.model.transformers_api"))

@@ -1,7 +1,7 @@
 """Several experiments in one leaderboard: what is alike stands side by side, what is not is said or left out."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
     others = _tasks_that_differ({name: results.digests for name, results in zip(names, several, strict=True)})
     every = [arm for results in several for arm in results.cells["arm"].unique()]
     twice = {arm for arm in every if every.count(arm) > 1}
-    several = [_told_apart(_without(results, list(others)), twice) for results in several]
+    several = [_comparable(results, list(others), twice) for results in several]
     first = several[0]
     undeclared = ", ".join(name for name, protocol in declared.items() if protocol != first.protocol)
     return replace(
@@ -75,21 +75,18 @@ def _tasks_that_differ(digests: Mapping[str, Mapping[str, str]]) -> dict[str, st
     return differ
 
 
-def _without(results: Results, tasks: Sequence[str]) -> Results:
-    return _changed(results, lambda frame: frame[~frame["task"].isin(tasks)])
+def _comparable(results: Results, left_out: Sequence[str], twice: Collection[str]) -> Results:
+    """Without some tasks, and with what could be confused told apart by the experiment's name.
 
-
-def _told_apart(results: Results, arms: Collection[str]) -> Results:
-    """Arms with the experiment's name before theirs, and an encoder of which nothing is known in a block of its own."""
-    names = {arm: f"{results.experiment}/{arm}" for arm in arms}
+    That are arms whose names occur `twice`, and encoders of which nothing is known: they stand in a block of their own.
+    """
+    names = {arm: f"{results.experiment}/{arm}" for arm in twice}
+    cells, scores, choosing = (
+        frame[~frame["task"].isin(left_out)].replace({"arm": names})
+        for frame in (results.cells, results.scores, results.choosing)
+    )
     shapes = {UNRECORDED: f"{UNRECORDED} ({results.experiment})"}
-    results = _changed(results, lambda frame: frame.replace({"arm": names}))
-    return replace(results, cells=results.cells.replace({"shape": shapes}))
-
-
-def _changed(results: Results, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Results:
-    cells, scores, choosing = map(change, (results.cells, results.scores, results.choosing))
-    return replace(results, cells=cells, scores=scores, choosing=choosing)
+    return replace(results, cells=cells.replace({"shape": shapes}), scores=scores, choosing=choosing)
 
 
 def _settings_that_differ(several: Sequence[Results]) -> list[str]:

@@ -42,7 +42,7 @@ class Kept:
         for planned in self.cells:
             if ended is None or (planned.arm, planned.cell.task) == (ended.arm, ended.cell.task):
                 runs.setdefault((planned.arm, planned.cell.task), []).append(planned.id)
-        over = [ids for ids in runs.values() if all(map(self._has_ended, ids))]
+        over = [ids for ids in runs.values() if all(self.store.state(name) != "missing" for name in ids)]
         there = [name for ids in over for name in ids if self.store.model_folder(name).is_dir()]
         for name in set(there).difference(self.choose(self.store) if there else ()):
             shutil.rmtree(self.store.model_folder(name), ignore_errors=True)
@@ -57,9 +57,6 @@ class Kept:
         wanted = self.choose(self.store) if self.keep == "best" else self.store.ids("records")
         ours = [planned.id for planned in cells if planned.id in wanted and planned.cell.recipe == recipes.RECIPE]
         return [name for name in ours if not self.store.model_folder(name).is_dir()]
-
-    def _has_ended(self, cell_id: str) -> bool:
-        return self.store.has_record(cell_id) or self.store.has_failure(cell_id)
 
 
 def keep_model(planned: PlannedCell, inputs: Inputs, model: PreTrainedModel) -> None:

@@ -74,11 +74,9 @@ class Inputs:
 
     def data(self, task: str) -> TaskData:
         """All splits of a task, or as much of them as the experiment's `limit` leaves."""
-        return self.once(("data", task), lambda: self._load(task))
-
-    def _load(self, task: str) -> TaskData:
-        data, limit = self.source.load(task), self.experiment.limit
-        return data if limit is None else limited(data, limit)
+        if (limit := self.experiment.limit) is None:
+            return self.once(("data", task), lambda: self.source.load(task))
+        return self.once(("data", task), lambda: limited(self.source.load(task), limit))
 
     def train(self, task: str) -> pd.DataFrame:
         """The training split of a task.

@@ -22,7 +22,10 @@ def decoding_by_layer(decoding: pd.DataFrame, arms: Sequence[str] = (), referenc
     checkpoints. `arms` are all arms of the page, which decide the colours.
     """
     checkpoints = list(decoding["checkpoint"].unique())
-    layers = sorted(decoding["layer"].astype(str).unique(), key=_depth)
+    depths = {name: place for place, name in enumerate(OF_TABLES, -len(OF_TABLES))}
+    layers = sorted(
+        decoding["layer"].astype(str).unique(), key=lambda name: depths[name] if name in depths else int(name)
+    )
     kinds = list(decoding["what"].unique())
     styles, lines = arm_styles(arms or checkpoints, reference), {}
     figure = new_figure(COLUMN, 0.2 + 1.35 * len(kinds))
@@ -41,7 +44,3 @@ def decoding_by_layer(decoding: pd.DataFrame, arms: Sequence[str] = (), referenc
     grid[-1].set_xticks(range(len(layers)), layers)
     legend_below(figure, list(lines.values()), list(lines))
     return figure
-
-
-def _depth(layer: str) -> int:
-    return OF_TABLES.index(layer) - len(OF_TABLES) if layer in OF_TABLES else int(layer)
