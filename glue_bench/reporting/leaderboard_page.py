@@ -190,12 +190,13 @@ def legend(findings: Findings, page: Page) -> str:
     """What the marks that are in a page's tables mean, in a few words."""
     grids = [section.grid for section in page.sections if section.grid]
     marked = [name for grid in grids for name in grid.header]
-    marked += [cell.marks for grid in grids for row in grid.rows for cell in row]
+    cells = [cell for grid in grids for row in grid.rows for cell in row]
+    marked += [cell.marks for cell in cells]
     references = " or ".join(dict.fromkeys(findings.contrasts["reference"]))
     meanings = {BETTER: f"better than {references}", WORSE: f"worse than {references}", COLLAPSED: "collapsed runs"}
     meanings |= {FEWER: "fewer seeds than planned", PARTIAL: "part of the data"}
     shown = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in "".join(marked)]
-    return ", ".join(["bold: best", *shown])
+    return ", ".join(["bold: best"] * any(cell.bold for cell in cells) + shown)
 
 
 def _averages_section(findings: Findings, frame: pd.DataFrame) -> PageSection:

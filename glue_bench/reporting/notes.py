@@ -10,7 +10,7 @@ from glue_bench.config import HELD_OUT, Protocol
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING, code
 from glue_bench.results.board import Board
-from glue_bench.results.encoders import UNRECORDED, named_blocks, title
+from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import NOT_AVERAGED
 from glue_bench.stats.summaries import COVERS
@@ -96,14 +96,15 @@ def _average_note(board: Board) -> str:
 
 def _marks_note(findings: Findings) -> str:
     lowest = f" (of {', '.join(map(title_of, findings.lowest_is_best))} the lowest)" if findings.lowest_is_best else ""
-    bold = f"Bold is the best of its column{lowest}."
+    ranked = any(len(block) > 1 and not findings.converted(key) for key, block in blocks_of(findings.table))
+    bold = f"Bold is the best of its column{lowest}. " if ranked else ""
     tested = findings.contrasts[findings.contrasts["why"] == ""]
     if tested.empty:
-        return bold
+        return bold.strip()
     references = " or ".join(f"`{arm}`" for arm in dict.fromkeys(tested["reference"]))
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
     return (
-        f"{bold} {BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
+        f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
         f"a column together; columns are not corrected for each other). The test allows for {covered}. No mark means "
         "not shown to differ, which is not the same as equal."
     )
