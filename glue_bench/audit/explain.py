@@ -55,8 +55,8 @@ def explain(store: Store, plan: Plan | None, name: str, now: Environment | None 
             f"cell '{cell_id}' has no record, and plan.json was written before plans said what ids are made of; "
             "give the experiment file in place of the folder"
         )
-    failed = store.has_failure(cell_id)
-    error = f"{store.read_failure(cell_id).error} (the next run tries it again)" if failed else None
+    failed = store.read_failure(cell_id)
+    error = f"{failed.error} (the next run tries it again)" if failed else None
     remarks = [error or "no record has this id, so the cell is to be run"]
     if (store.folder / "claims" / cell_id).exists():
         remarks.append("a sweep runs it just now, or was killed while it did")

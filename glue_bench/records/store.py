@@ -46,7 +46,7 @@ class Store:
     """The folder of one experiment. A record exists only when it is complete."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser()
         self.intrinsic = IntrinsicFolder(self.folder / "intrinsic")
         self.tests = PredictedTests(self.folder / "test_predictions")
         self._read: dict[Path, tuple[Stamp, Any]] = {}
@@ -99,13 +99,17 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def read_failure(self, cell_id: str) -> FailureRecord:
-        """Why the cell's last attempt failed; of a file that is `damaged`, what is wrong with it."""
+    def read_failure(self, cell_id: str) -> FailureRecord | None:
+        """Why the cell's last attempt failed, if it did; of a file that is `damaged`, what is wrong with it."""
         path = self._path("failures", cell_id)
         try:
             return read_value(FailureRecord, path)
         except DamagedError as error:
             return FailureRecord(cell_id=cell_id, error=str(error), damaged=True)
+        except UserError:
+            if path.exists():
+                raise
+            return None
 
     def write_plan(self, plan: Plan) -> None:
         """Replace the plan: the cells that tables and `status` expect."""
@@ -151,11 +155,15 @@ class Store:
         path = self._path("records", record.cell_id)
         write_atomically(path, dump({**whole, "digest": record_digest(whole)}))
         self._whole[path] = stamp(path)
-        self._path("failures", record.cell_id).unlink(missing_ok=True)
+        self.drop_failure(record.cell_id)
 
     def write_failure(self, failure: FailureRecord) -> None:
         """Store why a cell failed; a later success removes it."""
         write_atomically(self._path("failures", failure.cell_id), dump(failure.document()))
+
+    def drop_failure(self, cell_id: str) -> None:
+        """Forget why a cell failed, if it did: it is tried again, or has a record."""
+        self._path("failures", cell_id).unlink(missing_ok=True)
 
     def scan_records(self) -> tuple[list[Record], list[str]]:
         """The records that can be believed, sorted by cell id, and a line about each of the others.
@@ -209,7 +217,8 @@ class Store:
     def read_failures(self) -> list[FailureRecord]:
         """Failures of cells that have not been finished since, sorted by cell id."""
         paths = sorted((self.folder / "failures").glob("*.json"))
-        return [self.read_failure(path.stem) for path in paths if not self.has_record(path.stem)]
+        found = (self.read_failure(path.stem) for path in paths if not self.has_record(path.stem))
+        return [failure for failure in found if failure]  # a file may be gone by now
 
     def has_pretraining(self, pretraining_id: str) -> bool:
         """Whether an arm's pretraining has ended, and its record is whole."""
@@ -226,7 +235,7 @@ class Store:
             write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
             document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
         write_atomically(self._path("pretraining", record.pretraining_id), dump(document))
-        self._path("failures", record.pretraining_id).unlink(missing_ok=True)
+        self.drop_failure(record.pretraining_id)
 
     def read_pretraining(self, pretraining_id: str) -> PretrainingRecord:
         """The record of a pretraining.
@@ -315,7 +324,7 @@ def open_store(folder: str | Path) -> Store:
         UserError: there is no such folder, or it holds no records.
     """
     refuse_url(folder)
-    path = Path(folder)
+    path = Path(folder).expanduser()
     if (path / "records").is_dir():
         return Store(path)
     inside = ", ".join(child.name for child in _experiments(path))
@@ -329,7 +338,7 @@ def experiments_in(folder: str | Path) -> list[Store]:
     Raises:
         UserError: there is none.
     """
-    path = Path(folder)
+    path = Path(folder).expanduser()
     inside = [] if (path / "records").is_dir() else _experiments(path)
     return [Store(child) for child in inside] or [open_store(path)]
 

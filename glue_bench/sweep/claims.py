@@ -65,7 +65,9 @@ class Claims:
         _ALIVE.discard(self.own.token)
 
     def take(self, name: str, hanging: str | None = None) -> bool:
-        """Whether it is ours now; false while another one works on it, unless that is the one that is `hanging`.
+        """Whether it is ours now, as it may have been before.
+
+        False while another one works on it, unless that is the one that is `hanging`.
 
         Raises:
             UserError: the folder cannot be written.
@@ -77,11 +79,15 @@ class Claims:
         return True
 
     def holds(self, name: str) -> bool:
-        """Whether it is still ours: another one may have taken it over while this process was suspended."""
+        """Whether it is still ours: another one may have taken it over while this process was suspended.
+
+        One that cannot be read at the moment is. One that is gone may have been another's in between.
+        """
         try:
-            return _parse((self.folder / name).read_bytes()) == self.own
+            with _locked(self.folder / name) as file:
+                return file is not None and _parse(file.read()) in (self.own, None)
         except OSError:
-            return False
+            return True
 
     def owner(self, name: str) -> str | None:
         """The process that works on it (host:pid), if that can be read."""
@@ -98,7 +104,8 @@ class Claims:
     def _create(self, name: str) -> bool:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            handle = os.open(self.folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            # As the umask has it: whoever shares the folder with us as a group has to take a dead one's claim over.
+            handle = os.open(self.folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
         except FileNotFoundError:  # another sweep ended in between, and took the empty folder with it
@@ -118,7 +125,7 @@ class Claims:
                 return False
             owner = _parse(file.read())
             hangs = owner is not None and owner.worker == hanging
-            if not hangs and not self._is_stale(name, owner, os.fstat(file.fileno()).st_mtime_ns):
+            if owner != self.own and not hangs and not self._is_stale(name, owner, os.fstat(file.fileno()).st_mtime_ns):
                 return False
             file.seek(0)
             file.truncate()
@@ -226,11 +233,11 @@ def _parse(content: bytes) -> _Owner | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[IO[bytes] | None]:
-    """A claim's file, locked; None if there is none, or it is released in between."""
+    """A claim's file, locked; None if there is none, it is released in between, or only another user may write it."""
     try:
         check_file(path)
         file = path.open("r+b", buffering=0)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         yield None
         return
     with file:

@@ -32,11 +32,17 @@ class Start:
 
 @dataclass
 class _Watched:
-    """A job on a worker: how long it has been silent, and the longest time between two of its signs."""
+    """A job on a worker: how long it has been silent, and the longest time between two of its signs.
+
+    Of one whose steps are seen: the last step, and how long after it `began` to be watched that was.
+    """
 
     worker: str
+    began: float
     looked: float
     silent: float = 0.0
+    step: int | None = None
+    advanced: float = 0.0
     longest: float = 0.0
     said: bool = False
 
@@ -46,7 +52,8 @@ class Patience:
 
     A job's sign of life is the point of a loss curve. Of a job that gives signs the longest time between two of them is
     expected, of another one its cost times the most seconds per cost that a job of its task has taken: machines of a
-    cluster may be unlike. None as `give_up_after`, or a job without a cost: never.
+    cluster may be unlike. Of a job whose steps are seen at least the time is expected for which they have gone on:
+    its machine may be slower than any of ours. None as `give_up_after`, or a job without a cost: never.
     """
 
     def __init__(
@@ -66,6 +73,13 @@ class Patience:
         if watched := self._watched.get(job.id):
             watched.longest, watched.silent, watched.said = max(watched.longest, watched.silent), 0.0, False
 
+    def step(self, job: Job, step: int) -> None:
+        """The job, which is watched, is at this step: alive if at another one than before."""
+        watched = self._watched.get(job.id)
+        if watched and watched.step != step:
+            watched.step, watched.silent, watched.said = step, 0.0, False
+            watched.advanced = self.clock() - watched.began
+
     def learn(self, job: Job, seconds: float) -> None:
         """The job has ended after so many seconds."""
         if cost := self.costs.get(job.id):
@@ -77,10 +91,11 @@ class Patience:
         now = self.clock()
         watched = self._watched.get(job.id)
         if watched is None or watched.worker != worker:
-            watched = self._watched[job.id] = _Watched(worker, now)
+            watched = self._watched[job.id] = _Watched(worker, now, now)
         watched.silent += min(now - watched.looked, LONGEST_LOOK)
         watched.looked = now
-        expected = watched.longest or self._expected(job)
+        of_cost = self._expected(job)
+        expected = watched.longest or (of_cost and max(of_cost, watched.advanced))
         if not expected or self.give_up_after is None:
             return False
         limit = max(FLOOR_SECONDS, self.give_up_after * expected)

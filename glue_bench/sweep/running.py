@@ -66,16 +66,19 @@ class Running:
                 assert isinstance(job, PlannedPretraining), "cells have no such points"
                 self.patience.sign(job)
                 self.observer.hear(PretrainingPoint(job, said))
-            elif self.claims.holds(job.id):
+            elif self.claims.holds(job.id) or (self.claims.take(job.id) and not self._is_done(job)):
                 self._ended(job, said)
                 schedule.end(job)
             else:  # taken over while this process was suspended
                 schedule.lost(job)
 
+    def _is_done(self, job: Job) -> bool:
+        return is_done(job, self._jobs, self.inputs, self.store)
+
     def _ready(self, job: Job) -> Job | None:
         """The job as it is to be run. None where another sweep has run it, or what it starts from is not to be had."""
-        has_failed = self.store.failure_stamp(job.id) != self._stamps[job.id]
-        if has_failed or is_done(job, self._jobs, self.inputs, self.store):
+        failed_at = self.store.failure_stamp(job.id)
+        if failed_at not in (None, self._stamps[job.id]) or self._is_done(job):
             self._ended_elsewhere(job)
             return None
         # What comes of a pretraining decides for all after it.
@@ -87,6 +90,8 @@ class Running:
         if failure:
             self._ended(job, failure)
             return None
+        with results_written_to(self.store.folder):  # an earlier one: while it runs, the job has not ended
+            self.store.drop_failure(job.id)
         if isinstance(job, PlannedCell):  # one that runs again for its encoder has a record, perhaps of other weights
             keeps = self.inputs.experiment.finetuning.keep is not None and not self.store.has_record(job.id)
             return replace(job, keeps=keeps)

@@ -8,6 +8,7 @@ from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.jobs import Job
 from glue_bench.sweep.patience import Patience
 from glue_bench.sweep.stop import Stop
+from glue_bench.training.progress import read_progress
 
 LOOK_SECONDS = 1.0
 
@@ -16,7 +17,8 @@ class Schedule:
     """Hands out each job once, claimed, in the order given.
 
     A job waits for those of its `after` that are among the jobs. One that another sweep has claimed is asked for again
-    now and then, and taken over once our `patience` with it is over. `ready` gives a claimed job as it is to be run, or
+    now and then, and taken over once our `patience` with it is over; what it tells of its progress counts as a sign of
+    life. `ready` gives a claimed job as it is to be run, or
     None where nothing of it is left to run.
     """
 
@@ -84,6 +86,8 @@ class Schedule:
 
     def _take_from_hanging(self, job: Job) -> bool:
         owner = self.claims.owner(job.id)
+        if progress := read_progress(self.claims.folder.parent, job.id):
+            self.patience.step(job, progress.step)
         return bool(owner and self.patience.is_over(job, owner) and self.claims.take(job.id, hanging=owner))
 
     def _push(self, job: Job) -> None:

@@ -10,6 +10,7 @@ import pytest
 from stored import documents, plan_with, read_records
 
 from glue_bench.errors import UserError
+from glue_bench.files import cache_folder
 from glue_bench.records import disk
 from glue_bench.records.disk import record_digest
 from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
@@ -138,6 +139,13 @@ def test_a_failure_left_behind_by_a_kill_does_not_count(store):
     store.write_plan(plan_with({"cell_id": "a"}))
     assert store.read_failures() == []
     assert [state for _, state in store.states()] == ["done"]
+
+
+def test_a_failure_that_is_deleted_as_it_is_read_is_none(store, monkeypatch):
+    store.write_failure(FailureRecord(cell_id="a", error="out of luck"))
+    monkeypatch.setattr(store, "has_record", store.drop_failure)  # asked between the look and the reading
+    assert store.read_failures() == []
+    assert store.read_failure("a") is None
 
 
 def test_states_need_a_plan(store):
@@ -314,8 +322,12 @@ def test_a_folder_that_cannot_be_written_is_refused(store):
     store.folder.chmod(0o700)
 
 
-def test_opening_needs_records(tmp_path, store):
+def test_opening_needs_records(tmp_path, store, monkeypatch):
     assert open_store(store.folder).folder == store.folder
+    monkeypatch.setenv("HOME", str(store.folder.parent))
+    assert open_store(f"~/{store.folder.name}").folder == Store(f"~/{store.folder.name}").folder == store.folder
+    monkeypatch.setenv("GLUE_BENCH_CACHE", "~/cache")
+    assert cache_folder() == store.folder.parent / "cache"
     with pytest.raises(UserError, match="it holds experiments: x"):
         open_store(tmp_path / "runs")
     with pytest.raises(UserError, match=r"no experiment in .*give DIR/<experiment>"):

@@ -76,6 +76,23 @@ def test_a_job_that_gives_signs_is_measured_by_them():
     assert looking.seconds(job, HOUR) == 2500  # the longest time between two signs was 250 s
 
 
+def test_a_job_whose_steps_go_on_is_alive_and_may_be_slower_than_any_of_ours():
+    looking, job = Looking(), Job("long")
+    looking.patience.learn(Job("other"), 1.0)
+    for step in range(10):
+        assert looking.seconds(job, 250) is None
+        looking.patience.step(job, step)
+    assert looking.seconds(job, 2 * HOUR, every=5.0) is None  # its steps went on for 2500 s: ten times that
+    assert looking.seconds(job, 10 * HOUR, every=5.0) == pytest.approx(25_000 - 2 * HOUR, abs=10)
+
+
+def test_a_job_without_a_cost_is_never_given_up_whatever_its_steps():
+    looking, job = Looking(), Job("without a cost")
+    assert looking.seconds(job, 100) is None
+    looking.patience.step(job, 1)
+    assert looking.seconds(job, 2 * HOUR, every=5.0) is None
+
+
 def test_a_start_is_given_up_whatever_jobs_have_taken():
     looking = Looking(20.0)
     looking.patience.learn(Job("other"), HOUR)

@@ -174,6 +174,21 @@ def test_what_hangs_in_another_sweep_is_taken_over_and_its_result_does_not_count
     assert not hanging.claims.holds(planned.id)
 
 
+def test_a_slow_cell_of_another_sweep_is_left_to_it_while_its_steps_go_on(make, cells, tmp_path):
+    slow, waiting = make(cells[:1]), make(cells[:1])
+    planned, now = slow.take(), [0.0]
+    waiting.patience = Patience({planned.id: 1.0}, 2.0, lambda _: None, lambda: now[0])
+    (tmp_path / "progress").mkdir()
+    while now[0] < 3 * FLOOR_SECONDS:
+        told = {"step": int(now[0] // 100), "steps": 50, "loss": 1.0, "seconds_left": None}
+        (tmp_path / "progress" / f"{planned.id}.json").write_text(json.dumps(told))
+        assert waiting.take() is None
+        now[0] += 5
+    while waiting.take() is None:
+        now[0] += 5
+    assert now[0] == pytest.approx(800 + 2 * 800, abs=20)  # the last step was seen after 800 s
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_two_sweeps_that_take_turns_run_each_cell_once(make, cells, seed):
     generator, ran = random.Random(seed), []
