@@ -41,10 +41,12 @@ def versions() -> Environment:
     """Versions of glue-bench, Python and the packages it computes with, none of which is imported; and the git commit.
 
     They are those of the code that is loaded, whatever changes under it. The commit ends in `+changes` where files
-    differ from it, and is None outside a checkout.
+    differ from it, and is None outside a checkout: also where the package is only installed within one of something
+    else, which does not know its files.
     """
     folder = Path(__file__).parent.parent
-    commit = _git(folder, "rev-parse", "HEAD")
+    ours = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+    commit = ours and _git(folder, "rev-parse", "HEAD")
     if commit and _git(folder, "status", "--porcelain", "--untracked-files=no", "."):
         commit += "+changes"
     return Environment(

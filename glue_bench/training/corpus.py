@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,9 +71,9 @@ class Corpus:
 def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     """Find and check all text, before anything is tokenised.
 
-    `names` are files, folders (their files with a text suffix, sorted by path), `hub:NAME[:CONFIG][@REVISION]`
-    (a dataset's column `text`, split `train`) or `demo`. A document is a file, or a row of a dataset; where
-    `documents` is blank_lines, blank lines part documents, too.
+    `names` are files, folders (files with a text suffix, sorted by path, also of folders below and of those that are
+    linked), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column `text`, split `train`) or `demo`. A document is a file,
+    or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too.
 
     Raises:
         UserError: nothing there, no text in it, not UTF-8 text, a huge line, or the hub is out of reach.
@@ -108,13 +109,36 @@ def _parts(name: str) -> Iterable[Path | Sequence[str]]:
         return [_hub_texts(name.removeprefix(HUB))]
     path = fetched(name) if is_url(name) else Path(name).expanduser()
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        # A link that leads nowhere is among them, and refused when it is read.
+        found = sorted(file for file in _files_in(path) if file.is_file() or not file.exists())
         if not found:
             raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
         return found
     if not path.is_file():
         raise UserError(f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo")
     return [path]
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """What has a text suffix in a folder and in all below it, those that links lead to included, each of them once.
+
+    Raises:
+        UserError: one of them cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"cannot read corpus folder '{error.filename}': {error.strerror}") from error
+
+    root, seen = folder.resolve(), set[Path]()
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        folders.sort()  # so that of two links to one folder the same is followed everywhere
+        real, here = Path(place).resolve(), Path(place)
+        is_by_link = real != root / here.relative_to(folder)
+        if real in seen or (is_by_link and real.is_relative_to(root)):
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (here / name for name in names if Path(name).suffix.lower() in SUFFIXES)
 
 
 def _demo_texts() -> list[str]:

@@ -1,5 +1,7 @@
 """Text to pretrain on: sentences without loss, files in a fixed order, and one message about each bad input."""
 
+import hashlib
+import os
 import re
 import shutil
 from itertools import groupby
@@ -255,3 +257,44 @@ def test_a_file_that_cannot_be_read_is_refused(write, monkeypatch):
     path = write(a_txt="text") / "a.txt"
     monkeypatch.setattr(type(path), "open", refuse)
     assert said(path) == f"cannot read corpus file '{path}': Permission denied"
+
+
+# Folders
+
+
+def test_links_to_folders_are_followed_once(write, tmp_path):
+    folder = write(a__1_txt="One.", b__2_txt="Two.")
+    far = tmp_path / "far"
+    far.mkdir()
+    (far / "3.txt").write_text("Three.")
+    for link, target in {"c": far, "d": far, "a/up": folder, "e": folder / "b", "far/back": tmp_path}.items():
+        (tmp_path / link if "far" in link else folder / link).symlink_to(target)
+    assert documents(opened(folder)) == [["One."], ["Two."], ["Three."]]
+
+
+def test_the_digest_of_a_folder_is_that_of_its_files_by_path(write):
+    folder = write(b__2_txt="Two.", a__x__3_txt="Three.", a_txt="One.", a__4_md="Left out.", Z_TXT="Four.")
+    (folder / "again.txt").symlink_to(folder / "b" / "2.txt")
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".txt")
+    assert len(found) == 5
+    digests = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in found)
+    assert opened(folder).digest == hashlib.sha256(digests).hexdigest()
+
+
+def test_a_folder_that_cannot_be_read_is_refused(write, monkeypatch):
+    """Its text would be missing without a word."""
+    folder, scandir = write(a__1_txt="One.", b__2_txt="Two."), os.scandir
+
+    def denied(path):
+        if str(path).endswith("/b"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert said(folder) == f"cannot read corpus folder '{folder / 'b'}': Permission denied"
+
+
+def test_a_link_that_leads_nowhere_is_refused(write, tmp_path):
+    folder = write(a_txt="One.")
+    (folder / "b.txt").symlink_to(tmp_path / "gone.txt")
+    assert said(folder) == f"cannot read corpus file '{folder / 'b.txt'}': No such file or directory"

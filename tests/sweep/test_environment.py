@@ -1,0 +1,22 @@
+"""What a record says about where it was made: the commit is that of glue-bench, or none."""
+
+import subprocess
+
+from glue_bench.sweep import environment as module
+
+
+def git(folder, *arguments) -> str:
+    command = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_installed(tmp_path, monkeypatch):
+    package = tmp_path / ".venv" / "glue_bench"
+    (package / "sweep").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(module, "__file__", str(package / "sweep" / "environment.py"))
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "their own")
+    assert module.versions.__wrapped__().git_commit is None
+    git(tmp_path, "add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
+    assert module.versions.__wrapped__().git_commit == git(tmp_path, "rev-parse", "HEAD").strip() + "+changes"
