@@ -35,6 +35,8 @@ _CANNOT_WRITE = {
     errno.EDQUOT: "Disk quota exceeded",
     errno.EROFS: "Read-only file system",
 }
+NO_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
+"""Of what is no plain file, is far too large, or a loop of links."""
 # Of libraries whose errors have the system's number in their text only: safetensors and tokenizers; and of NumPy, which
 # loses it, and says how much of an array went to the disk.
 _NUMBER_IN_TEXT = re.compile(r"\b(?:code:|os error) (\d+)\b")
@@ -44,7 +46,7 @@ _CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
 def cache_folder() -> Path:
     """Where tokens, tokenizers and notes on checkpoints are kept: $GLUE_BENCH_CACHE, or the user's cache folder."""
     chosen = os.environ.get("GLUE_BENCH_CACHE")
-    return Path(chosen) if chosen else user_cache_path("glue-bench")
+    return Path(chosen).expanduser() if chosen else user_cache_path("glue-bench")
 
 
 def disk_trouble(error: BaseException) -> str | None:
@@ -64,7 +66,7 @@ def results_written_to(
     """A full or read-only disk is one line, and no reason to lose what is there.
 
     Raises:
-        DiskError: in place of any OSError in the block, and of what libraries make of one.
+        DiskError: in place of any OSError in the block but of memory, and of what libraries make of one.
     """
     try:
         yield
@@ -72,7 +74,7 @@ def results_written_to(
         raise
     except Exception as error:
         said = disk_trouble(error) or (isinstance(error, OSError) and (error.strerror or str(error)))
-        if not said:
+        if not said or getattr(error, "errno", None) == errno.ENOMEM:
             raise
         raise DiskError(f"cannot write to '{folder}': {said}; {then}") from error
 
@@ -95,6 +97,11 @@ def check_file(path: Path, most: int = LARGEST) -> None:
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     if seen.st_size > most:
         raise OSError(errno.EFBIG, f"it has {seen.st_size} bytes, expected {most} at most", str(path))
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error of reading is about what lies there, and not about the way to it: permissions, memory."""
+    return not isinstance(error, OSError) or error.errno in {None, errno.ENOENT, *NO_FILE}
 
 
 def read_file(path: Path, most: int = LARGEST) -> bytes:
@@ -174,17 +181,23 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that takes its name when the block ends; if another process was first, its one stays."""
+def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
+    """A folder to fill that takes its name when the block ends.
+
+    One that has the name by then stays, since another process was first with the same content. With `replaces`, which
+    is for content that may differ from one time to the next, it goes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=".making-"))
     try:
         yield aside
         aside.chmod(0o755)  # mkdtemp makes folders private
+        if replaces:
+            set_aside(path)
         aside.rename(path)
     except OSError:
         # Another process was first; anything else is not ours to hide.
-        if not path.is_dir():
+        if replaces or not path.is_dir():
             raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -226,7 +239,10 @@ def _checksum(path: Path) -> int:
 
 
 def set_aside(folder: Path) -> None:
-    """Take away a damaged folder. What another process has open of it stays readable until that one ends."""
+    """Take away a folder that is damaged or out of date, if it is there.
+
+    What another process has open of it stays readable until that one ends.
+    """
     aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(aside)

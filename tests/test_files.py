@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from glue_bench import files
-from glue_bench.files import opened_zip, parse_json
+from glue_bench.files import opened_zip, parse_json, whole_folder
 
 
 @pytest.fixture
@@ -38,3 +38,19 @@ def test_json_of_very_many_values_is_refused_whatever_they_are():
     for text in (b"[" + b"0," * most + b"0]", b"[" + b"{}," * (most // 2) + b"0]", b"[" * (most + 1)):
         with pytest.raises(ValueError, match=r"^it has more than 2,097,152 values$"):
             parse_json(text)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_folder_that_is_there_stays_unless_it_is_replaced(tmp_path, replaces):
+    for content in ("first", "second"):
+        with whole_folder(tmp_path / "made", replaces=replaces) as aside:
+            (aside / "file").write_text(content)
+    assert (tmp_path / "made" / "file").read_text() == ("second" if replaces else "first")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_what_was_to_be_replaced_stays_where_the_new_one_fails_and_that_is_said(tmp_path):
+    (tmp_path / "made").mkdir()
+    with pytest.raises(OSError, match="full"), whole_folder(tmp_path / "made", replaces=True):
+        raise OSError(28, "full")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]

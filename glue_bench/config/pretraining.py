@@ -164,6 +164,11 @@ class Pretraining(Brief, Section):
         return self.batch_tokens // self.length
 
     @property
+    def rows_at_once(self) -> int:
+        """Sequences that are computed at once."""
+        return min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) // self.length
+
+    @property
     def kept_steps(self) -> list[int]:
         """Steps whose checkpoints are kept, the last one included."""
         return [*sorted(self.checkpoints), self.steps]

@@ -1,6 +1,5 @@
 """Files of records: JSON objects that are read as typed values, and arrays."""
 
-import errno
 import gc
 import hashlib
 import json
@@ -13,7 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from glue_bench.errors import UserError, quoted
-from glue_bench.files import check_file, parse_json, read_file
+from glue_bench.files import NO_FILE, check_file, is_damage, parse_json, read_file
 from glue_bench.records.record import Record
 from glue_bench.records.value import SCHEMA_VERSION, StoredValue
 
@@ -21,8 +20,6 @@ Stamp = tuple[int, int, int]
 Value = TypeVar("Value", bound=StoredValue)
 
 
-_NO_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
-"""Of what is no plain file, is far too large, or a loop of links."""
 LARGEST_ARRAYS = 2**31
 
 
@@ -51,7 +48,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         value = parse_json(read_file(path))
     except OSError as error:
-        kind = DamagedError if error.errno in _NO_FILE else UserError
+        kind = DamagedError if error.errno in NO_FILE else UserError
         raise kind(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise DamagedError(f"{path}: not valid JSON ({error}); delete it and run again") from error
@@ -104,7 +101,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file of predictions or labels.
 
     Raises:
-        UserError: the file is missing or damaged.
+        UserError: the file is missing or damaged, or cannot be read.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -113,8 +110,8 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         check_file(path, LARGEST_ARRAYS)
         return load_file(path)
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:  # of types that NumPy has not
-        name = f"{path.parent.name}/{path.name}"
-        raise UserError(f"{name}: cannot be read ({error}); delete it and its records and run again") from error
+        advice = "; delete it and its records and run again" if is_damage(error) else ""
+        raise UserError(f"{path.parent.name}/{path.name}: cannot be read ({error}){advice}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from glue_bench.errors import UserError
-from glue_bench.files import check_file, write_atomically
+from glue_bench.files import check_file, is_damage, write_atomically
 from glue_bench.records.disk import dump_arrays
 
 
@@ -56,7 +56,8 @@ class PredictedTests:
             if said.get("sha256") != _digest(logits):
                 raise ValueError("changed since it was written")
         except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
-            raise UserError(f"{self.folder.name}/{path.name}: {error}; delete it and predict it again") from error
+            advice = "; delete it and predict it again" if is_damage(error) else ""
+            raise UserError(f"{self.folder.name}/{path.name}: {error}{advice}") from error
         return Predicted(logits, said.get("diagnostic"))
 
     def cells(self) -> list[str]:

@@ -229,6 +229,8 @@ class PretrainingRecord(StoredValue):
     `stream` is a hash over everything that the arm was shown, in order; `segment_pairs` the share of the training
     sequences that had two segments. Where the rate was searched for, `learning_rate` is the chosen one and `searches`
     are the ids of the runs that it was chosen from. A run of a search that diverged has no `validation_loss`.
+    `micro_batch_tokens` were computed at once in the end; records of earlier versions have them only where memory was
+    too short for those that were asked for.
     """
 
     left_out: ClassVar = frozenset(

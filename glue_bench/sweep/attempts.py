@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from glue_bench.errors import DiskError, UserError
-from glue_bench.files import disk_trouble, results_written_to
+from glue_bench.files import disk_trouble
 from glue_bench.records.record import LossPoint, PretrainingRecord
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.environment import environment
@@ -86,60 +86,46 @@ def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Sa
 
     A rate at which a run of a search diverges is a result, too: the worst of all.
     """
-    assert inputs.folder is not None, "a sweep has a folder"
     task = replace(inputs.pretraining_task(job.run.arm), settings=job.settings)
-    curve: list[LossPoint] = []
     while True:
         try:
-            with results_written_to(inputs.folder.parent, "the same command goes on from the last state"):
-                finished = yield from _pretrain(job, task, inputs, curve)
+            finished = yield from _pretrain(job, task, inputs)
             measure_quietly(job, inputs)
             yield finished
             return
         except UserError:
             raise
         except Exception as error:
+            _check_disk(error)
             if job.is_search and isinstance(error, NonFiniteLossError):
-                yield FinishedPretraining(_diverged(job, inputs, curve))
+                yield FinishedPretraining(_record(job, inputs, **error.spent, stream=""))
                 return
             # All processes meet a loss of NaN; where one alone fails, the others wait for it.
             if accelerator().num_processes > 1 and not isinstance(error, NonFiniteLossError):
                 raise
-            if not (is_out_of_memory(error) and _rows_at_once(task) > 1):
+            if not (is_out_of_memory(error) and task.settings.rows_at_once > 1):
                 yield Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
                 return
         release_memory()  # the failed attempt's is free only now that its traceback is gone
-        less = _rows_at_once(task) // 2 * task.settings.length
+        less = task.settings.rows_at_once // 2 * task.settings.length
         task = replace(task, settings=task.settings.model_copy(update={"micro_batch_tokens": less}))
 
 
-def _rows_at_once(task: PretrainingTask) -> int:
-    settings = task.settings
-    return (settings.micro_batch_tokens or settings.batch_tokens) // settings.length
-
-
 def _pretrain(
-    job: PlannedPretraining, task: PretrainingTask, inputs: Inputs, curve: list[LossPoint]
+    job: PlannedPretraining, task: PretrainingTask, inputs: Inputs
 ) -> Generator[LossPoint, None, FinishedPretraining]:
     folder = pretraining_folder(job.run, inputs)
     decided_by_main(folder.prepare)
     points = pretraining(inputs.initial(job.run.arm), task, folder)
     while True:
         try:
-            curve.append(LossPoint(**next(points)))
+            point = LossPoint(**next(points))
         except StopIteration as end:
-            size = task.settings.micro_batch_tokens
-            # Said only where memory was too short for the tokens that were asked for.
-            less = {} if size == job.settings.micro_batch_tokens else {"micro_batch_tokens": size}
-            return FinishedPretraining(_record(job, inputs, **end.value.facts, **less), end.value.validation)
-        yield curve[-1]
-
-
-def _diverged(job: PlannedPretraining, inputs: Inputs, curve: list[LossPoint]) -> PretrainingRecord:
-    """The record of a run of a search that has no end: what it cost up to the last point of its curve."""
-    last = curve[-1] if curve else LossPoint(step=0, tokens=0, train_loss=0.0, validation_loss=None, seconds=0.0)
-    cost = {"steps": last.step, "tokens": last.tokens, "seconds": last.seconds}
-    return _record(job, inputs, **cost, stream="", losses=tuple(curve))
+            # Fewer than were asked for where memory was too short for these.
+            at_once = task.settings.rows_at_once * task.settings.length
+            record = _record(job, inputs, **end.value.facts, micro_batch_tokens=at_once)
+            return FinishedPretraining(record, end.value.validation)
+        yield point
 
 
 def _record(job: PlannedPretraining, inputs: Inputs, **outcome: Any) -> PretrainingRecord:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedModel
 
 from glue_bench import recipe as recipes
-from glue_bench.files import set_aside, whole_folder, write_checksums
+from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.cost import budget
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedCell
@@ -60,15 +60,10 @@ class Kept:
 
 
 def keep_model(planned: PlannedCell, inputs: Inputs, model: PreTrainedModel) -> None:
-    """Store a cell's fine-tuned model and its tokenizer, from which `from_pretrained` makes both again.
-
-    What lies there is of a run that did not live to its record.
-    """
+    """Store a cell's fine-tuned model and its tokenizer, from which `from_pretrained` makes both again."""
     assert inputs.folder is not None, "an experiment whose models are kept needs a folder"
-    folder = Store(inputs.folder.parent).model_folder(planned.id)
-    if folder.is_dir():
-        set_aside(folder)
-    with whole_folder(folder) as aside:
+    # What lies there is of a run that did not live to its record.
+    with whole_folder(Store(inputs.folder.parent).model_folder(planned.id), replaces=True) as aside:
         model.save_pretrained(aside)
         inputs.tokenizer(planned.cell.arm).save_pretrained(aside)
         write_checksums(aside)

@@ -20,7 +20,7 @@ from glue_bench.model.native import NativeClassifier, NativeStart, build_native
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
 from glue_bench.training.batches import bucketed_rows
-from glue_bench.training.loop import HostTraining
+from glue_bench.training.loop import HostTraining, NonFiniteLossError
 from glue_bench.training.memory import return_freed
 from glue_bench.training.resident import ResidentTraining
 from glue_bench.training.runtime import all_threads, keeps_kernels, records_steps
@@ -69,7 +69,7 @@ def finetune(
     history, predictions, training_seconds = _train(training, cell, tokens)
     collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(cell.task, logits)]
     if keep_in:
-        with whole_folder(keep_in) as aside:
+        with whole_folder(keep_in, replaces=True) as aside:  # that of a run that did not live to its record
             training.model.base.save_pretrained(aside)
             write_checksums(aside)
     if keep:
@@ -116,6 +116,8 @@ def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[
         seconds += time.perf_counter() - began
         # Scores are of what is stored, so that whoever has the predictions gets the same ones.
         predictions = {name: training.predict(name).astype(kept).astype(np.float32) for name in scored}
+        if not all(np.isfinite(logits).all() for logits in predictions.values()):  # an update after the last loss
+            raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
         scores = {name: score_logits(cell.task, predictions[name], tokens.splits[name].labels) for name in scored}
         history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
         began = time.perf_counter()

@@ -12,7 +12,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 
 _WATCHES_ONLY = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
-"""Settings of a pretraining that do not decide its weights, or whose content is hashed in their place."""
+"""Settings of a pretraining that do not decide its weights, or whose content is hashed in their place; see `_parts`."""
 
 
 def cell_identity(cell: Cell, inputs: Inputs) -> CellIdentity:
@@ -37,8 +37,23 @@ def pretraining_identity(run: ArmPretraining, inputs: Inputs) -> PretrainingIden
         start=start_digest(run.arm, inputs),
         corpus=inputs.corpus.digest,
         packing=PACKING_VERSION,
-        settings=_hashed(run.settings),
+        settings=_hashed(run.settings) | _parts(run, inputs),
     )
+
+
+def _parts(run: ArmPretraining, inputs: Inputs) -> dict[str, int]:
+    """The tokens that are computed at once, where they decide weights: what dropout drops is drawn for each part.
+
+    Of a checkpoint's own rates of dropout nothing is known here; they are taken to be above zero.
+    """
+    settings, scratch = run.settings, inputs.experiment.scratch
+    own = 1.0
+    if run.arm.checkpoint == SCRATCH:
+        own = max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob)
+    drops = (own if settings.dropout is None else settings.dropout) > 0
+    if run.recipe == 1 or not drops or settings.rows_at_once == settings.rows:
+        return {}
+    return {"micro_batch_tokens": settings.rows_at_once * settings.length}
 
 
 def _hashed(settings: Pretraining) -> dict[str, Any]:
@@ -47,7 +62,8 @@ def _hashed(settings: Pretraining) -> dict[str, Any]:
     values["seed"] = settings.seed
     if settings.rate_search is None:
         return values | {"learning_rate": settings.learning_rate}
-    return values | {"learning_rates": settings.learning_rates, "rate_search": settings.rate_search.model_dump()}
+    search = settings.rate_search.model_dump()
+    return values | {"learning_rates": sorted(settings.learning_rates), "rate_search": search}
 
 
 def pretraining_id(run: ArmPretraining, inputs: Inputs) -> str:

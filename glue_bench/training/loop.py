@@ -5,8 +5,9 @@ end with the same bits whatever the process ran before.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,14 @@ Epochs = Callable[[int], Iterable[Batch]]
 
 
 class NonFiniteLossError(RuntimeError):
-    """Training diverged: the loss became NaN or infinite."""
+    """Training diverged: a loss or a prediction became NaN or infinite.
+
+    Of a pretraining `spent` has what its record says of the run up to then: steps, tokens, seconds and losses.
+    """
+
+    def __init__(self, said: str, spent: Mapping[str, Any] | None = None) -> None:
+        super().__init__(said)
+        self.spent = dict(spent or {})
 
 
 class HostTraining:

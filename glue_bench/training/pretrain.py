@@ -227,7 +227,7 @@ class _PretrainingRun:
         # This process's rows, in micro-batches.
         rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
         first, stop = rows * rank // processes, rows * (rank + 1) // processes
-        size = (self.settings.micro_batch_tokens or self.settings.batch_tokens) // self.settings.length
+        size = self.settings.rows_at_once
         parts = [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
         total, loss = len(batch.targets), torch.zeros((), device=self.runtime.device)
         for index, part in enumerate(parts):
@@ -246,9 +246,8 @@ class _PretrainingRun:
         """Close the mean since the last point, with the validation loss where it is due."""
         state = self.state
         loss = float(torch.stack(state.pending).mean())
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(f"masked-LM loss is {loss} at step {state.step}")
         with self._untimed():
+            self._check(loss, "masked-LM loss")
             validation = self._validate() if self._due(self.settings.validations) else None
         state.losses.append(
             {
@@ -276,8 +275,16 @@ class _PretrainingRun:
             np.add.at(loss_sum, pieces, losses.cpu().numpy())
             np.add.at(count, pieces, 1)
             first += len(batch.ids)
+        loss = float(loss_sum.sum() / count.sum())
+        self._check(loss, "validation loss")
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}
-        return float(loss_sum.sum() / count.sum())
+        return loss
+
+    def _check(self, loss: float, name: str) -> None:
+        if not math.isfinite(loss):
+            state = self.state
+            spent = {"steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 3)}
+            raise NonFiniteLossError(f"{name} is {loss} at step {state.step}", {**spent, "losses": state.losses})
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from glue_bench.errors import UserError
 from glue_bench.files import (
     check_file,
+    is_damage,
     opened_zip,
     parse_json,
     read_file,
+    results_written_to,
     whole_folder,
     write_atomically,
     write_checksums,
 )
+from glue_bench.training.memory import is_out_of_memory
 
 IDENTITY = "identity.json"
 
@@ -53,7 +57,8 @@ class PretrainingFolder:
         self.check()
         path = self.folder / IDENTITY
         if not path.exists():
-            write_atomically(path, json.dumps(self.identity, indent=1, sort_keys=True).encode())
+            with self._written():
+                write_atomically(path, json.dumps(self.identity, indent=1, sort_keys=True).encode())
 
     def check(self) -> None:
         """That the folder, if it is there, is of this very configuration.
@@ -67,7 +72,9 @@ class PretrainingFolder:
         try:
             found = dict(parse_json(read_file(path)))
         except (OSError, ValueError, TypeError) as error:  # TypeError: valid JSON, but no object
-            raise UserError(f"'{path}' is damaged ({error}); delete the folder and run again") from error
+            if is_damage(error):
+                raise UserError(f"'{path}' is damaged ({error}); delete the folder and run again") from error
+            raise UserError(f"cannot read '{path}' ({error})") from error
         differ = sorted(k for k in self.identity | found if self.identity.get(k) != found.get(k))
         if differ:
             raise UserError(
@@ -76,8 +83,11 @@ class PretrainingFolder:
             )
 
     def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Keep the model, without its pooler, which masked-LM pretraining does not train."""
-        with whole_folder(self.checkpoint(step)) as aside:
+        """Keep the model, without its pooler, which masked-LM pretraining does not train.
+
+        A checkpoint that is there is of an earlier run, which the record of this one will not describe.
+        """
+        with self._written(), whole_folder(self.checkpoint(step), replaces=True) as aside:
             weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
             model.save_pretrained(aside, state_dict=weights)
             tokenizer.save_pretrained(aside)
@@ -87,7 +97,11 @@ class PretrainingFolder:
         """Replace the state to continue from."""
         content = io.BytesIO()
         torch.save({"identity": json.dumps(self.identity, sort_keys=True), **state}, content)
-        write_atomically(self.folder / "resume.pt", content.getvalue())
+        with self._written():
+            write_atomically(self.folder / "resume.pt", content.getvalue())
+
+    def _written(self) -> AbstractContextManager[None]:
+        return results_written_to(self.folder, "the same command goes on from the last state")
 
     def read_state(self) -> dict[str, Any] | None:
         """The state last saved, or None.
@@ -106,8 +120,11 @@ class PretrainingFolder:
         except FileNotFoundError:  # none, or that of another sweep, which has just ended
             return None
         except Exception as error:  # what a damaged pickle raises is anything
+            if is_out_of_memory(error):
+                raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(f"cannot read '{path}' ({reason}); delete it to start this arm anew") from error
+            advice = "; delete it to start this arm anew" if is_damage(error) else ""
+            raise UserError(f"cannot read '{path}' ({reason}){advice}") from error
         if not isinstance(state, dict) or state.get("identity") != json.dumps(self.identity, sort_keys=True):
             raise UserError(f"'{path}' is the state of another configuration; delete it to start this arm anew")
         return state

@@ -90,9 +90,28 @@ def test_other_encoders_and_other_text_change_the_start(id_of, small_demo):
     assert len(ids) == 6
 
 
-@pytest.mark.parametrize("changes", [{"checkpoints": [5]}, {"validations": 5}, {"micro_batch_tokens": 64}], ids=str)
-def test_what_only_watches_or_cuts_keeps_the_start(id_of, changes):
+@pytest.mark.parametrize(
+    "changes",
+    [{"checkpoints": [5]}, {"validations": 5}, {"micro_batch_tokens": 256}, {"micro_batch_tokens": 999}],
+    ids=str,
+)
+def test_what_only_watches_or_cuts_nothing_keeps_the_start(id_of, changes):
     assert id_of(changes) == id_of()
+
+
+def test_parts_of_a_batch_change_the_start_where_dropout_is_drawn_for_each_of_them(id_of):
+    whole, parts, same = id_of(), id_of({"micro_batch_tokens": 64}), id_of({"micro_batch_tokens": 95})
+    assert whole != parts == same  # two rows of 32
+    still = {"scratch": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}
+    assert id_of({"micro_batch_tokens": 64}, **still) == id_of(**still)
+    assert id_of({"micro_batch_tokens": 64, "dropout": 0.0}) == id_of({"dropout": 0.0})
+    assert id_of({"micro_batch_tokens": 64, "dropout": 0.1}, **still) != id_of({"dropout": 0.1}, **still)
+
+
+def test_the_order_of_the_rates_of_a_search_changes_nothing(id_of):
+    search = {"rate_search": {"steps": 4}}
+    one, other = (id_of(search | {"learning_rates": rates}) for rates in ([1e-4, 1e-3], [1e-3, 1e-4]))
+    assert one == other != id_of(search | {"learning_rates": [1e-4, 2e-3]})
 
 
 def test_where_the_text_lies_does_not_matter(id_of, tmp_path):

@@ -31,7 +31,8 @@ def trained(monkeypatch):
         settings = task.settings
         started.append((start.config.variant, settings.seed, settings.learning_rate, settings.steps))
         if settings.learning_rate in diverging:
-            raise NonFiniteLossError("masked-LM loss is nan at step 1")
+            spent = {"steps": 1, "tokens": 200, "seconds": 0.5, "losses": []}
+            raise NonFiniteLossError("masked-LM loss is nan at step 1", spent)
         return pretraining(start, task, *rest)
 
     monkeypatch.setattr(module, "pretraining", watched)
@@ -94,6 +95,8 @@ def test_a_rate_that_diverges_is_the_worst_and_all_of_them_are_a_failure(sweep, 
     rates = rates_frame(Store(summary.folder))
     assert rates["validation_loss"].isna().tolist() == [False, True]
     assert rates["chosen"].tolist() == [True, False]
+
+    assert rates["tokens"].tolist()[1] == 200  # what it cost until then
 
     diverging.add(1e-5)
     failed = sweep(search(rate_search={"steps": 3}), arms=["add"], name="none")

@@ -10,8 +10,10 @@ from glue_bench.benchmark.demo import generate
 from glue_bench.benchmark.metrics import score_logits
 from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell, parse_experiment
+from glue_bench.files import check_checksums
 from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import HostTraining, NonFiniteLossError
 from glue_bench.training.runtime import all_threads
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -143,6 +145,23 @@ def test_the_head_fits_the_task(bench):
 
 def from_checkpoint(tiny, folder, arms=("add",)) -> Bench:
     return Bench(Inputs(parse_experiment(tiny(checkpoint=str(folder), arms=list(arms)))))
+
+
+def test_the_encoder_that_is_left_is_this_runs_whatever_an_earlier_one_has_left(bench, tmp_path):
+    cell = bench.cell("add", "mnli")
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "encoder" / "model.safetensors").write_bytes(b"of a run that was killed before its record")
+    finetune(cell, bench.inputs.initial(cell.arm), bench.inputs.tokens(cell), tmp_path / "encoder")
+    check_checksums(tmp_path / "encoder")
+    assert (tmp_path / "encoder" / "model.safetensors").stat().st_size > 1000
+
+
+def test_a_last_update_that_diverges_is_a_divergence(bench, monkeypatch):
+    """Its own loss is still finite, as are those of all updates before it."""
+    predict = HostTraining.predict
+    monkeypatch.setattr(HostTraining, "predict", lambda *given: predict(*given) * np.float32("nan"))
+    with pytest.raises(NonFiniteLossError, match="predictions are not finite after epoch 1"):
+        bench.run()
 
 
 def test_a_checkpoints_pooler_is_kept(tiny, make_bert):

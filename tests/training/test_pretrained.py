@@ -13,6 +13,8 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.training import pretrain as module
+from glue_bench.training import pretrained
+from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.pretrain import trained_origin
 from glue_bench.training.pretrained import PretrainingFolder
@@ -57,6 +59,28 @@ def test_the_mean_of_a_point_survives_an_interruption(tmp_path, monkeypatch):
         pretrain(fresh(), task(), broken, save_seconds=0)
     assert timeless(pretrain(fresh(), task(), broken)) == timeless(expected)
     assert batches[8:] == list(range(7, 20))
+
+
+def test_a_last_update_that_diverges_is_a_divergence_and_says_what_was_spent(tmp_path, monkeypatch):
+    """The losses of all updates are finite, also where a killed run went on: each point is there once."""
+    place, step = folder(tmp_path), module._PretrainingRun._step
+
+    def last_is_nan(self, batch):
+        loss = step(self, batch)
+        if self.state.step == 19:
+            with torch.no_grad():
+                self.inner.base.norm.weight.fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(module._PretrainingRun, "_step", last_is_nan)
+    with pytest.raises(Stopped):
+        pretrain(fresh(), task(), place, stop_at(12), save_seconds=0)
+    with pytest.raises(NonFiniteLossError, match="validation loss is nan at step 20") as caught:
+        pretrain(fresh(), task(), place)
+    spent = caught.value.spent
+    assert [point["step"] for point in spent["losses"]] == list(range(1, 20))
+    assert (spent["steps"], spent["tokens"] > spent["losses"][-1]["tokens"]) == (20, True)
+    assert spent["seconds"] >= spent["losses"][-1]["seconds"]
 
 
 def test_a_run_that_had_ended_only_says_so_again(tmp_path, monkeypatch):
@@ -153,6 +177,40 @@ def test_a_damaged_state_is_refused(tmp_path, damage):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")], ids=type)
+def test_a_state_for_which_memory_is_short_is_not_damaged(tmp_path, monkeypatch, error):
+    def short(*_, **__):
+        raise error
+
+    place = interrupted(tmp_path)
+    monkeypatch.setattr(torch, "load", short)
+    with pytest.raises(type(error)):
+        place.read_state()
+
+
+def test_what_may_not_be_read_is_not_to_be_deleted(tmp_path, monkeypatch):
+    def denied(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    place = folder(tmp_path)
+    for name, call in (("opened_zip", place.read_state), ("read_file", place.prepare)):
+        (tmp_path / "resume.pt").touch()
+        monkeypatch.setattr(pretrained, name, denied)
+        message = refused(call, place)
+        assert message.startswith("cannot read '")
+        assert "Permission denied" in message
+        assert "delete" not in message
+
+
+def test_memory_that_is_short_is_no_fault_of_the_disk(tmp_path, monkeypatch):
+    def short(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(pretrained, "write_checksums", short)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        pretrain(fresh(), task(steps=1), folder(tmp_path))
+
+
 def test_what_a_kill_left_half_written_goes_with_the_state(tmp_path):
     place = interrupted(tmp_path)
     (tmp_path / ".resume.pt.x1").write_bytes(b"half")
@@ -165,6 +223,16 @@ def test_what_a_kill_left_half_written_goes_with_the_state(tmp_path):
 
 
 # Checkpoints
+
+
+def test_a_checkpoint_of_an_earlier_run_is_replaced(tmp_path):
+    """As where the record was deleted, and the state with it, or a checkpoint is wanted since."""
+    place = folder(tmp_path)
+    pretrain(fresh(), task(steps=2), place)
+    before = weights(place, 2)["dense.weight"]
+    place.drop_state()
+    pretrain(fresh(), task(steps=2, learning_rate=1e-2), place)
+    assert not torch.equal(weights(place, 2)["dense.weight"], before)
 
 
 @pytest.mark.parametrize(
