@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glue_bench.config import Experiment, load_experiment, parse_experiment, with_sources
 from glue_bench.sweep.options import RunOptions
+from glue_bench.values import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,6 +112,7 @@ def explain(
     corpus: Sequence[str] = (),
     results: str | Path = RunOptions.results,
     plugins: Iterable[str | Path] = (),
+    limit: int | None = None,
 ) -> "Explanation":
     """Why a cell of the experiment would run, or why not, by what is stored in `results/<experiment>`.
 
@@ -125,10 +127,10 @@ def explain(
     from glue_bench.sweep.records import plan_of
     from glue_bench.training.process import process_kept
 
-    parsed = _experiment(experiment, data, corpus, plugins)
-    folder = Path(results) / parsed.name
+    parsed = _experiment(experiment, data, corpus, plugins, limit)
+    store = Store(Path(results) / parsed.name)
     with process_kept():
-        return explain_cell(Store(folder), plan_of(parsed, folder), cell, versions())
+        return explain_cell(store, plan_of(parsed, store.folder), cell, versions())
 
 
 def plan(
@@ -217,8 +219,7 @@ def predictions(path: str | Path, *, task: str | None = None) -> "pd.DataFrame":
             run = (record.cell_id, cell.arm, cell.task, cell.learning_rate, cell.seed)
             for split, logits in logits_of(store, record.cell_id).items():
                 said = decide("mnli" if split == "test_ax" else cell.task, logits)
-                gold = labels.get(split, np.full(len(said), np.nan))
-                values = (*run, split, np.arange(len(said)), said, gold)
+                values = (*run, split, np.arange(len(said)), said, labels.get(split, np.full(len(said), np.nan)))
                 frames.append(pd.DataFrame(dict(zip(columns, values, strict=True))))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
@@ -241,8 +242,7 @@ def statistics(path: str | Path, *, equivalent: float | None = None, pairs: bool
     from glue_bench.reporting.statistics_page import contrast_frames, in_one
 
     assessed = assess_experiment(open_store(path))
-    frames = contrast_frames(assessed, equivalent=equivalent, pairs=pairs)
-    return in_one(frames or {"reference": assessed.verdicts})
+    return in_one(contrast_frames(assessed, equivalent=equivalent, pairs=pairs) or {"reference": assessed.verdicts})
 
 
 def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Sequence[float] = ()) -> "pd.DataFrame":
@@ -347,4 +347,4 @@ def _experiment(
     else:
         raw = given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
         parsed = parse_experiment(with_sources(raw, data, corpus, limit))
-    return parsed.model_copy(update={"plugins": [*parsed.plugins, *map(str, plugins)]})
+    return parsed.model_copy(update={"plugins": [*parsed.plugins, *listed(plugins)]})

@@ -21,6 +21,11 @@ BLOCK = ["origin", "shape"]
 """The columns of every table whose values, a BlockKey, name a block: arms are ranked only within one."""
 
 
+def listed(names: str | Path | Iterable[str | Path]) -> list[str]:
+    """Names as a list of texts, also of one that is given alone."""
+    return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
+
+
 def parse_options(given: Iterable[str]) -> dict[str, Any]:
     """Options of a variant from `KEY=VALUE`, each value as an experiment file would have it.
 

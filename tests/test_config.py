@@ -390,3 +390,7 @@ def test_options_that_mean_nothing_are_refused(options):
 @pytest.mark.parametrize("words", [("verify", ""), ("run", "x.yaml", "--data", ""), ("run", "x.yaml", "--data=")])
 def test_an_empty_argument_is_refused(glue_bench, words):
     assert glue_bench(*words) == (2, "", "error: an argument is empty; give a name, or leave it out\n")
+
+
+def test_a_mistake_of_the_whole_experiment_has_no_place():
+    assert refused(tasks=["rte"], finetuning={"from_mnli": ["rte"]}).startswith("my.yaml: finetuning.from_mnli needs")

@@ -1,6 +1,7 @@
 """What a verb does a function does, and each says how it is called."""
 
 import json
+from pathlib import Path
 
 import pytest
 from stored import bench
@@ -78,3 +79,11 @@ def test_a_leaderboard_is_a_table_in_a_notebook(finished):
     shown = glue_bench.leaderboard(finished)._repr_html_()
     assert "<table" in shown
     assert "untied" in shown
+
+
+@pytest.mark.parametrize("given", ["mine.txt", Path("mine.txt"), ["mine.txt"]])
+def test_one_text_or_plugin_needs_no_list(tiny, tmp_path, given):
+    pretrained = tiny(pretraining={"corpus": "demo", "steps": 1})
+    for options, experiment in ({"corpus": given}, pretrained), ({"plugins": given}, tiny()):
+        with pytest.raises(UserError, match=r"mine\.txt"):
+            glue_bench.plan(experiment, results=tmp_path, **options)

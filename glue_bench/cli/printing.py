@@ -90,7 +90,11 @@ def agreement(yes: bool, lacking: str) -> Callable[[Sequence[str], float], bool]
             echo(run, err=True)
         line = f"{len(runs)} runs without {lacking}; to train them once more takes about {duration(seconds)}"
         echo(line, err=True)
-        return yes or typer.confirm("Train them?", err=True)
+        try:
+            return yes or typer.confirm("Train them?", err=True)
+        except typer.Abort:  # Ctrl-C or Ctrl-D at the question
+            echo(err=True)
+            return False
 
     return agree
 

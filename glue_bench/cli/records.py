@@ -32,15 +32,17 @@ def explain(
     corpus: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="With CONFIG: as for `run`.")] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="With CONFIG: where its results are.")] = RUNS,
     plugin: Plugins = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="With CONFIG: as for `run`.")] = None,
 ) -> None:
     """Say why a cell runs again: what differs from the nearest stored record."""
     if where is not None and where.suffix in (".yaml", ".yml"):
         from glue_bench.api import explain as explain_cell
 
         say("checking the experiment, its data and its checkpoints ...")
-        found = explain_cell(cell, where, data=data, corpus=corpus or (), results=results, plugins=plugin or ())
-    elif data or corpus or plugin or results != RUNS:
-        raise UserError("--data, --corpus, --results and --plugin go with an experiment file (.yaml)")
+        given = {"data": data, "corpus": corpus or (), "plugins": plugin or (), "limit": limit}
+        found = explain_cell(cell, where, results=results, **given)
+    elif data or corpus or plugin or limit or results != RUNS:
+        raise UserError("--data, --corpus, --results, --plugin and --limit go with an experiment file (.yaml)")
     else:
         from glue_bench.audit.explain import explain as explain_stored
         from glue_bench.records.store import open_store

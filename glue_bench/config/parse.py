@@ -20,7 +20,7 @@ from glue_bench.config.sections import (
     TaskSettings,
 )
 from glue_bench.errors import QUOTED, UserError, quoted, shortened, unknown
-from glue_bench.values import check_values, read_mapping
+from glue_bench.values import check_values, listed, read_mapping
 
 SHARED = ("checkpoint", "revision", "tokenizer")
 """Keys at the top of a file that stand for every arm that has none."""
@@ -54,7 +54,7 @@ def with_sources(
     if corpus:
         if not isinstance(raw.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
-        changed["pretraining"] = {**raw["pretraining"], "corpus": list(corpus)}
+        changed["pretraining"] = {**raw["pretraining"], "corpus": listed(corpus)}
     return changed
 
 
@@ -135,7 +135,7 @@ def _explain_one(problem: dict[str, Any]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     given = problem["input"]
     shown = "" if isinstance(given, dict | list) or problem["type"] == "value_error" else f", not {quoted(given)}"
-    return f"{place}: {message[0].lower()}{message[1:]}{shown}"
+    return f"{place}{': ' * bool(place)}{message[0].lower()}{message[1:]}{shown}"
 
 
 def _unknown_key(key: str, parents: list[Any]) -> str:

@@ -149,6 +149,10 @@ class Resources(Section):
             raise ValueError(f"gpus {gpus:g} is neither a share of one GPU nor a whole number")
         return gpus
 
+    def fitting(self, gpus: float) -> int:
+        """How many cells so many GPUs have room for. A cell's share is one of a single GPU."""
+        return int(gpus) * int(1 / self.gpus) if self.gpus < 1 else int(gpus / self.gpus)
+
 
 FROM_MNLI = ("rte", "mrpc", "stsb")
 """What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""

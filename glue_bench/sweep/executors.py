@@ -98,7 +98,7 @@ def room_here(resources: Resources) -> int | None:
     """
     fits = all_threads() // resources.cpus
     if resources.gpus:
-        fits = min(fits, int(torch.cuda.device_count() / resources.gpus))
+        fits = min(fits, resources.fitting(torch.cuda.device_count()))
     elif accelerator().device.type != "cpu":
         return None
     return fits if fits > 1 else None

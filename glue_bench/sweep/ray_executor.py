@@ -24,7 +24,7 @@ from glue_bench.records.record import LossPoint
 from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.cluster import LOOK_SECONDS, Cluster, Machine, connected
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.executors import Executor, OnStart, Results, this_process
+from glue_bench.sweep.executors import ClusterLostError, Executor, OnStart, Results, this_process
 from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
 from glue_bench.sweep.patience import Start
 from glue_bench.sweep.schedule import Schedule
@@ -141,7 +141,12 @@ class RayExecutor(Executor):
                 cpus = (self.workers or 1) * self.experiment.resources.cpus
                 entering.enter_context(connected(cpus, self.address))
             self._cluster = Cluster()
-            _check_room(self.experiment, self._cluster.machines() or [])
+            try:
+                while (machines := self._cluster.machines()) is None:  # its head is slow
+                    time.sleep(POLL_SECONDS)
+            except ClusterLostError as error:
+                raise UserError(str(error)) from error
+            _check_room(self.experiment, machines)
             self._ending = entering.pop_all()
         return self
 
@@ -286,7 +291,7 @@ def _room(experiment: Experiment, machines: Iterable[Machine]) -> int:
     """How many workers fit onto these machines."""
     needs = experiment.resources
     fits = [
-        min(int(has.get("CPU", 0) // needs.cpus), int(has.get("GPU", 0) / needs.gpus) if needs.gpus else 10**9)
+        min(int(has.get("CPU", 0) // needs.cpus), needs.fitting(has.get("GPU", 0)) if needs.gpus else 10**9)
         for has in machines
     ]
     return sum(fits)

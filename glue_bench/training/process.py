@@ -15,6 +15,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from glue_bench.model.bars import keep_bars_of_transformers
 from glue_bench.model.plugins import keep_plugins
+from glue_bench.training.device_split import on_device
 from glue_bench.training.engine import ENGINES
 from glue_bench.training.memory import release_memory, stop_keeping_freed, unfreeze_imports
 from glue_bench.training.quiet import keep_bars_of_datasets
@@ -141,10 +142,10 @@ def _compiler() -> Restoring:
         return
     from torch._dynamo import config
 
-    logger, limit = logging.getLogger("torch._dynamo"), config.recompile_limit
+    logger, limits = logging.getLogger("torch._dynamo"), (config.recompile_limit, config.accumulated_recompile_limit)
     level = logger.level
     yield
-    config.recompile_limit = limit
+    config.recompile_limit, config.accumulated_recompile_limit = limits
     logger.setLevel(level)
 
 
@@ -164,6 +165,7 @@ def _forget_accelerate() -> None:
 
 
 def _drop_engines() -> None:
+    on_device.cache_clear()
     if ENGINES:
         ENGINES.drop()
         release_memory()

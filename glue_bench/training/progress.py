@@ -43,6 +43,8 @@ class _Teller:
         left = (now - self.first[1]) / done * (steps - step) if done else None
         aside = self.path.with_suffix(".part")
         with suppress(OSError):
+            # Every time: the last job that ends takes the empty folder away, perhaps just before our first writing.
+            aside.parent.mkdir(parents=True, exist_ok=True)
             aside.write_text(json.dumps(asdict(Progress(step, steps, loss(), left))))
             aside.replace(self.path)
 
@@ -54,8 +56,6 @@ _current: list[_Teller] = []
 def telling(folder: Path, job: str) -> Iterator[None]:
     """In this block `tell` writes how far the job is into `folder`, an experiment's; after it the file is gone."""
     path = folder / FOLDER / f"{job}.json"
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
     _current.append(_Teller(path))
     try:
         yield

@@ -117,6 +117,13 @@ def test_an_edited_file_is_compared_before_anything_is_run(finished, experiment,
     assert sorted(finished.rglob("*")) == before
 
 
+def test_a_limit_makes_other_cells_as_in_a_run(finished, experiment, monkeypatch):
+    monkeypatch.setattr("glue_bench.sweep.records.budget", lambda *_: {})
+    explanation = explain_experiment("add-stsb", experiment, results=finished.parent, limit=4)
+    assert explanation.state == "missing"
+    assert "data of stsb (their content)" in said(explanation)
+
+
 def test_a_finished_cell_says_where_it_was_made_and_what_does_not_count(finished):
     store = Store(finished)
     record = documents(store)[0]

@@ -39,6 +39,9 @@ def machine(monkeypatch):
         (8, 1, {}, None),
         (8, 1, {"gpus": 0.25}, 4),
         (8, 1, {"gpus": 1.0}, None),
+        (8, 2, {"gpus": 0.4}, 4),  # a share is one of a single GPU
+        (8, 3, {"gpus": 0.7}, 3),
+        (8, 1, {"gpus": 1 / 3}, 3),
         (8, 4, {"gpus": 1.0, "cpus": 4}, 2),
     ],
 )

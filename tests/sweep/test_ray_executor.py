@@ -1,12 +1,15 @@
 """Workers that are waited for, without Ray: a made-up cluster on which they start, hang, or find no place."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 
+from glue_bench.config.sections import Resources
 from glue_bench.errors import UserError
+from glue_bench.sweep.executors import ClusterLostError
 from glue_bench.sweep.patience import Patience
 from glue_bench.sweep.schedule import Schedule
 
@@ -173,3 +176,33 @@ def test_a_signal_that_was_not_heard_ends_the_sweep(world):
 
     with pytest.raises(KeyboardInterrupt):
         made.sweep(SimpleNamespace(asked=False, check=check))
+
+
+class SlowHead:
+    """The head of a cluster that answers at the third time, or never."""
+
+    def __init__(self, *answers) -> None:
+        self.answers = [*answers]
+
+    def machines(self):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ([{"CPU": 4.0}], None),
+        ([{"CPU": 0.0}], "in all there are 0 CPUs"),
+        (ClusterLostError("no answer"), "^no answer$"),
+    ],
+)
+def test_a_head_that_is_only_slow_is_asked_again(monkeypatch, last, said):
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(module.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(module, "Cluster", lambda: SlowHead(None, None, last))
+    executor = module.RayExecutor(SimpleNamespace(resources=Resources()), None)
+    with pytest.raises(UserError, match=said) if said else nullcontext(), executor:
+        pass

@@ -1,6 +1,7 @@
 """How far a job is: written while it runs, read by others, gone afterwards."""
 
 import json
+import shutil
 
 import pytest
 
@@ -53,6 +54,13 @@ def test_nothing_is_told_outside_of_a_job_and_a_folder_that_cannot_be_written_is
     with telling(tmp_path, "one"):
         tell(1, 2, lambda: 1.0)
     assert read_progress(tmp_path, "one") is None
+
+
+def test_the_folder_may_go_with_a_job_that_ends(tmp_path):
+    with telling(tmp_path, "one"):
+        shutil.rmtree(tmp_path / "progress", ignore_errors=True)
+        tell(1, 2, lambda: 1.0)
+        assert read_progress(tmp_path, "one") is not None
 
 
 def test_damaged_files_say_nothing(tmp_path):
