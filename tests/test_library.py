@@ -83,7 +83,7 @@ def test_a_leaderboard_is_a_table_in_a_notebook(finished):
 
 @pytest.mark.parametrize("given", ["mine.txt", Path("mine.txt"), ["mine.txt"]])
 def test_one_text_or_plugin_needs_no_list(tiny, tmp_path, given):
-    pretrained = tiny(pretraining={"corpus": "demo", "steps": 1})
+    pretrained = tiny(pretraining={"corpus": "demo", "steps": 1, "length": 32})
     for options, experiment in ({"corpus": given}, pretrained), ({"plugins": given}, tiny()):
         with pytest.raises(UserError, match=r"mine\.txt"):
             glue_bench.plan(experiment, results=tmp_path, **options)

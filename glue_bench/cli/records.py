@@ -39,8 +39,8 @@ def explain(
         from glue_bench.api import explain as explain_cell
 
         say("checking the experiment, its data and its checkpoints ...")
-        given = {"data": data, "corpus": corpus or (), "plugins": plugin or (), "limit": limit}
-        found = explain_cell(cell, where, results=results, **given)
+        texts, plugins = corpus or (), plugin or ()
+        found = explain_cell(cell, where, data=data, corpus=texts, results=results, plugins=plugins, limit=limit)
     elif data or corpus or plugin or limit or results != RUNS:
         raise UserError("--data, --corpus, --results, --plugin and --limit go with an experiment file (.yaml)")
     else:

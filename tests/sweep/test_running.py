@@ -42,7 +42,8 @@ def test_what_a_cell_has_found_is_kept_where_its_claim_was_deleted(sweep):
 
     def deleted(seed, folder):
         ran.append(seed)
-        shutil.rmtree(folder / "claims")
+        if len(ran) == 1:
+            shutil.rmtree(folder / "claims")
 
     summary = sweep(deleted)
     assert (summary.finished, summary.elsewhere, ran) == (2, 0, [1, 2])
