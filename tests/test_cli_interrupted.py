@@ -75,15 +75,6 @@ def test_records_that_are_taken_away_under_a_run_are_missed(run, tmp_path, monke
     assert (again.status, "1 cells run, 1 were done before" in again.out) == (0, True)
 
 
-def test_ctrl_c_before_any_cell_is_no_traceback(run, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("glue_bench.sweep.work.plan_cells", interrupt)
-    said = run()
-    assert (said.status, "Traceback" in said.err) == (130, False)
-
-
 def test_ctrl_c_at_the_question_is_a_no(monkeypatch):
     def interrupt(*_, **__):
         raise typer.Abort

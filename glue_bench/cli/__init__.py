@@ -5,12 +5,11 @@ import re
 import signal
 import sys
 
-import typer
 from typer.exceptions import TyperException
 
 # Importing them registers their verbs.
 from glue_bench.cli import analysis, benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
-from glue_bench.cli.app import BAD_INPUT, INTERRUPTED, TERMINATED, app
+from glue_bench.cli.app import BAD_INPUT, TERMINATED, app
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
@@ -31,8 +30,6 @@ def main() -> None:
         _refuse(UserError(f"{error.format_message()} ({verb} --help says more)"))
     except UserError as error:
         _refuse(error)
-    except typer.Abort:  # Ctrl-C where nothing has caught it
-        sys.exit(INTERRUPTED)
     except OSError as error:  # of a name that is too long, a folder that cannot be read
         _refuse(UserError(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
     finally:
