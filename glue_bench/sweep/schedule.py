@@ -18,8 +18,7 @@ class Schedule:
 
     A job waits for those of its `after` that are among the jobs. One that another sweep has claimed is asked for again
     now and then, and taken over once our `patience` with it is over; what it tells of its progress counts as a sign of
-    life. `ready` gives a claimed job as it is to be run, or
-    None where nothing of it is left to run.
+    life. `ready` gives a claimed job as it is to be run, or None where nothing of it is left to run.
     """
 
     def __init__(
