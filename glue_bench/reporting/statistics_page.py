@@ -66,8 +66,9 @@ CHOSEN_RATE = (
     "is not part of the interval."
 )
 UNTESTED = "Nothing was tested; the notes say what is missing."
-LAST_EPOCH = (
-    "Stored predictions are those of the last epoch, so that these differences are not those of the leaderboard."
+BEST_EPOCH = (
+    "Scores are those of each run's best epoch and stored predictions those of its last: an arm is tested only where "
+    "these are the same epoch in all its runs."
 )
 
 
@@ -169,7 +170,7 @@ def statistics_page(
             *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
-            *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
+            *([BEST_EPOCH] if results.protocol.epoch == "best" else []),
             *block_notes(results),
             *problem_notes(results),
             *_missing(statistics),
