@@ -165,6 +165,18 @@ def test_the_rows_and_heads_of_a_variant_give_its_own_scores(variant):
     assert len(rows(model, table)) == POSITIONS
 
 
+@pytest.mark.parametrize("variant", ["untied", "untied-relative"])
+def test_the_constants_of_a_reset_cls_are_no_positions(variant):
+    model = random_model(EncoderModel, encoder_config(variant))
+    table = InputSum(torch.zeros(3, 24), torch.zeros(POSITIONS, 24), torch.zeros(24))
+    before = rows(model, table), *heads(model, table)
+    with torch.no_grad():
+        model.variant.positions.weight[:2] += 1
+    assert len(before[0]) == before[1].shape[1] == POSITIONS - 1
+    assert all(map(torch.equal, before, (rows(model, table), *heads(model, table))))
+    assert cosines(drawn(PLACES), first=1)["i"].tolist()[::PLACES] == list(range(1, PLACES + 1))
+
+
 @pytest.mark.parametrize("variant", ["rotary", "alibi", "disentangled", "none"])
 def test_a_variant_without_rows_of_positions_is_left_out(variant):
     model = random_model(EncoderModel, encoder_config(variant))
