@@ -171,3 +171,6 @@ def test_where_someone_keeps_a_checkpoint_is_not_shown():
 def test_bad_input_is_refused(tmp_path):
     with pytest.raises(UserError, match="no experiment in"):
         report(tmp_path)
+    off = {"dropout": 0.0, "warmup": 0, "amsgrad": False, "freeze": [], "seed": None}
+    (zeros,) = told_apart("Task", {"CoLA": off})
+    assert zeros.text == "The same for all: dropout 0.0, warmup 0."
