@@ -159,7 +159,7 @@ def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench, m
         bench.finish("cola", 1, value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
     bench.plan(**pretrained("add", steps=1000))
-    cells = cells_of(made_up, bench)
+    cells = cells_of(replace(made_up, batch_tokens=32), bench)
     assert cells.loc[("Sum", "CoLA"), ["ours", "steps"]].tolist() == [60.0, 1000]
     assert cells.loc[("Sum-mid", "CoLA"), ["ours", "steps"]].tolist() == [30.0, 300]
     assert "steps" not in cells.loc[("Sum", "CoLA"), "unlike"]
@@ -207,6 +207,23 @@ def test_theirs_is_inside_or_not_only_where_ours_is_like_it(bench, made_up, besi
     row = cells_of(unlike, bench).loc[("Sum", "RTE")]
     assert (row["unlike"], row["inside"]) == ("5 for 3 seeds", "")
     assert row["low"] < row["ours"] < row["high"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "theirs", "unlike"),
+    [
+        (1000, 32, ""),
+        (1000, 128, "1,000 steps (32k for 128k tokens, with padding)"),
+        (1000, None, ""),
+        (4000, 128, "4,000 for 1,000 steps (128k for 128k tokens, with padding)"),
+    ],
+)
+def test_as_many_steps_of_fewer_tokens_are_not_alike(bench, made_up, steps, theirs, unlike):
+    bench.finish("cola")
+    after(bench, steps)
+    bench.plan(**pretrained("add", steps=steps))
+    said = cells_of(replace(made_up, batch_tokens=theirs), bench).loc[("Sum", "CoLA"), "unlike"]
+    assert [phrase for phrase in said.split("; ") if "steps" in phrase] == ([unlike] if unlike else [])
 
 
 def test_what_is_not_alike_is_in_the_table(bench, made_up, beside, new_bench):
