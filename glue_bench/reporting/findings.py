@@ -98,6 +98,13 @@ class Findings:
     def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
         """One arm's contrast in one column; empty where there is none."""
         return self._by_place.get((arm, column), {})
+    def deviations(self, column: str) -> dict[str, float]:
+        """By arm, the standard deviation over independent seeds in a column; of fewer than three there is none."""
+        if self.assessment is None:
+            return {}
+        mine = self.assessment.arms[self.assessment.arms["column"] == column]
+        return dict(zip(mine["arm"], mine["deviation"], strict=True))
+
 
     @cached_property
     def averages(self) -> pd.DataFrame:

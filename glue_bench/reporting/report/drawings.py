@@ -14,6 +14,8 @@ from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
+from glue_bench.results.protocol import AVERAGE
+from glue_bench.stats.summaries import LEAST_FOR_DEVIATION
 
 ANALYSES = {
     "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
@@ -87,18 +89,31 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
         yield Drawing(
             name=f"steps-{column}",
             title=f"{title_of(column)} against steps of pretraining",
-            description="A line is the mean over seeds, a band one standard deviation over seeds.",
-            drawn=score_by_steps(steps, column, arms_of(findings), reference_of(findings)),
+            description="A line is the mean over seeds, a band one standard deviation over three or more fine-tuning "
+            "seeds; runs of several pretraining seeds have none.",
+            drawn=score_by_steps(
+                _with_spread(findings, steps, column), column, arms_of(findings), reference_of(findings)
+            ),
         )
 
 
 def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
     """The score that decides against what an arm costs, by each measure of cost in which arms differ."""
-    costs, column = costs_frame(findings.table, budgets), findings.columns[0]
+    column = findings.columns[0]
+    spread = findings.table["arm"].map(findings.deviations(column))
+    costs = costs_frame(findings.table.assign(**{f"{column}_std": spread}), budgets)
     lowest = column in findings.lowest_is_best
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")
         if known[cost].nunique() > 1:
+def _with_spread(findings: Findings, steps: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The frame with a standard deviation only where it is that of enough runs that are independent of each other."""
+    counted = [f"{each}_n" for each in (findings.board.columns if column == AVERAGE else [column])]
+    several = findings.results.cells.groupby("arm")["pretraining_seed"].nunique() > 1
+    told = (steps[counted].min(axis=1) >= LEAST_FOR_DEVIATION) & ~steps["arm"].map(several)
+    return steps.assign(**{f"{column}_std": steps[f"{column}_std"].where(told)})
+
+
             cheapest = known.index[known[cost] == known[cost].min()]
             best = known[column].idxmin() if lowest else known[column].idxmax()
             yield Drawing(
