@@ -126,6 +126,15 @@ class Findings:
         return dict(zip(medians.index, medians, strict=True))
 
     @cached_property
+    def incomplete(self) -> set[tuple[str, str]]:
+        """Arm and measure, where fewer pretraining seeds are measured than planned."""
+        if self.assessment is None:
+            return set()
+        planned, arms = self.results.cells.groupby("arm")["pretraining_seed"].nunique(), self.assessment.arms
+        fewer = arms[arms["column"].isin(self.measures) & (arms["n"] < arms["arm"].map(planned))]
+        return set(zip(fewer["arm"], fewer["column"], strict=True))
+
+    @cached_property
     def constants(self) -> dict[str, float]:
         """The score of the majority class, or of a constant, by column, where it is known."""
         if self.assessment is None:

@@ -161,8 +161,8 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
         marks += FEWER if row[f"{name}_n"] < board.planned[row["arm"]][name] else ""
-    elif name in findings.measures:
-        marks += FEWER if contrast.get("n_arm", 0) < contrast.get("n_reference", 0) else ""
+    elif (row["arm"], name) in findings.incomplete:
+        marks += FEWER
     difference, decimals = contrast.get("difference", math.nan) if converted else math.nan, decimals_of(name)
     aside = "" if math.isnan(difference) else f"{difference:+z.{decimals}f}"
     return GridCell(number(row[name], decimals), row["arm"] in best, marks, aside)

@@ -251,3 +251,22 @@ def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
     flat = {row["arm"]: row for row in csv.DictReader(StringIO(render(path, "csv")))}
     assert flat["untied"]["validation_loss"] == losses["untied"][0].strip("▲")
     assert flat["untied"]["validation_loss_verdict"] == "better"
+
+
+def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
+    pieces, counts = np.linspace(1900, 2100, 300), np.full(300, 500.0)
+    for arm in ("add", "untied"):
+        for seed in (1, 2, 3, 4):
+            cell = bench.expect("rte", seed, arm=arm)
+            cell |= {"pretraining_seed": seed, "steps": 100}
+            if seed < 3:
+                bench.record(cell, 0.5 + seed / 10)
+                facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+                record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
+                bench.store.intrinsic.write(record, {"validation_loss": np.stack([pieces + seed, counts])})
+    facts = [
+        {"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in bench.arms for seed in range(1, 5)
+    ]
+    (table, *_) = read_markdown(render(bench.plan(pretrainings=facts)))
+    losses = [row[table.header.index("Val. loss")][0] for row in table.rows if row[0][0] in bench.arms]
+    assert [text[-1] for text in losses] == ["*", "*"]
