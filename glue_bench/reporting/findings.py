@@ -12,7 +12,7 @@ from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.results.board import Board, averages_frame
-from glue_bench.results.encoders import blocks_of, title
+from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
 from glue_bench.stats.verdicts import VERDICT_COLUMNS
@@ -156,8 +156,9 @@ def verdict(findings: Findings) -> str:
     if findings.assessment is not None and findings.results.protocol.contrasts:
         return _of_contrasts(findings, findings.assessment.contrasts)
     keys = [key for key, _ in blocks_of(findings.table)]
-    said = {key: text for key in keys if (text := _of_block(findings, key))}
-    return " ".join(said.values() if len(said) < 2 else (f"{title(key[0])}: {text}" for key, text in said.items()))
+    names = block_names(keys)
+    said = {names[key]: text for key in keys if (text := _of_block(findings, key))}
+    return " ".join(said.values() if len(said) < 2 else (f"{title(name)}: {text}" for name, text in said.items()))
 
 
 def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:

@@ -257,6 +257,17 @@ def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
     pieces, counts = np.linspace(1900, 2100, 300), np.full(300, 500.0)
     for arm in ("add", "untied"):
         for seed in (1, 2, 3, 4):
+def test_blocks_of_one_origin_are_told_apart_in_the_sentence(bench):
+    for arm in ("add", "concat", "add-wide", "concat-wide"):
+        bench.finish_predicted("rte", arm, 0.8)
+        bench.arms[arm]["shape"] = SHAPE | {"hidden_size": 16 if "wide" in arm else 8}
+    lead = leaderboard_page(find(bench.plan())).lead
+    assert (
+        lead.count("Pretrained, 2 layers, hidden size 8, ") == lead.count("Pretrained, 2 layers, hidden size 16, ") == 1
+    )
+    assert "Pretrained: " not in lead
+
+
             cell = bench.expect("rte", seed, arm=arm)
             cell |= {"pretraining_seed": seed, "steps": 100}
             if seed < 3:
