@@ -22,7 +22,6 @@ from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.summaries import COVERS
 from glue_bench.stats.verdicts import all_pairs, equivalence
-from glue_bench.values import BLOCK
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
@@ -179,12 +178,10 @@ def statistics_page(
 
 
 def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
-    converted = set(zip(*(statistics.conversions[name] for name in BLOCK), strict=True))
     frame = frames.get("reference", statistics.verdicts)
     names = block_names(key for key, _ in blocks_of(frame))
-    for key, mine in blocks_of(frame):
-        if key in converted:  # it is compared with what it was converted from, below, and not within itself
-            continue
+    # What was converted is compared with what it was converted from, below, and not within its block.
+    for key, mine in blocks_of(frame[~frame["arm"].isin(statistics.conversions["arm"])]):
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
         heading, has_run = f"{title(names[key])}: differences from {reference}", mine["difference"].notna()
         text = _not_run(mine[primary & ~has_run])

@@ -32,18 +32,25 @@ BANDS = "A line is the mean over the seeds of pretraining, a band goes from the 
 
 
 def difference_figures(findings: Findings) -> Iterator[Drawing]:
-    """A panel for each block and column: every arm less the reference, in one order for all columns."""
+    """A panel for each block, reference and column: every arm less the reference, in one order for all columns."""
     known = findings.contrasts[~findings.contrasts["arm"].isin(findings.waiting)]
     blocks = blocks_of(known)
     names = block_names(key for key, _ in blocks)
-    for key, block in blocks:
-        columns = [column for column in findings.columns if (block["column"] == column).any()]
-        for column, figure in zip(columns, forests(block, columns), strict=True):
-            mine = block[block["column"] == column]
+    groups = [
+        (key, block, str(who), rows) for key, block in blocks for who, rows in block.groupby("reference", sort=False)
+    ]
+    for key, block, reference, rows in groups:
+        apart = [
+            *(names[key].split(", ") if len(blocks) > 1 else ()),
+            *([reference] * (block["reference"].nunique() > 1)),
+        ]
+        columns = [column for column in findings.columns if (rows["column"] == column).any()]
+        for column, figure in zip(columns, forests(rows, columns), strict=True):
+            mine = rows[rows["column"] == column]
             where = f"{title(names[key])}: " * (len(blocks) > 1)
             yield Drawing(
-                name="-".join(["difference", *(names[key].split(", ") if len(blocks) > 1 else ()), column]),
-                title=f"{where}{title_of(column)}, differences from {mine['reference'].iloc[0]}",
+                name="-".join(["difference", *apart, column]),
+                title=f"{where}{title_of(column)}, differences from {reference}",
                 description=_told(mine),
                 drawn=figure,
             )
@@ -97,6 +104,14 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
         )
 
 
+def _with_spread(findings: Findings, steps: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The frame with a standard deviation only where it is that of enough runs that are independent of each other."""
+    counted = [f"{each}_n" for each in (findings.board.columns if column == AVERAGE else [column])]
+    several = findings.results.cells.groupby("arm")["pretraining_seed"].nunique() > 1
+    told = (steps[counted].min(axis=1) >= LEAST_FOR_DEVIATION) & ~steps["arm"].map(several)
+    return steps.assign(**{f"{column}_std": steps[f"{column}_std"].where(told)})
+
+
 def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
     """The score that decides against what an arm costs, by each measure of cost in which arms differ."""
     column = findings.columns[0]
@@ -106,14 +121,6 @@ def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")
         if known[cost].nunique() > 1:
-def _with_spread(findings: Findings, steps: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The frame with a standard deviation only where it is that of enough runs that are independent of each other."""
-    counted = [f"{each}_n" for each in (findings.board.columns if column == AVERAGE else [column])]
-    several = findings.results.cells.groupby("arm")["pretraining_seed"].nunique() > 1
-    told = (steps[counted].min(axis=1) >= LEAST_FOR_DEVIATION) & ~steps["arm"].map(several)
-    return steps.assign(**{f"{column}_std": steps[f"{column}_std"].where(told)})
-
-
             cheapest = known.index[known[cost] == known[cost].min()]
             best = known[column].idxmin() if lowest else known[column].idxmax()
             yield Drawing(
