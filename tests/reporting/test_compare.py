@@ -15,7 +15,7 @@ from glue_bench.reporting.notes import BANNER
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.export import compare_named, render, render_list
-from glue_bench.reporting.papers.page import paper_page
+from glue_bench.reporting.papers.page import MEDIANS, paper_page
 from glue_bench.reporting.papers.published import Counterpart, Published
 from glue_bench.reporting.terminal import show
 
@@ -207,6 +207,20 @@ def test_theirs_is_inside_or_not_only_where_ours_is_like_it(bench, made_up, besi
     row = cells_of(unlike, bench).loc[("Sum", "RTE")]
     assert (row["unlike"], row["inside"]) == ("5 for 3 seeds", "")
     assert row["low"] < row["ours"] < row["high"]
+
+
+def test_a_published_median_is_not_tested_by_an_interval_of_a_mean(bench, made_up, beside, monkeypatch):
+    """One run has collapsed: the median is theirs, and the mean is far below it."""
+    path = alike(bench, [0.75, 0.75, 0.30, 0.76, 0.75])
+    same = replace(made_up, rates=None, batch_tokens=None)
+    same.__dict__["_lines"] = [{"model": "Sum", "CoLA": "50.0", "RTE": "99.0"}]
+    monkeypatch.setitem(TABLES, "made-up", same)
+    row = cells_of(same, bench).loc[("Sum", "RTE")]
+    assert (row["unlike"], row["inside"], row["ours"]) == ("", "", 75.0)
+    assert row["low"] < row["high"] < 99
+    text = beside(path)
+    assert f"{MEDIANS} (`add`)." in text
+    assert "▼" not in text
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,6 @@ def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
     assert flat["untied"]["validation_loss_verdict"] == "better"
 
 
-def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
-    pieces, counts = np.linspace(1900, 2100, 300), np.full(300, 500.0)
-    for arm in ("add", "untied"):
-        for seed in (1, 2, 3, 4):
 def test_blocks_of_one_origin_are_told_apart_in_the_sentence(bench):
     for arm in ("add", "concat", "add-wide", "concat-wide"):
         bench.finish_predicted("rte", arm, 0.8)
@@ -272,6 +268,10 @@ def test_blocks_of_one_origin_are_told_apart_in_the_sentence(bench):
     assert "Pretrained: " not in lead
 
 
+def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
+    pieces, counts = np.linspace(1900, 2100, 300), np.full(300, 500.0)
+    for arm in ("add", "untied"):
+        for seed in (1, 2, 3, 4):
             cell = bench.expect("rte", seed, arm=arm)
             cell |= {"pretraining_seed": seed, "steps": 100}
             if seed < 3:
@@ -324,3 +324,11 @@ def test_an_arm_without_its_source_is_compared_within_its_block(two_checkpoints)
         "difference-pretrained-rte",
         *(f"difference-grafted-{who}-rte" for who in ("u-a", "add-b", "add-a")),
     ]
+
+
+@pytest.mark.parametrize("seeds", ["mean", "median"])
+def test_where_scores_are_medians_the_page_says_that_marks_are_of_means(bench, seeds):
+    for arm, accuracy in (("add", 0.8), ("concat", 0.6)):
+        bench.finish_predicted("rte", arm, accuracy)
+    path = bench.plan(config={"protocol": {"seeds": seeds}})
+    assert (MEANS.strip() in render(path)) == (seeds == "median")
