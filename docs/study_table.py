@@ -1,7 +1,6 @@
-"""Write the README of results/study, what the study says to each claim: `python docs/study_table.py [FOLDER]`."""
+"""Write the README of results/study, what the study says to each claim: `python docs/study_table.py`."""
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,10 +64,10 @@ CLAIMS = {
 """Of each contrast the claim, how the first arm is by it, and what the contrast leaves open."""
 ANSWERS = (
     "*Holds*: the difference is as the claim says, after the correction for all contrasts. *Does not hold*: it is the "
-    f"other way round, or the whole interval lies within {BOUND:g} nats of 0. *Not seen at this size*: neither; a "
-    "measured difference of the size that is named would have been told from 0. Nats are of the validation loss, the "
-    "first arm less the second: below 0 the first one predicts better. The intervals hold together, for all contrasts "
-    "named beforehand."
+    f"other way round, or the interval includes 0 and lies within {BOUND:g} nats of it. *Not seen at this size*: "
+    "neither; a measured difference of the size that is named would have been told from 0. Nats are of the validation "
+    "loss, the first arm less the second: below 0 the first one predicts better. The intervals hold together, for all "
+    "contrasts named beforehand."
 )
 AROUND = """# study: is adding as good as concatenating, and do untied positions help?
 
@@ -154,5 +153,5 @@ def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "study"
+    place = Path(__file__).parents[1] / "results" / "study"
     (place / "README.md").write_text(readme(place), encoding="utf-8")

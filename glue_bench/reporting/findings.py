@@ -15,7 +15,7 @@ from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
-from glue_bench.stats.verdicts import VERDICT_COLUMNS
+from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS
 from glue_bench.values import BLOCK, BlockKey
 
 BETTER, WORSE = "▲", "▼"
@@ -154,7 +154,9 @@ def title_of(column: str) -> str:
 def verdict(findings: Findings) -> str:
     """What came of the contrasts named beforehand; without any, for each block who differs, or what could be seen."""
     if findings.assessment is not None and findings.results.protocol.contrasts:
-        return _of_contrasts(findings, findings.assessment.contrasts)
+        contrasts = findings.assessment.contrasts
+        if contrasts.empty or (contrasts["why"] != APART).any():
+            return _of_contrasts(findings, contrasts)
     keys = [key for key, _ in blocks_of(findings.table)]
     names = block_names(keys)
     said = {names[key]: text for key in keys if (text := _of_block(findings, key))}
@@ -168,8 +170,10 @@ def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
     told, rest = tested[tested["verdict"] != ""].to_dict("records"), tested[tested["verdict"] == ""].to_dict("records")
     said = [f"**{r['arm']}** is {r['verdict']} than `{r['reference']}` ({_shown(r, len(told) < MANY)})" for r in told]
     said += [f"{', '.join(map(pair_of, rest))}: not shown to differ"] * bool(rest)
-    waiting = named - len(tested)
+    apart = ((contrasts["column"] == primary) & (contrasts["why"] == APART)).sum()
+    waiting = named - len(tested) - apart
     said += [f"{waiting} cannot be tested yet"] * bool(waiting)
+    said += [f"{apart} cannot be tested, because {APART}"] * bool(apart)
     where = _where(findings, primary)
     return f"{where[0].upper()}{where[1:]}, of {named} contrasts named beforehand: {'; '.join(said)}."
 

@@ -21,7 +21,7 @@ from glue_bench.results.protocol import NOT_AVERAGED
 from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.summaries import COVERS
-from glue_bench.stats.verdicts import all_pairs, equivalence
+from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS, all_pairs, equivalence
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
@@ -31,14 +31,16 @@ CONVERSION = (
 )
 DECLARED = (
     "The {number} contrasts that the experiment names: each the first arm less the second, corrected by Holm's method "
-    "for all of them."
+    "for all of them. Their intervals hold for all of them together, so that one may include 0 where Holm's method, "
+    "which goes step by step, finds a difference."
 )
 ON_OTHERS = "On other columns only those with a verdict are shown."
 NOT_RUN = "Not tested yet, because an arm has not run, but counted in the correction: {which}."
+NOT_ALIKE = "Not tested, but counted in the correction, because " + APART + ": {which}."
 LETTERS = "Arms that share a letter cannot be told apart; this is not transitive, so an arm may have several letters."
 EQUIVALENT = (
-    "p (equivalent) tests that two arms differ by less than {margin:g}: the larger p of two one-sided tests, adjusted "
-    "as p is. Equivalent is said where it is below 0.05 and the arms are not told apart."
+    "p (equivalent) tests that two arms differ by less than {margin:g}: the larger p of two one-sided tests, times the "
+    "number of comparisons. Equivalent is said where it is below 0.05 and the arms are not told apart."
 )
 VARIES = (
     "How much a score changes when it is measured again; standard deviations, in points (of a loss in nats). Between "
@@ -115,7 +117,8 @@ def contrast_frames(
 
 def in_one(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """All contrasts, with their `kind` in front."""
-    return pd.concat([frame.assign(kind=kind)[["kind", *frame]] for kind, frame in frames.items()], ignore_index=True)
+    kinds = [frame.assign(kind=kind)[["kind", *frame]] for kind, frame in frames.items()]
+    return pd.concat(kinds, ignore_index=True) if kinds else pd.DataFrame(columns=["kind", *VERDICT_COLUMNS])
 
 
 def render_power(
@@ -129,6 +132,8 @@ def render_power(
     store = open_store(path)
     statistics = assess_experiment(store)
     frame = power_frame(statistics.blocks, difference, power, Costs(*(costs or measured_costs(store))))
+    if frame.empty:
+        raise UserError(f"{path}: nothing has run yet, so that no spread is known; run a part of the experiment first")
     return render_with(power_page(statistics, frame), frame, format, P_DECIMALS)
 
 
@@ -137,9 +142,10 @@ def power_page(statistics: Assessment, frame: pd.DataFrame) -> Page:
     sections = [PageSection(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
     difference, power = frame[["difference", "power"]].iloc[0]
     notes = (
-        f"Seeds of each arm with which a true difference of {difference:g} points from the reference is called better "
-        f"or worse with probability {power:g}, after the correction for all arms of a column. Experiments with the "
-        "variances found here are drawn and judged as `glue-bench statistics` judges; those of few seeds are rough.",
+        f"Seeds of each arm with which a true difference of {difference:g} points (of a loss, nats) from the reference "
+        f"is called better or worse with probability {power:g}, after the correction for all arms of a column. "
+        "Experiments with the variances found here are drawn and judged as `glue-bench statistics` judges; those of "
+        "few seeds are rough.",
         *(f"With {seeds} seeds the intervals cover {COVERS[seeds]}." for seeds in frame["seeds"].dropna().unique()),
         "Of designs with several pretraining seeds the cheapest is shown, by what a pretraining and a fine-tuning seed "
         "of an arm (on all tasks) cost: measured seconds, unless they were given.",
@@ -208,15 +214,17 @@ def _declared(statistics: Assessment, contrasts: pd.DataFrame) -> PageSection:
     has_run, primary = contrasts["difference"].notna(), contrasts["column"] == statistics.primary
     said = [DECLARED.format(number=len(statistics.board.results.protocol.contrasts))]
     said += [ON_OTHERS] * bool((~primary).any())
-    text = " ".join(filter(None, [*said, _not_run(contrasts[primary & ~has_run])]))
+    apart = contrasts["why"] == APART
+    said += [_not_run(contrasts[primary & ~has_run & ~apart]), _not_run(contrasts[primary & apart], NOT_ALIKE)]
+    text = " ".join(filter(None, said))
     grid = _grid(contrasts[has_run & (primary | (contrasts["verdict"] != ""))])
     return PageSection(title="Contrasts named beforehand", text=text, grid=grid)
 
 
-def _not_run(contrasts: pd.DataFrame) -> str:
-    """Which contrasts wait for an arm."""
+def _not_run(contrasts: pd.DataFrame, reason: str = NOT_RUN) -> str:
+    """Which contrasts wait for an arm, or have no test for another reason."""
     which = ", ".join(map(pair_of, contrasts.to_dict("records")))
-    return NOT_RUN.format(which=which) if which else ""
+    return reason.format(which=which) if which else ""
 
 
 def _grid(contrasts: pd.DataFrame) -> Grid | None:
@@ -255,11 +263,14 @@ def _letter_grid(letters: pd.DataFrame) -> Grid:
     rows = [
         (
             GridCell(arm),
-            *(GridCell(f"{number(row['mean'])} {row['letters']}" if (row := cells.get((arm, column))) else MISSING)
-              for column in columns),
+            *(
+                GridCell(f"{number(row['mean'], decimals_of(column))} {row['letters']}" if row else MISSING)
+                for column in columns
+                for row in [cells.get((arm, column))]
+            ),
         )
         for arm in dict.fromkeys(letters["arm"])
-    ]  # fmt: skip
+    ]
     return Grid(header=("Arm", *map(title_of, columns)), rows=tuple(rows))
 
 

@@ -154,12 +154,14 @@ def _row(
 
 
 def measured_costs(store: Store) -> tuple[float, float]:
-    """Seconds that one pretraining of an arm took, and those of fine-tuning it once on every task; means, 0 if none.
+    """Seconds that one pretraining of an arm took, and those of one fine-tuning seed; means, 0 if none.
 
-    Runs of a rate search are left out: they are shorter, and made once for all seeds.
+    A seed is a run on every task at each of its learning rates. Runs of a rate search of pretraining are left out: they
+    are shorter, and made once for all seeds.
     """
     records = store.read_pretrainings()
     searches = {name for record in records for name in record.searches}
     pretrainings = [record.seconds for record in records if record.pretraining_id not in searches]
-    runs = pd.DataFrame([(record.cell.task, record.seconds.total) for record in store.scan_records()[0]])
-    return float(np.mean(pretrainings or [0.0])), float(runs.groupby(0)[1].mean().sum()) if len(runs) else 0.0
+    cells = [(record.cell, record.seconds.total) for record in store.scan_records()[0]]
+    runs = pd.DataFrame([(cell.task, cell.learning_rate, seconds) for cell, seconds in cells])
+    return float(np.mean(pretrainings or [0.0])), float(runs.groupby([0, 1])[2].mean().sum()) if len(runs) else 0.0

@@ -143,6 +143,8 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     if blocked and len(common) < 2:
         why |= dict.fromkeys(tested, "the arms have fewer than two pretraining seeds in common")
         tested = ()
+    if blocked:
+        seeds |= dict.fromkeys(tested, len(common))
     estimate = Estimate(
         column=outcomes.column,
         lowest_is_best=outcomes.metric in LOWEST_IS_BEST,

@@ -15,15 +15,17 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate
+from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.summaries import components, example_variance
 from glue_bench.stats.variance import Spread, combined, of_blocks, of_seeds
 from glue_bench.stats.verdicts import ALPHA, Assessed, two_sided
 
 DRAWS = 4000
 MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
-TOO_FEW = "no number of seeds will do: the dev set alone spreads a difference by {spread:.2f}"
+TOO_FEW = "no number of seeds will do: the dev set alone spreads a difference by {spread:.3g}"
 POWER_COLUMNS = [
     "origin", "shape", "column", "seeds", "difference", "power", "pretraining_seeds", "finetuning_seeds",
     "best_finetuning_seeds", "cost", "why",
@@ -61,7 +63,10 @@ def power_frame(
             rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})
             continue
         spreads = spreads_of(estimate, group.reference, len(group.arms))
-        designs = spreads.designs(difference, power, costs or Costs(1.0, 1.0), blocked=estimate.blocked)
+        each = costs or Costs(1.0, 1.0)
+        if estimate.column not in (AVERAGE, *COLUMNS):  # measured after pretraining, without any fine-tuning
+            each = each._replace(finetuning=0.0)
+        designs = spreads.designs(difference, power, each, blocked=estimate.blocked)
         rows += [facts | design | ({} if costs else {"cost": math.nan}) for design in designs]
     frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
     return frame.astype(dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64"))
@@ -96,7 +101,7 @@ class Spreads:
             made = [self._design(number, each, costs) for each, number in numbers.items() if number]
             missing = {"why": why or f"more than {MOST_PRETRAININGS} pretraining seeds"}
             best = math.nan
-            if self.pretraining > 0 and costs.finetuning > 0:
+            if self.pretraining > 0 and costs.finetuning > 0 and sum(self.finetuning) > 0:
                 best = math.sqrt(costs.pretraining / costs.finetuning * sum(self.finetuning) / self.pretraining)
             cheapest = min(made, key=lambda design: design["cost"], default=missing)
             yield {"seeds": "pretraining", "best_finetuning_seeds": best, **cheapest}

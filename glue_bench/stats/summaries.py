@@ -73,14 +73,14 @@ def components(estimate: Estimate, reference: str) -> dict[str, float]:
         return {}
     tasks = estimate.tasks.values()
     finetuning = sum(scores.finetuning_variance() for scores in tasks)
-    number = float(np.mean([scores.finetuning_seeds for scores in tasks]))
+    of_means = sum(scores.finetuning_variance() / scores.finetuning_seeds for scores in tasks)
     pretraining = math.nan
     if estimate.blocked and len(estimate.arms) > 1:
         both = float(estimate.spreads[0].pooled)
-        pretraining = both if math.isnan(finetuning) else max(0.0, both - finetuning / number)
+        pretraining = both if math.isnan(finetuning) else max(0.0, both - of_means)
     return {
         "pretraining_seeds": estimate.seeds[estimate.arms[0]] if estimate.blocked else 1,
-        "finetuning_seeds": number,
+        "finetuning_seeds": float(np.mean([scores.finetuning_seeds for scores in tasks])),
         "pretraining_deviation": math.sqrt(pretraining),
         "finetuning_deviation": math.sqrt(finetuning),
         "example_deviation": math.sqrt(example_variance(estimate, reference)),

@@ -14,6 +14,7 @@ from glue_bench.stats.estimates import Estimate, average_estimate, column_estima
 from glue_bench.stats.outcomes import AVERAGE, Outcomes
 
 ALPHA = 0.05
+APART = "its arms differ in origin or shape"
 Pair = tuple[str, str]
 Correction = Callable[[np.ndarray], np.ndarray]
 NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
@@ -93,18 +94,22 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
 def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.DataFrame:
     """Contrasts named before the runs, as `verdicts`; adjusted by Holm's method for their own number in a column.
 
-    `family` counts all that were named, also those whose arms have not run. An interval has the level at which Holm's
-    method tests its contrast. Contrasts of arms of two groups are left out.
+    `family` counts all that were named, also those whose arms have not run. The intervals hold for all of them together
+    (Bonferroni), which those of Holm's steps would not. So Holm's method may find a difference whose interval includes
+    0, and `smallest` is the least difference that has a verdict whatever the others show. Arms of two groups are not
+    tested (APART).
     """
+    assessed = list(assessed)
+    known = {arm for one in assessed for arm in one.group.arms}
     rows = []
     for one in assessed:
-        mine = [pair for pair in contrasts if set(pair) <= set(one.group.arms)]
+        mine = [pair for pair in contrasts if pair[0] in one.group.arms and pair[1] in known]
         rows += contrast_rows(one, mine, holm(len(contrasts)))
     return _frame(rows)
 
 
 def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
-    """Every pair of arms of a group, as `verdicts`; adjusted by Holm's method for all pairs of a column."""
+    """Every pair of arms of a group, as `declared`, for all pairs of a column."""
     rows = []
     for one in assessed:
         pairs = list(combinations(one.group.arms, 2))
@@ -142,7 +147,8 @@ def holm(number: int) -> Correction:
 def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     """A frame of `verdicts` with `p_equivalent`, and `equivalent`: whether two arms differ by less than `margin`.
 
-    Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times `family`. Points, or nats of a loss.
+    Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times `family`, also where p is corrected by
+    Holm's method. Points, or nats of a loss.
     """
     nearest = (margin - frame["difference"].abs()) / frame["error"]  # the side on which the margin is nearer
     p = np.minimum(1.0, np.asarray(student_t.sf(nearest, frame["freedom"])) * frame["family"])
@@ -163,9 +169,9 @@ def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correct
         mine = [_row(assessed.group, estimate, pair) for pair in pairs]
         difference, error, freedom = (np.array([row[name] for row in mine]) for name in NUMBERS[:3])
         p = two_sided(difference, error, freedom)
-        times = correction(p)
-        adjusted = np.minimum(1.0, times * p)
-        half = student_t.isf(ALPHA / 2 / times, freedom) * error
+        adjusted = np.minimum(1.0, correction(p) * p)
+        family = int(correction(np.zeros(1))[0])
+        half = student_t.isf(ALPHA / 2 / family, freedom) * error
         low, high = estimate.limits
         better = (difference > 0) ^ estimate.lowest_is_best
         decided = {
@@ -174,7 +180,6 @@ def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correct
             **{"p": p.tolist(), "p_adjusted": adjusted.tolist(), "smallest": half.tolist()},
             "verdict": np.where(adjusted < ALPHA, np.where(better, "better", "worse"), "").tolist(),
         }
-        family = int(correction(np.zeros(1))[0])
         rows += [row | {"family": family} | {name: decided[name][i] for name in decided} for i, row in enumerate(mine)]
     return rows
 
@@ -184,6 +189,7 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     missing = float("nan")
     reasons = dict.fromkeys(estimate.why[one] for one in pair if one in estimate.why)
     why = [f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})" for reason in reasons]
+    why = why if reference in group.arms else [APART]
     variance, freedom = (missing, missing) if why else estimate.difference_variance(arm, reference)
     return {
         "origin": group.origin,
@@ -195,7 +201,7 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
         "error": math.sqrt(variance),
         "freedom": freedom,
         "n_arm": estimate.seeds[arm],
-        "n_reference": estimate.seeds[reference],
+        "n_reference": estimate.seeds.get(reference, 0),
         "seeds": seeds_covered(estimate),
         "why": "; ".join(why),
     }

@@ -10,6 +10,7 @@ from simulated import REGIMES, simulate
 
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.statistics_page import p_text, power_page, statistics_page, title_of
+from glue_bench.results.budgets import measured_costs
 from glue_bench.stats.power import power_frame
 
 
@@ -131,6 +132,21 @@ def test_power_prints_seeds(bench, glue_bench):
     rows = list(csv.DictReader(io.StringIO(said)))
     assert [row["column"] for row in rows] == ["average", "cola", "mnli_m", "mnli_mm"]
     assert [float(row["cost"]) for row in rows] == [100.0 + int(row["finetuning_seeds"]) for row in rows]
+
+
+def test_a_seed_costs_a_run_at_every_rate(bench):
+    for rate, seconds in ((1e-5, 10.0), (2e-5, 30.0)):
+        bench.record(bench.expect("rte", 1, arm="a", rate=rate), seconds=seconds)
+    bench.plan()
+    assert measured_costs(bench.store)[1] == 40.0
+
+
+def test_one_arm_has_no_contrasts_and_nothing_run_has_no_spread(bench, new_bench, glue_bench, refused):
+    alone = fill(bench, rates={"only": 0.8}).folder
+    assert glue_bench("statistics", alone, "--format", "csv").out.startswith("kind,origin")
+    empty = new_bench("empty")
+    empty.plan()
+    assert "nothing has run yet" in refused("power", empty.store.folder, "--difference", 1)
 
 
 def test_mistakes_are_one_line(bench, refused, tmp_path):

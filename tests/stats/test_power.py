@@ -110,6 +110,7 @@ def test_one_fine_tuning_seed_a_pretraining_gives_one_design():
     frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0)
     assert frame["seeds"].tolist() == ["pretraining"] * 3
     assert (frame["finetuning_seeds"] == 1).all()
+    assert frame["best_finetuning_seeds"].isna().all()  # one seed does not show how much fine-tuning varies
 
 
 def test_one_seed_has_no_spread_to_plan_with():

@@ -8,11 +8,22 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t as student_t
 from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.stats.letters import letters_frame
-from glue_bench.stats.summaries import ARM_COLUMNS, COLUMN_COLUMNS, arms_frame, columns_frame
-from glue_bench.stats.verdicts import NUMBERS, VERDICT_COLUMNS, Group, all_pairs, assess, declared, equivalence, holm
+from glue_bench.stats.summaries import ARM_COLUMNS, COLUMN_COLUMNS, arms_frame, columns_frame, components
+from glue_bench.stats.verdicts import (
+    APART,
+    NUMBERS,
+    VERDICT_COLUMNS,
+    Group,
+    all_pairs,
+    assess,
+    declared,
+    equivalence,
+    holm,
+)  # fmt: skip
 from glue_bench.stats.verdicts import verdicts as judge
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -83,12 +94,32 @@ CASES = [
 def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
     rates = {"a": 0.75, "b": 0.75 + shift, "c": 0.75 - shift / 3}
     one = assessed(drawn(seed, rates=rates, regime=REGIMES["all three"], **case))
-    for frame in (judge(one), declared(one, [("b", "c"), ("a", "c"), ("a", "x")]), all_pairs(one)):
-        told = frame["p_adjusted"] < 0.05
-        assert ((frame["low"] > 0) | (frame["high"] < 0)).equals(told)
+    by_reference = judge(one)
+    for frame in (by_reference, declared(one, [("b", "c"), ("a", "c"), ("a", "x")]), all_pairs(one)):
+        told, without_0 = frame["p_adjusted"] < 0.05, (frame["low"] > 0) | (frame["high"] < 0)
+        assert without_0.equals(frame["p"] * frame["family"] < 0.05)
+        assert without_0.equals(frame["difference"].abs() > frame["smallest"])
+        assert without_0.equals(told) if frame is by_reference else (told | ~without_0).all()
         assert (frame["verdict"] != "").equals(told)
-        assert (frame["difference"].abs() > frame["smallest"]).equals(told)
         assert (frame.loc[told, "verdict"] == np.where(frame.loc[told, "difference"] > 0, "better", "worse")).all()
+
+
+def test_intervals_of_named_contrasts_hold_for_all_of_them_whatever_the_others_show():
+    rates = {"a": 0.2, "b": 0.95, "c": 0.6, "d": 0.6}
+    one = assessed(drawn(rates=rates, columns=["rte"]))
+    frame = declared(one, [("b", "a"), ("c", "a"), ("d", "c")])
+    half = student_t.isf(0.05 / 2 / 3, frame["freedom"]) * frame["error"]
+    np.testing.assert_allclose(frame["smallest"], half)
+
+
+def test_contrasts_of_arms_of_two_groups_say_why_they_have_no_test():
+    groups = [
+        Group(origin=o, shape="s", arms=arms, reference=arms[0]) for o, arms in (("x", ("a",)), ("y", ("b", "c")))
+    ]
+    one = assess(drawn(rates={"a": 0.6, "b": 0.9, "c": 0.9}, columns=["rte"]), groups)
+    frame = declared(one, [("b", "a"), ("c", "b"), ("c", "never")]).drop_duplicates(["arm", "reference"])
+    assert dict(zip(frame["reference"], frame["why"], strict=True)) == {"a": APART, "b": ""}
+    assert set(frame["family"]) == {3}
 
 
 def test_intervals_stay_within_what_the_metric_can_be():
@@ -261,6 +292,25 @@ def test_only_blocks_that_the_reference_has_count():
     lacking = one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))
     complete = one.of(np.flatnonzero(one.pretraining_seeds != 3))
     pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
+
+
+def test_seeds_are_counted_that_count():
+    (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
+    lacking = assessed([one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))])
+    assert set(judge(lacking)["n_arm"]) == {2}
+    assert set(columns_frame(lacking, judge(lacking))["pretraining_seeds"]) == {2}
+
+
+def test_the_component_of_pretraining_of_an_average_weighs_each_task_by_its_own_seeds():
+    many, few = (
+        drawn(seed, columns=[column], seeds=seeds, pretrainings=4, pretraining=0.05)[0]
+        for seed, column, seeds in ((1, "rte", 4), (2, "sst2", 2))
+    )
+    average = assessed([many, few])[0].estimates[0]
+    of_means = sum(scores.finetuning_variance() / scores.finetuning_seeds for scores in average.tasks.values())
+    expected = float(average.spreads[0].pooled) - of_means
+    assert expected > 0
+    assert components(average, "low")["pretraining_deviation"] == pytest.approx(np.sqrt(expected))
 
 
 def test_an_arm_that_lacks_a_block_is_not_tested_and_takes_none_from_the_others():
