@@ -22,7 +22,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected
+from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, expected_share
 
 PAIRS = 10_000  # words and positions whose word is told
 FEWER = 2_000  # of each draw of random positions, after the norm, and where the position is known
@@ -48,12 +48,17 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
         raise LeftOut(NO_POSITIONS)
     n, v = len(table.positions), len(table.words)
     found = {"sum": decoded(table, plain, PAIRS), "norm": decoded(table, norm, FEWER)}
-    draws = [decoded(with_random_positions(table, draw), plain, FEWER) for draw in range(DRAWS)]
+    draws = [decoded(with_random_positions(table, draw), plain, FEWER, draw) for draw in range(DRAWS)]
+    by_name = {name: [draw[name] for draw in draws] for name in draws[0]}
     alone = InputSum(table.words, torch.zeros_like(table.positions), table.mean)
     numbers: dict[str, Any] = {
         **found,
-        "random": {name: float(np.mean([draw[name] for draw in draws])) for name in draws[0]},
-        "random_interval": {name: expected([draw[name] for draw in draws]) for name in draws[0]},
+        "random": {name: float(np.mean(values)) for name, values in by_name.items()},
+        "random_interval": {name: expected(values) for name, values in by_name.items()}
+        | {
+            "word_accuracy": expected_share(by_name["word_accuracy"], FEWER, PAIRS),
+            "position_accuracy": expected_share(by_name["position_accuracy"], TESTS, TESTS),
+        },
         "words_alone": dict(zip(("position_accuracy", "position_mae"), position_told(alone, plain), strict=True)),
         "chance": {"position_accuracy": 1 / n, "position_mae": n / 4, "word_accuracy": 1 / v},
         "word_accuracy_position_known": word_told(table, plain, FEWER, known=True),
@@ -74,10 +79,10 @@ def plain(rows: Rows) -> Rows:
     return rows
 
 
-def decoded(table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int) -> dict[str, float]:
-    """How often word and position are told, and the mean absolute error of the position."""
+def decoded(table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int, draw: int = 0) -> dict[str, float]:
+    """How often word and position are told, and the mean absolute error of the position; each `draw` has its pairs."""
     accuracy, error = position_told(table, norm)
-    found = {"word_accuracy": word_told(table, norm, pairs), "position_accuracy": accuracy}
+    found = {"word_accuracy": word_told(table, norm, pairs, draw), "position_accuracy": accuracy}
     return found | {"position_mae": error, "position_mae_relative": 4 * error / len(table.positions)}
 
 
@@ -105,9 +110,11 @@ def told_by_ridge(
     return float((told == expected_places).mean()), float(np.abs(told - expected_places).mean())
 
 
-def word_told(table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int, *, known: bool = False) -> float:
+def word_told(
+    table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int, draw: int = 0, *, known: bool = False
+) -> float:
     """How often the word whose row, with the mean position or the `known` one, is nearest is the right one."""
-    generator = np.random.default_rng([SEED, pairs])
+    generator = np.random.default_rng([SEED, pairs, draw])
     words = generator.integers(len(table.words), size=pairs)
     positions = generator.integers(len(table.positions), size=pairs)
     given = norm(_sums(table, words, positions))

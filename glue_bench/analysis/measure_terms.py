@@ -94,6 +94,7 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
 
 
 def mean_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, " t"]:
-    """The shares of the nine terms, without any bias, over heads and sequences."""
-    each = [shares(*heads(model, parts(model, table, some))) for some in ids.split(AT_ONCE)]
-    return numpy(torch.cat(each)).mean((0, 1))
+    """The shares of the nine terms over heads and sequences, in logits with their bias where the variant has one."""
+    bias = position_bias(model, ids.shape[1])
+    each = [shares(*heads(model, parts(model, table, some)), bias) for some in ids.split(AT_ONCE)]
+    return numpy(torch.cat(each)).mean((0, 1))[: len(NINE)]

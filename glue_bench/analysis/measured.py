@@ -41,6 +41,20 @@ def expected(draws: Sequence[float] | np.ndarray) -> list[float]:
     return [float(np.mean(draws) - reach), float(np.mean(draws) + reach)]
 
 
+def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int) -> list[float]:
+    """[low, high]: as `expected`, of the share that is told of `tried` when each draw had so many `trials`.
+
+    Draws that all tell everything do not spread, and another sample may still miss some. So the band is at least the
+    middle 95% of what a sample of `tried` gives after the draws: of the beta-binomial distribution with one told and
+    one missed added, as Agresti & Caffo (2000) add them to compare two proportions.
+    """
+    low, high = expected(draws)
+    told, missed = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
+    tail = (1 - COVERAGE) / 2
+    few, many = np.asarray(stats.betabinom.ppf([tail, 1 - tail], tried, told, missed)) / tried
+    return [max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))]
+
+
 def confidence(values: np.ndarray) -> np.ndarray:
     """The half width of the 95% interval of a mean over the first axis, by Student's t: the shape of the rest."""
     n = len(values)

@@ -26,6 +26,12 @@ class Part(NamedTuple):
     keys: Mapping[str, tuple[str, ...]]
 
 
+def _positions(subject: Subject) -> Measured:
+    """The rows that there are, of which the last is that of the last place."""
+    found = numpy(rows(subject.model, subject.sum))
+    return measure_positions(found, first=len(subject.sum.positions) - len(found))
+
+
 _FOUR = ("word_word", "word_position", "position_word", "position_position")
 _SUBSPACES = ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random")
 MEASURES: dict[str, tuple[Part, ...]] = {
@@ -50,7 +56,7 @@ MEASURES: dict[str, tuple[Part, ...]] = {
     ),
     "positions": (
         Part(
-            lambda subject: measure_positions(numpy(rows(subject.model, subject.sum))),
+            _positions,
             {"positions": ("absolute_mae", "order_accuracy")},
         ),
         Part(

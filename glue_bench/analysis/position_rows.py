@@ -1,5 +1,7 @@
 """The rows of positions as attention reads them, where a variant has one for each position.
 
+Where a variant resets the scores of [CLS] (TUPE-A, TUPE-R), no row is read as place 0: the rows are those from place 1.
+
 Shapes: n positions, e width of the table, h heads, k head size.
 """
 
@@ -15,7 +17,7 @@ from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants.base import rows_from
 from glue_bench.model.variants.diet import DietAbs
 from glue_bench.model.variants.four_term import FourTerm
-from glue_bench.model.variants.untied import Untied
+from glue_bench.model.variants.untied import Untied, UntiedTieCls
 
 NO_ROWS = "it has no row for each position"
 NO_PRODUCT = "its scores have no product of two positions"
@@ -69,7 +71,8 @@ def heads(model: EncoderModel, table: InputSum) -> tuple[Float[Tensor, "h n k"],
 
 
 def _untied(variant: Untied, length: int) -> Tensor:
-    return variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[1:])
+    first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
+    return variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[first:])
 
 
 def _diet(variant: DietAbs, length: int) -> list[Tensor]:

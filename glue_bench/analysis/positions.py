@@ -34,8 +34,10 @@ FEWEST = 20  # positions
 Rows = Float[np.ndarray, "n d"]
 
 
-def measure_positions(rows: Rows) -> Measured:
+def measure_positions(rows: Rows, first: int = 0) -> Measured:
     """The probes with their baselines, and the frames `positions_cosine` and `positions_probe`.
+
+    The first row is that of place `first`.
 
     Raises:
         LeftOut: too few positions.
@@ -56,17 +58,17 @@ def measure_positions(rows: Rows) -> Measured:
         found.append((name, "random", np.mean(draws), *numbers[f"{name}_random"]))
         found += [(name, other, numbers[f"{name}_{other}"], np.nan, np.nan) for other in others]
     frames = {
-        "positions_cosine": cosines(rows),
+        "positions_cosine": cosines(rows, first),
         "positions_probe": pd.DataFrame(found, columns=["probe", "table", "value", "low", "high"]),
     }
     return Measured({"positions": numbers}, frames)
 
 
-def cosines(rows: Rows) -> pd.DataFrame:
-    """The cosine of each two of at most 40 evenly spaced positions."""
+def cosines(rows: Rows, first: int = 0) -> pd.DataFrame:
+    """The cosine of each two of at most 40 evenly spaced positions; the first row is that of place `first`."""
     places = np.unique(np.linspace(0, len(rows) - 1, SHOWN).astype(int))
     some = unit(rows[places]).astype(np.float64)
-    i, j = (each.ravel() for each in np.meshgrid(places, places, indexing="ij"))
+    i, j = (each.ravel() for each in np.meshgrid(first + places, first + places, indexing="ij"))
     return pd.DataFrame({"i": i, "j": j, "cosine": (some @ some.T).ravel()})
 
 

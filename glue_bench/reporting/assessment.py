@@ -16,6 +16,7 @@ from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.budgets import newest
 from glue_bench.results.encoders import UNKNOWN_START, blocks_of
+from glue_bench.results.epochs import is_last
 from glue_bench.results.protocol import NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
 from glue_bench.stats.outcomes import Outcomes, unit_of
 from glue_bench.stats.summaries import arms_frame, columns_frame
@@ -25,6 +26,7 @@ KEY = ["arm", "task", "learning_rate", *SEEDS]
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
 """Measures of a pretrained encoder that are compared as columns, and their metrics."""
 OTHER_PIECES = "it was measured on other pieces of text"
+OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
 NO_LABELS = (
     "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
 )
@@ -104,7 +106,9 @@ def conversion_groups(board: Board) -> list[Group]:
 
 def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
     """The runs of every column that has any, in the board's order; predictions are read as they are needed."""
-    digests = {record.cell_id: record.data.digest for record in store.scan_records()[0]}
+    records, protocol = store.scan_records()[0], board.results.protocol
+    digests = {record.cell_id: record.data.digest for record in records}
+    earlier = [record.cell_id for record in records if not is_last(record, protocol)]
     scores = main_scores(at_rates(board.results.scores, board.rates))
     cells, arms = board.results.cells[[*KEY, "cell_id"]], tuple(board.table["arm"])
     for column in board.columns:
@@ -123,7 +127,7 @@ def read_outcomes(store: Store, board: Board) -> Iterator[Outcomes]:
                 scores=runs["value"].to_numpy(),
                 predictions=predictions,
                 labels=labels,
-                why=why,
+                why=dict.fromkeys(runs.loc[runs["cell_id"].isin(earlier), "arm"], OTHER_EPOCH) | why,
                 averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
             )
 

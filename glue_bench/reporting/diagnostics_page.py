@@ -8,11 +8,12 @@ from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.formats import render_with
 from glue_bench.reporting.numbers import MISSING, number
 from glue_bench.results.diagnostics import Scored
+from glue_bench.stats.summaries import LEAST_FOR_DEVIATION
 
 ONE_LABEL = "°"
 NOTES = (
     "R3, the Matthews correlation for three classes, x100: mean ± sample standard deviation over seeds at the rate "
-    "reported for MNLI, after the last epoch. One seed has no deviation.",
+    "reported for MNLI, after the last epoch. Fewer than three runs have none.",
     "A pair may show several phenomena, and counts in each of them.",
 )
 
@@ -44,7 +45,7 @@ def _grid(frame: pd.DataFrame, name: str) -> Grid:
     for place, group in frame.groupby(name, sort=False):
         scores = {}
         for row in group.to_dict("records"):
-            deviation = number(row["std"])
+            deviation = number(row["std"]) if row["n"] >= LEAST_FOR_DEVIATION else ""
             scores[row["arm"]] = (number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else "")
         marks = ONE_LABEL if (group["labels"] == 1).any() else ""
         examples = GridCell(str(group["examples"].iloc[0]))

@@ -32,6 +32,7 @@ from glue_bench.records.store import Store
 from glue_bench.reporting.card import METRIC_NAMES
 from glue_bench.results.arm_scores import arm_scores
 from glue_bench.results.board import Board, make_board
+from glue_bench.results.epochs import is_last
 from glue_bench.results.protocol import SEEDS, at_rates
 from glue_bench.results.submission import median_runs
 from glue_bench.stats.examples import contributions
@@ -44,12 +45,16 @@ _RESERVED = {"data", "unknown"}
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One arm of a store: the model's name, `scores` of `arm_scores` that may be published, and its runs by task."""
+    """One arm of a store: the model's name, `scores` of `arm_scores` that may be published, and its runs by task.
+
+    `earlier` are the runs whose scores are of an earlier epoch than the last, of which their predictions are.
+    """
 
     store: Store
     model: str
     scores: pd.DataFrame
     records: Mapping[str, list[Record]]
+    earlier: frozenset[str]
 
     @property
     def log_id(self) -> str:
@@ -68,7 +73,7 @@ def write_logs(stores: Iterable[Store], folder: Path, organization: str, data: s
 
     Raises:
         UserError: a name that cannot be part of a path, nothing that can be stated, other data than the runs were made
-            with, predictions that are missing or damaged, or a disk that cannot be written.
+            with, predictions that are missing, damaged or of another epoch, or a disk that cannot be written.
     """
     if not _NAME.fullmatch(organization) or organization in _RESERVED:
         raise UserError(f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores")
@@ -98,14 +103,21 @@ def _arms(store: Store, board: Board, organization: str) -> Iterator[Arm]:
         if mine.empty:
             continue
         scores = arm_scores(board, name, median_runs(board, name))
+        records = {
+            str(task): [store.read_record(cell) for cell in group["cell_id"]]
+            for task, group in mine.groupby("task", sort=False)
+        }
         yield Arm(
             store=store,
             model=f"{organization}/{board.results.experiment}-{name}",
             scores=scores[scores["task"].isin(mine["task"]) & scores["mean"].notna()],
-            records={
-                str(task): [store.read_record(cell) for cell in group["cell_id"]]
-                for task, group in mine.groupby("task", sort=False)
-            },
+            records=records,
+            earlier=frozenset(
+                record.cell_id
+                for runs in records.values()
+                for record in runs
+                if not is_last(record, board.results.protocol)
+            ),
         )
 
 
@@ -189,7 +201,7 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
             "standard_deviation": float(row["error"]) * math.sqrt(row["n"]),
             "num_samples": int(row["n"]),
         }
-    elif metric == task.metrics[0] and (error := _over_examples(arm.store, records[0], row["split"])):
+    elif metric == task.metrics[0] and (error := _over_examples(arm, records[0], row["split"])):
         score["uncertainty"] = error
     return {
         "evaluation_result_id": f"{_name(task.name, row['split'])}.{metric}",
@@ -217,12 +229,12 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _over_examples(store: Store, record: Record, split: str) -> dict[str, Any]:
+def _over_examples(arm: Arm, record: Record, split: str) -> dict[str, Any]:
     """The standard error of one run's main score over the examples; nothing without its predictions and labels."""
-    labels = store.read_labels(record.cell.task, record.data.digest).get(split)
-    if labels is None or not store.has_predictions(record.cell_id):
+    labels = arm.store.read_labels(record.cell.task, record.data.digest).get(split)
+    if labels is None or not arm.store.has_predictions(record.cell_id) or record.cell_id in arm.earlier:
         return {}
-    said = _said(store, record, split, len(labels))
+    said = _said(arm.store, record, split, len(labels))
     values = contributions(TASKS[record.cell.task].metrics[0], said[None], labels)
     error = float(values.std(ddof=1)) / math.sqrt(len(labels)) / 100
     return {"standard_error": {"value": error, "method": "jackknife over the examples"}, "num_samples": len(labels)}
@@ -230,6 +242,11 @@ def _over_examples(store: Store, record: Record, split: str) -> dict[str, Any]:
 
 def _samples(arm: Arm, load: Load) -> Iterator[dict[str, Any]]:
     """A line for each example of each scored split, about the task's main metric."""
+    if arm.earlier:
+        raise UserError(
+            f"the score of '{min(arm.earlier)}' is of an earlier epoch than its predictions (`protocol.epoch: best`); "
+            "leave --data out, or set `epoch: last`"
+        )
     same = {"schema_version": SCHEMA, "evaluation_id": arm.log_id, "model_id": arm.model}
     for task, records in arm.records.items():
         data = load(task)

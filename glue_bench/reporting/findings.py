@@ -12,7 +12,7 @@ from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.results.board import Board, averages_frame
-from glue_bench.results.encoders import blocks_of, title
+from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
 from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS
@@ -87,9 +87,8 @@ class Findings:
         if self.assessment is None:
             return pd.DataFrame(columns=VERDICT_COLUMNS)
         conversions, verdicts = self.assessment.conversions, self.assessment.verdicts
-        blocks = set(zip(*(conversions[name] for name in BLOCK), strict=True))
-        rest = [key not in blocks for key in zip(*(verdicts[name] for name in BLOCK), strict=True)]
-        return pd.concat([verdicts[rest], conversions], ignore_index=True) if len(conversions) else verdicts
+        rest = verdicts[~verdicts["arm"].isin(conversions["arm"])]
+        return pd.concat([rest, conversions], ignore_index=True) if len(conversions) else verdicts
 
     def of_block(self, key: BlockKey) -> pd.DataFrame:
         """The contrasts of a block's arms."""
@@ -98,6 +97,13 @@ class Findings:
     def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
         """One arm's contrast in one column; empty where there is none."""
         return self._by_place.get((arm, column), {})
+
+    def deviations(self, column: str) -> dict[str, float]:
+        """By arm, the standard deviation over independent seeds in a column; of fewer than three there is none."""
+        if self.assessment is None:
+            return {}
+        mine = self.assessment.arms[self.assessment.arms["column"] == column]
+        return dict(zip(mine["arm"], mine["deviation"], strict=True))
 
     @cached_property
     def averages(self) -> pd.DataFrame:
@@ -108,15 +114,25 @@ class Findings:
     def _by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
         return {(row["arm"], row["column"]): row for row in self.contrasts.to_dict("records")}
 
-    def converted(self, key: BlockKey) -> str:
-        """The arm of whose checkpoint a block's arms were made, where they are compared with it; "" elsewhere."""
+    def converted(self, key: BlockKey) -> dict[str, str]:
+        """The arms of a block that are compared with the arm of whose checkpoint they were made, and that arm."""
         conversions = self.contrasts if self.assessment is None else self.assessment.conversions
-        return next(iter(conversions.loc[(conversions[BLOCK] == list(key)).all(axis=1), "reference"]), "")
+        mine = conversions[(conversions[BLOCK] == list(key)).all(axis=1)]
+        return dict(zip(mine["arm"], mine["reference"], strict=True))
 
     def smallest(self, key: BlockKey) -> dict[str, float]:
         """The median over a block's arms of the smallest difference that would have had a verdict, by column."""
         medians = self.of_block(key).dropna(subset="smallest").groupby("column")["smallest"].median()
         return dict(zip(medians.index, medians, strict=True))
+
+    @cached_property
+    def incomplete(self) -> set[tuple[str, str]]:
+        """Arm and measure, where fewer pretraining seeds are measured than planned."""
+        if self.assessment is None:
+            return set()
+        planned, arms = self.results.cells.groupby("arm")["pretraining_seed"].nunique(), self.assessment.arms
+        fewer = arms[arms["column"].isin(self.measures) & (arms["n"] < arms["arm"].map(planned))]
+        return set(zip(fewer["arm"], fewer["column"], strict=True))
 
     @cached_property
     def constants(self) -> dict[str, float]:
@@ -142,8 +158,9 @@ def verdict(findings: Findings) -> str:
         if contrasts.empty or (contrasts["why"] != APART).any():
             return _of_contrasts(findings, contrasts)
     keys = [key for key, _ in blocks_of(findings.table)]
-    said = {key: text for key in keys if (text := _of_block(findings, key))}
-    return " ".join(said.values() if len(said) < 2 else (f"{title(key[0])}: {text}" for key, text in said.items()))
+    names = block_names(keys)
+    said = {names[key]: text for key in keys if (text := _of_block(findings, key))}
+    return " ".join(said.values() if len(said) < 2 else (f"{title(name)}: {text}" for name, text in said.items()))
 
 
 def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
@@ -167,14 +184,19 @@ def pair_of(row: Mapping[Any, Any]) -> str:
 
 
 def _of_block(findings: Findings, key: BlockKey) -> str:
-    primary, mine = findings.columns[0], findings.of_block(key)
-    mine = mine[mine["column"] == primary]
-    if mine.empty:
-        return ""
+    """A sentence for each arm that others of the block are compared with."""
+    mine, converted = findings.of_block(key), findings.converted(key)
+    mine = mine[mine["column"] == findings.columns[0]]
+    by_reference = mine.groupby("reference", sort=False)
+    return " ".join(_of_reference(findings, rows, set(rows["arm"]) <= set(converted)) for _, rows in by_reference)
+
+
+def _of_reference(findings: Findings, mine: pd.DataFrame, converted: bool) -> str:
+    primary = findings.columns[0]
     where = _where(findings, primary)
     unit, decimals = "nats" if primary in findings.lowest_is_best else "points", decimals_of(primary)
     who, told, tested = f"`{mine['reference'].iloc[0]}`", mine[mine["verdict"] != ""], mine[mine["why"] == ""]
-    arms, it = (f"arm that was converted from {who}", "it") if findings.converted(key) else ("arm", who)
+    arms, it = (f"arm that was converted from {who}", "it") if converted else ("arm", who)
     reasons = {re.sub(r" \([^)]*\)$", "", why.split("; ")[0]): None for why in mine.loc[mine["why"] != "", "why"]}
     if len(told):
         sides = [_told(told[told["verdict"] == side], f"{side} than {who}") for side in ("better", "worse")]

@@ -34,7 +34,7 @@ ORIGIN_MEANS = {
     "scratch": "No pretraining: fine-tuned from random weights.",
 }
 COSTS = "what the conversion costs, no ranking"
-COST_MEANS = "Beside each score stands its difference from `{reference}`, whose checkpoint was converted."
+COST_MEANS = "Beside each score stands its difference from {references}, whose checkpoint was converted."
 BOTH = frozenset({0, 1})
 STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
 FOUR = ("average_official", "average_nine_columns", "average_eight_columns", "average_eight_tasks")
@@ -80,11 +80,11 @@ def leaderboard_screen(findings: Findings) -> Page:
 
 def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
     """The arms, by their average, and their scores; below them what the scores are to be compared with."""
-    converted, names = bool(findings.converted(key)), findings.columns
+    converted, names = findings.converted(key), findings.columns
     best = {} if converted else best_of(block, names, findings.lowest_is_best)
     rows: list[tuple[GridCell, ...]] = []
     for row in block.to_dict("records"):
-        cells = (_cell(findings, row, name, best.get(name, ()), converted) for name in names)
+        cells = (_cell(findings, row, name, best.get(name, ()), row["arm"] in converted) for name in names)
         rows.append((GridCell(row["arm"]), *_size(key, row), *cells))
         runs = _run_rows(findings, row["arm"]) if findings.runs else ()
         rows += [(run, *_size(key), *scores) for run, *scores in runs]
@@ -132,8 +132,11 @@ def _block_means(findings: Findings, key: BlockKey, block: pd.DataFrame) -> str:
     """What the arms of a block have in common, what they started from, and how large they are."""
     arms = {str(start): ", ".join(mine["arm"]) for start, mine in block.groupby("start", sort=False)}
     starts = "; ".join(arms if len(arms) == 1 else (f"{start} ({who})" for start, who in arms.items()))
-    source = findings.converted(key)
-    cost = f" {COST_MEANS.format(reference=source)}" if source else ""
+    sources: dict[str, list[str]] = {}
+    for arm, source in findings.converted(key).items():
+        sources.setdefault(source, []).append(arm)
+    references = [f"`{source}`" + f" ({', '.join(who)})" * (len(sources) > 1) for source, who in sources.items()]
+    cost = f" {COST_MEANS.format(references=' or '.join(references))}" if sources else ""
     renamed = block[block["arm"] != block["variant"]]
     variants = ", ".join(f"{arm} is {variant}" for arm, variant in zip(renamed["arm"], renamed["variant"], strict=True))
     if key[0] == AS_PUBLISHED:
@@ -161,8 +164,8 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
         marks += FEWER if row[f"{name}_n"] < board.planned[row["arm"]][name] else ""
-    elif name in findings.measures:
-        marks += FEWER if contrast.get("n_arm", 0) < contrast.get("n_reference", 0) else ""
+    elif (row["arm"], name) in findings.incomplete:
+        marks += FEWER
     difference, decimals = contrast.get("difference", math.nan) if converted else math.nan, decimals_of(name)
     aside = "" if math.isnan(difference) else f"{difference:+z.{decimals}f}"
     return GridCell(number(row[name], decimals), row["arm"] in best, marks, aside)

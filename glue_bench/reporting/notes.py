@@ -22,6 +22,7 @@ METRICS = {
     **{"matthews_correlation": "Matthews correlation", "accuracy": "accuracy", "f1": "F1"},
     **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
 }
+MEANS = " Scores are medians; marks, differences and their intervals are of means over the same runs."
 MEASURED = {
     "validation_loss": "that of pretraining, in nats for each masked token",
     "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
@@ -106,7 +107,7 @@ def _marks_note(findings: Findings) -> str:
     return (
         f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
         f"a column together; columns are not corrected for each other). The test allows for {covered}. No mark means "
-        "not shown to differ, which is not the same as equal."
+        f"not shown to differ, which is not the same as equal.{MEANS * (findings.results.protocol.seeds == 'median')}"
     )
 
 

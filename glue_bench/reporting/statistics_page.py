@@ -22,7 +22,6 @@ from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.summaries import COVERS
 from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS, all_pairs, equivalence
-from glue_bench.values import BLOCK
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
@@ -68,8 +67,9 @@ CHOSEN_RATE = (
     "is not part of the interval."
 )
 UNTESTED = "Nothing was tested; the notes say what is missing."
-LAST_EPOCH = (
-    "Stored predictions are those of the last epoch, so that these differences are not those of the leaderboard."
+BEST_EPOCH = (
+    "Scores are those of each run's best epoch and stored predictions those of its last: an arm is tested only where "
+    "these are the same epoch in all its runs."
 )
 
 
@@ -175,7 +175,7 @@ def statistics_page(
             *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
             *protocol_notes(results),
-            *([LAST_EPOCH] if results.protocol.epoch == "best" else []),
+            *([BEST_EPOCH] if results.protocol.epoch == "best" else []),
             *block_notes(results),
             *problem_notes(results),
             *_missing(statistics),
@@ -184,12 +184,10 @@ def statistics_page(
 
 
 def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
-    converted = set(zip(*(statistics.conversions[name] for name in BLOCK), strict=True))
     frame = frames.get("reference", statistics.verdicts)
     names = block_names(key for key, _ in blocks_of(frame))
-    for key, mine in blocks_of(frame):
-        if key in converted:  # it is compared with what it was converted from, below, and not within itself
-            continue
+    # What was converted is compared with what it was converted from, below, and not within its block.
+    for key, mine in blocks_of(frame[~frame["arm"].isin(statistics.conversions["arm"])]):
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
         heading, has_run = f"{title(names[key])}: differences from {reference}", mine["difference"].notna()
         text = _not_run(mine[primary & ~has_run])

@@ -15,6 +15,11 @@ def reported(record: Record, protocol: Protocol) -> Scores:
     return _epoch(record, protocol).scores
 
 
+def is_last(record: Record, protocol: Protocol) -> bool:
+    """Whether the epoch that the protocol reports is the run's last, of which its stored predictions are."""
+    return protocol.epoch == "last" or not record.history or _epoch(record, protocol) is record.history[-1]
+
+
 def choosing_value(record: Record, protocol: Protocol) -> float:
     """The value (0 to 100) by which the run's rate competes: its main metric on the set that chooses.
 

@@ -9,7 +9,7 @@ from glue_bench.analysis.decoding import collisions, decoded, measure_decoding, 
 from glue_bench.analysis.dimensions import correlation, measure_dimensions, share_of_variance
 from glue_bench.analysis.input_sum import InputSum
 from glue_bench.analysis.layers import parts_of, share
-from glue_bench.analysis.measured import LeftOut, confidence, expected, middle
+from glue_bench.analysis.measured import LeftOut, confidence, expected, expected_share, middle
 from glue_bench.analysis.position_rows import heads, rows
 from glue_bench.analysis.position_scores import locality, symmetric, toeplitz
 from glue_bench.analysis.positions import absolute_error, cosines, order_accuracy
@@ -104,6 +104,15 @@ def test_all_numbers_of_decoding_have_their_baselines(monkeypatch):
         measure_decoding(summed(drawn(WORDS), np.zeros((PLACES, WIDTH))), norm)
 
 
+def test_where_no_draw_misses_a_word_a_few_misses_are_no_finding(monkeypatch):
+    for name, small in {"PAIRS": 300, "FEWER": 200, "TESTS": 300, "SUMS": 300, "DRAWS": 2}.items():
+        monkeypatch.setattr(f"glue_bench.analysis.decoding.{name}", small)
+    small = summed(drawn(WORDS), drawn(PLACES, scale=0.01, seed=1))
+    numbers = measure_decoding(small, torch.nn.LayerNorm(WIDTH)).numbers["decoding"]
+    low, high = numbers["random_interval"]["word_accuracy"]
+    assert low < numbers["random"]["word_accuracy"] == high == 1
+
+
 def test_the_nearest_row_by_hand(monkeypatch):
     monkeypatch.setattr("glue_bench.analysis.decoding.SUMS", 200)
     generator = np.random.default_rng(0)
@@ -154,6 +163,18 @@ def test_the_rows_and_heads_of_a_variant_give_its_own_scores(variant):
     ratio = (queries @ keys.mT) / bias
     assert ratio == pytest.approx(float(ratio.mean()), rel=1e-3)  # a constant factor is left out
     assert len(rows(model, table)) == POSITIONS
+
+
+@pytest.mark.parametrize("variant", ["untied", "untied-relative"])
+def test_the_constants_of_a_reset_cls_are_no_positions(variant):
+    model = random_model(EncoderModel, encoder_config(variant))
+    table = InputSum(torch.zeros(3, 24), torch.zeros(POSITIONS, 24), torch.zeros(24))
+    before = rows(model, table), *heads(model, table)
+    with torch.no_grad():
+        model.variant.positions.weight[:2] += 1
+    assert len(before[0]) == before[1].shape[1] == POSITIONS - 1
+    assert all(map(torch.equal, before, (rows(model, table), *heads(model, table))))
+    assert cosines(drawn(PLACES), first=1)["i"].tolist()[::PLACES] == list(range(1, PLACES + 1))
 
 
 @pytest.mark.parametrize("variant", ["rotary", "alibi", "disentangled", "none"])
@@ -228,3 +249,22 @@ def test_bands_cover_what_they_say():
     low, high = middle(generator.standard_normal(5_000))
     assert (low, high) == (pytest.approx(-1.96, abs=0.1), pytest.approx(1.96, abs=0.1))
     assert confidence(generator.standard_normal((1_000, 2))) == pytest.approx(1.96 / np.sqrt(1_000), rel=0.1)
+
+
+def test_the_band_of_a_share_leaves_room_for_what_a_sample_may_miss():
+    """Both samples have no miss or few: by the exact test of two shares, 5 misses to none are no finding, 8 are."""
+    low, high = expected_share([1.0] * 5, trials=2_000, tried=10_000)
+    assert (1 - 8 / 10_000) < low <= (1 - 5 / 10_000)
+    assert high == 1
+    assert expected_share([0.0] * 5, trials=2_000, tried=10_000) == pytest.approx([1 - high, 1 - low])
+    spread = [0.2, 0.4, 0.5, 0.6, 0.8]
+    assert expected_share(spread, trials=2_000, tried=2_000) == pytest.approx(np.clip(expected(spread), 0, 1))
+
+
+def test_bands_of_shares_cover_what_they_say():
+    generator, inside = np.random.default_rng(0), 0
+    for _ in range(200):
+        draws, value = generator.binomial(400, 0.995, 5) / 400, generator.binomial(2_000, 0.995) / 2_000
+        low, high = expected_share(draws, trials=400, tried=2_000)
+        inside += low <= value <= high
+    assert inside / 200 > 0.94

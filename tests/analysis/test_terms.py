@@ -10,6 +10,7 @@ from option_sets import ARMS
 from tiny_models import CONFIGS
 
 from glue_bench.analysis.input_sum import InputSum, input_sum
+from glue_bench.analysis.measure_terms import mean_shares
 from glue_bench.analysis.measured import LeftOut
 from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.score_terms import shares as score_shares
@@ -132,6 +133,15 @@ def test_shares_are_covariances_of_the_terms_as_matrices():
             for term in range(10):
                 expected = np.cov(terms[term, sequence, head].ravel(), flat)[0, 1] / np.var(flat, ddof=1)
                 assert found[sequence, head, term] == pytest.approx(expected, abs=1e-4)
+
+
+def test_baselines_divide_by_the_variance_that_the_measured_shares_divide_by():
+    model = model_of("add-relative")
+    table, bias = input_sum(model, POSITIONS), position_bias(model, POSITIONS)
+    with torch.no_grad():
+        measured = shares(*heads(model, parts(model, table, IDS)), bias).mean((0, 1))
+        assert abs(float(measured[9])) > 0.01
+        assert mean_shares(model, table, IDS) == pytest.approx(measured[:9].numpy(), abs=1e-5)
 
 
 def test_where_words_do_not_differ_positions_hold_all_of_the_variance():

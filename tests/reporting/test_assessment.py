@@ -1,5 +1,6 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
+import json
 from types import MappingProxyType
 
 import numpy as np
@@ -8,7 +9,8 @@ from simulated import REGIMES, simulate
 
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import PretrainingRecord
-from glue_bench.reporting.assessment import NO_LABELS, assess_experiment, read_outcomes
+from glue_bench.reporting.assessment import NO_LABELS, OTHER_EPOCH, assess_experiment, read_outcomes
+from glue_bench.reporting.statistics_page import BEST_EPOCH, statistics_page
 from glue_bench.results.board import make_board
 
 NONE: MappingProxyType[str, str] = MappingProxyType({})
@@ -109,6 +111,24 @@ def test_missing_and_diverged_predictions_concern_their_arm_alone(bench):
     }
     path.unlink()
     assert whys(store)["higher"] == "the predictions of a run are missing (higher)"
+
+
+def test_an_arm_whose_score_is_of_another_epoch_than_its_predictions_is_not_tested(bench):
+    """`high` has a run that was best before its last epoch; the others were best at the end."""
+    store = fill(bench, plan={"config": {"protocol": {"epoch": "best"}}})
+    for path in (store.folder / "records").glob("*.json"):
+        record = json.loads(path.read_text())
+        last = record["scores"]["validation"]["accuracy"]
+        values = [last + 0.01 if path.stem == "high-sst2-lr2e-05-s1" else last - 0.01, last]
+        record["history"] = [
+            {"epoch": epoch, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
+            for epoch, value in enumerate(values, 1)
+        ]
+        path.write_text(json.dumps(record))
+    assert whys(store).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
+    notes = statistics_page(assess_experiment(store)).notes
+    assert BEST_EPOCH in notes
+    assert any(note.startswith("No interval and no test for `high`") for note in notes)
 
 
 def test_only_runs_at_the_chosen_rate_count(bench):

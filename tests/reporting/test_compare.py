@@ -15,7 +15,7 @@ from glue_bench.reporting.notes import BANNER
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import compare
 from glue_bench.reporting.papers.export import compare_named, render, render_list
-from glue_bench.reporting.papers.page import paper_page
+from glue_bench.reporting.papers.page import MEDIANS, paper_page
 from glue_bench.reporting.papers.published import Counterpart, Published
 from glue_bench.reporting.terminal import show
 
@@ -159,7 +159,7 @@ def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench, m
         bench.finish("cola", 1, value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
     bench.plan(**pretrained("add", steps=1000))
-    cells = cells_of(made_up, bench)
+    cells = cells_of(replace(made_up, batch_tokens=32), bench)
     assert cells.loc[("Sum", "CoLA"), ["ours", "steps"]].tolist() == [60.0, 1000]
     assert cells.loc[("Sum-mid", "CoLA"), ["ours", "steps"]].tolist() == [30.0, 300]
     assert "steps" not in cells.loc[("Sum", "CoLA"), "unlike"]
@@ -207,6 +207,37 @@ def test_theirs_is_inside_or_not_only_where_ours_is_like_it(bench, made_up, besi
     row = cells_of(unlike, bench).loc[("Sum", "RTE")]
     assert (row["unlike"], row["inside"]) == ("5 for 3 seeds", "")
     assert row["low"] < row["ours"] < row["high"]
+
+
+def test_a_published_median_is_not_tested_by_an_interval_of_a_mean(bench, made_up, beside, monkeypatch):
+    """One run has collapsed: the median is theirs, and the mean is far below it."""
+    path = alike(bench, [0.75, 0.75, 0.30, 0.76, 0.75])
+    same = replace(made_up, rates=None, batch_tokens=None)
+    same.__dict__["_lines"] = [{"model": "Sum", "CoLA": "50.0", "RTE": "99.0"}]
+    monkeypatch.setitem(TABLES, "made-up", same)
+    row = cells_of(same, bench).loc[("Sum", "RTE")]
+    assert (row["unlike"], row["inside"], row["ours"]) == ("", "", 75.0)
+    assert row["low"] < row["high"] < 99
+    text = beside(path)
+    assert f"{MEDIANS} (`add`)." in text
+    assert "▼" not in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "theirs", "unlike"),
+    [
+        (1000, 32, ""),
+        (1000, 128, "1,000 steps (32k for 128k tokens, with padding)"),
+        (1000, None, ""),
+        (4000, 128, "4,000 for 1,000 steps (128k for 128k tokens, with padding)"),
+    ],
+)
+def test_as_many_steps_of_fewer_tokens_are_not_alike(bench, made_up, steps, theirs, unlike):
+    bench.finish("cola")
+    after(bench, steps)
+    bench.plan(**pretrained("add", steps=steps))
+    said = cells_of(replace(made_up, batch_tokens=theirs), bench).loc[("Sum", "CoLA"), "unlike"]
+    assert [phrase for phrase in said.split("; ") if "steps" in phrase] == ([unlike] if unlike else [])
 
 
 def test_what_is_not_alike_is_in_the_table(bench, made_up, beside, new_bench):

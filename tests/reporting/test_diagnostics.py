@@ -103,18 +103,22 @@ def test_only_runs_at_the_reported_rate_count(bench, diagnostic):
 
 
 def test_the_page_has_a_column_an_arm(bench, diagnostic):
-    for seed in (1, 2):
+    for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed))
+    for seed in (1, 2):
+        finish(bench, seed, guesses(seed), arm="concat")
     finish(bench, 1, LABELS, arm="none")
     finish(bench, 2, arm="none")
     bench.plan()
     page = diagnostics_page(score_diagnostic(bench.store, diagnostic))
     assert [section.title for section in page.sections] == ["Categories", "Logic", "Knowledge"]
-    assert page.sections[0].grid.header == ("Category", "Pairs", "add", "none")
+    assert page.sections[0].grid.header == ("Category", "Pairs", "add", "concat", "none")
     assert [line[0].text for line in page.sections[0].grid.rows] == ["All", "Logic", "Knowledge"]
-    assert page.sections[0].grid.rows[0][3].text == "100.00"
-    assert "±" in page.sections[0].grid.rows[0][2].text
-    assert "Seeds: add 2, none 1." in page.notes
+    add, concat, none = (cell.text for cell in page.sections[0].grid.rows[0][2:])
+    assert none == "100.00"
+    assert "±" in add
+    assert "±" not in concat  # of two runs the spread cannot be told
+    assert "Seeds: add 3, concat 2, none 1." in page.notes
     assert any(note.startswith("1 finished runs of MNLI predicted no AX") for note in page.notes)
 
 

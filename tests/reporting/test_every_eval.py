@@ -36,9 +36,9 @@ def written(bench, tmp_path, monkeypatch):
     source = Texts()
     monkeypatch.setattr(every_eval, "open_source", lambda _: source)
 
-    def write(arm="add", data="texts", digest="d"):
+    def write(arm="add", data="texts", digest="d", plan=None):
         source.digest = digest
-        bench.plan()
+        bench.plan(**plan or {})
         told = write_logs([bench.store], tmp_path / "out", "my-lab", data)
         (path,) = [tmp_path / "out" / name for name in told["files"] if f"-{arm}/" in name and name.endswith("json")]
         log = json.loads(path.read_bytes())
@@ -124,6 +124,25 @@ def test_lines_are_of_the_very_data_that_was_predicted(bench, written):
     bench.predict("add-rte-lr2e-05-s1", {"validation": np.zeros((3, 2))})
     with pytest.raises(UserError, match="has no predictions for each of validation's 400 rows"):
         written()
+
+
+def test_an_earlier_epoch_has_a_score_but_no_lines_and_no_error_over_examples(bench, written):
+    bench.finish_predicted("rte", "add", 0.7, seeds=1)
+    (path,) = bench.path.glob("records/*")
+    record = json.loads(path.read_bytes())
+    record["history"] = [
+        {"epoch": epoch, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
+        for epoch, value in enumerate((0.9, 0.7), 1)
+    ]
+    path.write_text(json.dumps(record))
+    best = {"config": {"protocol": {"epoch": "best"}}}
+    (result,) = written(data=None, plan=best)[0]["evaluation_results"]
+    assert result["score_details"]["score"] == 0.9
+    assert "uncertainty" not in result["score_details"]
+    with pytest.raises(
+        UserError, match="the score of 'add-rte-lr2e-05-s1' is of an earlier epoch than its predictions"
+    ):
+        written(plan=best)
 
 
 def test_what_the_command_lacks_is_one_line(bench, refused, glue_bench, tmp_path):

@@ -14,8 +14,12 @@ from stored import SHAPE
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.reporting.export import find, render
+from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page, leaderboard_screen, legend
 from glue_bench.reporting.next_step import next_step
+from glue_bench.reporting.notes import MEANS
+from glue_bench.reporting.report.drawings import difference_figures
+from glue_bench.reporting.statistics_page import statistics_page
 from glue_bench.reporting.terminal import show
 
 
@@ -251,3 +255,80 @@ def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
     flat = {row["arm"]: row for row in csv.DictReader(StringIO(render(path, "csv")))}
     assert flat["untied"]["validation_loss"] == losses["untied"][0].strip("▲")
     assert flat["untied"]["validation_loss_verdict"] == "better"
+
+
+def test_blocks_of_one_origin_are_told_apart_in_the_sentence(bench):
+    for arm in ("add", "concat", "add-wide", "concat-wide"):
+        bench.finish_predicted("rte", arm, 0.8)
+        bench.arms[arm]["shape"] = SHAPE | {"hidden_size": 16 if "wide" in arm else 8}
+    lead = leaderboard_page(find(bench.plan())).lead
+    assert (
+        lead.count("Pretrained, 2 layers, hidden size 8, ") == lead.count("Pretrained, 2 layers, hidden size 16, ") == 1
+    )
+    assert "Pretrained: " not in lead
+
+
+def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
+    pieces, counts = np.linspace(1900, 2100, 300), np.full(300, 500.0)
+    for arm in ("add", "untied"):
+        for seed in (1, 2, 3, 4):
+            cell = bench.expect("rte", seed, arm=arm)
+            cell |= {"pretraining_seed": seed, "steps": 100}
+            if seed < 3:
+                bench.record(cell, 0.5 + seed / 10)
+                facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+                record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
+                bench.store.intrinsic.write(record, {"validation_loss": np.stack([pieces + seed, counts])})
+    facts = [
+        {"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in bench.arms for seed in range(1, 5)
+    ]
+    (table, *_) = read_markdown(render(bench.plan(pretrainings=facts)))
+    losses = [row[table.header.index("Val. loss")][0] for row in table.rows if row[0][0] in bench.arms]
+    assert [text[-1] for text in losses] == ["*", "*"]
+
+
+@pytest.fixture
+def two_checkpoints(bench):
+    """Grafts onto two checkpoints of one shape, and a third whose own source is no arm."""
+    sources = {"add-a": "a", "add-b": "b", "u-a": "a", "u-b": "b", "u-c": "c"}
+    scores = {"add-a": 0.8, "add-b": 0.9, "u-a": 0.5, "u-b": 0.6, "u-c": 0.55}
+    for arm, accuracy in scores.items():
+        bench.finish_predicted("rte", arm, accuracy, origin="pretrained" if "add" in arm else "grafted")
+    return bench.plan(config={"arms": [{"name": arm, "checkpoint": source} for arm, source in sources.items()]})
+
+
+def test_conversions_from_two_checkpoints_each_have_their_own_reference(two_checkpoints):
+    findings = find(two_checkpoints)
+    assert dict(zip(findings.contrasts["arm"], findings.contrasts["reference"], strict=True)) == {
+        **{"add-b": "add-a", "u-a": "add-a", "u-b": "add-b", "u-c": "u-a"},
+    }
+    lead = leaderboard_page(findings).lead
+    assert re.search(r"\*\*u-a\*\* \([^)]*\) is worse than `add-a`", lead)
+    assert re.search(r"\*\*u-b\*\* \([^)]*\) is worse than `add-b`", lead)
+    text = render(two_checkpoints)
+    said = r"its difference from (`add-.` \(u-.\)) or (`add-.` \(u-.\)), whose checkpoint was converted"
+    assert set(re.search(said, text).groups()) == {"`add-a` (u-a)", "`add-b` (u-b)"}
+    _, grafted = read_markdown(text)[:2]
+    asides = {row[0][0]: "(" in row[1][0] for row in grafted.rows}
+    assert (asides["u-a"], asides["u-b"], asides["u-c"]) == (True, True, False)
+
+
+def test_an_arm_without_its_source_is_compared_within_its_block(two_checkpoints):
+    findings = find(two_checkpoints)
+    page = render_page(statistics_page(findings.assessment))
+    assert "## Grafted: differences from u-a, average" in page
+    assert "u-c - u-a" in page
+    assert "u-b - u-a" not in page
+    names = [drawing.name for drawing in difference_figures(findings)]
+    assert names == [
+        "difference-pretrained-rte",
+        *(f"difference-grafted-{who}-rte" for who in ("u-a", "add-b", "add-a")),
+    ]
+
+
+@pytest.mark.parametrize("seeds", ["mean", "median"])
+def test_where_scores_are_medians_the_page_says_that_marks_are_of_means(bench, seeds):
+    for arm, accuracy in (("add", 0.8), ("concat", 0.6)):
+        bench.finish_predicted("rte", arm, accuracy)
+    path = bench.plan(config={"protocol": {"seeds": seeds}})
+    assert (MEANS.strip() in render(path)) == (seeds == "median")

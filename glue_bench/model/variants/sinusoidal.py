@@ -23,10 +23,12 @@ from glue_bench.model.variants.base import (
 class AddSinusoidal(Variant):
     """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
 
-    `scale` c is the table's standard deviation. Vaswani et al. scale the words up instead, by sqrt(d); BERT's
-    words start at 0.02, and so do these positions (as Wang & Chen 2020's code rescales them). With `scale: words` it is
-    that of the word table's start: the encoder's `initializer_range` where weights are fresh, and in a graft the
-    deviation of the checkpoint's word table. It stays what it was at the start.
+    `scale` c is the root mean square of what is added. (The standard deviation over positions is smaller, because the
+    slow dimensions hardly move: a cosine that stays near 1 counts in the first and not in the second.) Vaswani et al.
+    scale the words up instead, by sqrt(d); BERT's words start at 0.02, and so do these positions (as Wang & Chen 2020's
+    code rescales them). With `scale: words` it is the deviation that the word table starts with: the encoder's
+    `initializer_range` where weights are fresh, and in a graft that of the checkpoint's word table. It stays what it
+    was at the start.
     """
 
     summary = "token + fixed sinusoid + segment, as the original Transformer"
@@ -46,7 +48,9 @@ class AddSinusoidal(Variant):
         check_positions(length, start, self.dims.max_positions)
         sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
         table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
-        return EncoderInput(hidden + self.scale * 2**0.5 * table)  # a sinusoid's deviation is 1 / sqrt(2)
+        return EncoderInput(
+            hidden + self.scale * 2**0.5 * table
+        )  # sin^2 + cos^2 = 1: the root mean square of a row is 1 / sqrt(2)
 
     def graft(self, base: Additive) -> Grafted:
         if isinstance(self.scale, Tensor):

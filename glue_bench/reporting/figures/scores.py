@@ -38,8 +38,8 @@ def score_by_steps(
     """The score of each arm in one column against the steps of pretraining after which it was fine-tuned.
 
     `steps` is `results.board.steps_frame`: arm, steps, `<column>` (0 to 100) and `<column>_std`. A line is the mean
-    over seeds, its band one sample standard deviation; there are bands for FEW arms at most. The legend begins with the
-    highest last score.
+    over seeds, its band one sample standard deviation, where it is known; there are bands for FEW arms at most. The
+    legend begins with the highest last score.
     """
     figure = new_figure(height=2.0)
     axes = figure.add_subplot(title=title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
@@ -49,9 +49,9 @@ def score_by_steps(
         return figure
     styles, ends = arm_styles(arms or list(steps["arm"].unique()), reference), {}
     for arm, mine in known.sort_values("steps").groupby("arm", sort=False):
-        score, spread = mine[column], mine[f"{column}_std"].fillna(0.0)
+        score, spread = mine[column], mine[f"{column}_std"]
         (line,) = axes.plot(mine["steps"], score, **styles[str(arm)])
-        if known["arm"].nunique() <= FEW:
+        if known["arm"].nunique() <= FEW and spread.notna().any():
             axes.fill_between(
                 mine["steps"], score - spread, score + spread, color=line.get_color(), alpha=BAND, linewidth=0
             )
@@ -85,8 +85,8 @@ def cost_against_score(
     """One point per arm: what it cost and what it scored; the grey stairs join arms that no cheaper one reaches.
 
     `costs` is `costs_frame`: arm, `cost` (one of COSTS), `<column>` (0 to 100, of a loss nats, of which the lowest is
-    the best) and `<column>_std`, whose bar is one sample standard deviation over seeds. Arms whose cost or score is
-    unknown are left out.
+    the best) and `<column>_std`, whose bar is one sample standard deviation over seeds, where it is known. Arms whose
+    cost or score is unknown are left out.
     """
     figure = new_figure(height=2.0)
     name, lowest = title_of(column), "loss" in column

@@ -112,13 +112,11 @@ def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None)
         return [f"{phrase}, pretrained elsewhere" for phrase in start]
     if row.steps is None:
         return [*start, f"{steps:,} steps, theirs not stated"]
-    if steps == row.steps:
-        return start
-    phrase = f"{steps:,} for {row.steps:,} steps"
-    if published.batch_tokens:
+    phrase = "" if steps == row.steps else f"{steps:,} for {row.steps:,} steps"
+    if published.batch_tokens and (steps, arm.batch_tokens) != (row.steps, published.batch_tokens):
         tokens = short(steps * arm.batch_tokens), short(row.steps * published.batch_tokens)
-        phrase += f" ({tokens[0]} for {tokens[1]} tokens, with padding)"
-    return [*start, phrase]
+        phrase = f"{phrase or f'{steps:,} steps'} ({tokens[0]} for {tokens[1]} tokens, with padding)"
+    return [*start, *filter(None, [phrase])]
 
 
 def _runs(published: Published, arm: OurArm, seeds: int) -> list[str]:

@@ -47,7 +47,8 @@ class Comparison:
     `published` is as printed; `ours`, `low` and `high` (the 95% interval of our mean, by the variance of our verdicts)
     are 0 to 100, NaN where missing; `difference` is ours minus published; `unlike` is in what the two are not alike, or
     why there is no arm; `inside` says whether the published value lies in the interval ("yes" or "no"; "" where they
-    are unlike, so that it would be no test). `without_row` are arms of ours that the table has no row for.
+    are unlike, or the published value is a median, so that it would be no test). `without_row` are arms of ours that
+    the table has no row for.
     """
 
     published: Published
@@ -159,7 +160,8 @@ def _with_arm(
             **facts,
             **value,
             "difference": value["ours"] - theirs,
-            "inside": "" if unlike or math.isnan(value["low"]) else inside,
+            # The interval is of our mean, which a median need not be near where runs are skewed (one that collapses).
+            "inside": "" if unlike or published.statistic == "median" or math.isnan(value["low"]) else inside,
         }
 
 

@@ -22,6 +22,7 @@ from glue_bench.results.frame import Results
 
 ABOVE, BELOW = "▲", "▼"
 SECOND_METRICS = {"f1": "F1", "spearmanr": "Spearman"}
+MEDIANS = "The differences were not tested, because theirs are medians over seeds, and our intervals are of means"
 _NAMES = {place: column for column, place in COLUMNS.items()}
 
 
@@ -79,6 +80,9 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
             f"{ABOVE} and {BELOW}: ours is above or below, and theirs outside of its 95% interval, which covers other "
             "seeds and other examples; the CSV has the intervals."
         )
+    alike = beside.loc[(beside["unlike"] == "") & beside["low"].notna(), "arm"].unique()
+    if comparison.published.statistic == "median" and len(alike):
+        yield f"{MEDIANS} ({', '.join(map(code, alike))})."
     said = [
         phrase if len(arms) == len(unlike) else f"{phrase} ({', '.join(arms)})" for phrase, arms in _by_phrase(unlike)
     ]

@@ -14,6 +14,8 @@ from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
+from glue_bench.results.protocol import AVERAGE
+from glue_bench.stats.summaries import LEAST_FOR_DEVIATION
 
 ANALYSES = {
     "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
@@ -30,18 +32,25 @@ BANDS = "A line is the mean over the seeds of pretraining, a band goes from the 
 
 
 def difference_figures(findings: Findings) -> Iterator[Drawing]:
-    """A panel for each block and column: every arm less the reference, in one order for all columns."""
+    """A panel for each block, reference and column: every arm less the reference, in one order for all columns."""
     known = findings.contrasts[~findings.contrasts["arm"].isin(findings.waiting)]
     blocks = blocks_of(known)
     names = block_names(key for key, _ in blocks)
-    for key, block in blocks:
-        columns = [column for column in findings.columns if (block["column"] == column).any()]
-        for column, figure in zip(columns, forests(block, columns), strict=True):
-            mine = block[block["column"] == column]
+    groups = [
+        (key, block, str(who), rows) for key, block in blocks for who, rows in block.groupby("reference", sort=False)
+    ]
+    for key, block, reference, rows in groups:
+        apart = [
+            *(names[key].split(", ") if len(blocks) > 1 else ()),
+            *([reference] * (block["reference"].nunique() > 1)),
+        ]
+        columns = [column for column in findings.columns if (rows["column"] == column).any()]
+        for column, figure in zip(columns, forests(rows, columns), strict=True):
+            mine = rows[rows["column"] == column]
             where = f"{title(names[key])}: " * (len(blocks) > 1)
             yield Drawing(
-                name="-".join(["difference", *(names[key].split(", ") if len(blocks) > 1 else ()), column]),
-                title=f"{where}{title_of(column)}, differences from {mine['reference'].iloc[0]}",
+                name="-".join(["difference", *apart, column]),
+                title=f"{where}{title_of(column)}, differences from {reference}",
                 description=_told(mine),
                 drawn=figure,
             )
@@ -87,14 +96,27 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
         yield Drawing(
             name=f"steps-{column}",
             title=f"{title_of(column)} against steps of pretraining",
-            description="A line is the mean over seeds, a band one standard deviation over seeds.",
-            drawn=score_by_steps(steps, column, arms_of(findings), reference_of(findings)),
+            description="A line is the mean over seeds, a band one standard deviation over three or more fine-tuning "
+            "seeds; runs of several pretraining seeds have none.",
+            drawn=score_by_steps(
+                _with_spread(findings, steps, column), column, arms_of(findings), reference_of(findings)
+            ),
         )
+
+
+def _with_spread(findings: Findings, steps: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The frame with a standard deviation only where it is that of enough runs that are independent of each other."""
+    counted = [f"{each}_n" for each in (findings.board.columns if column == AVERAGE else [column])]
+    several = findings.results.cells.groupby("arm")["pretraining_seed"].nunique() > 1
+    told = (steps[counted].min(axis=1) >= LEAST_FOR_DEVIATION) & ~steps["arm"].map(several)
+    return steps.assign(**{f"{column}_std": steps[f"{column}_std"].where(told)})
 
 
 def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
     """The score that decides against what an arm costs, by each measure of cost in which arms differ."""
-    costs, column = costs_frame(findings.table, budgets), findings.columns[0]
+    column = findings.columns[0]
+    spread = findings.table["arm"].map(findings.deviations(column))
+    costs = costs_frame(findings.table.assign(**{f"{column}_std": spread}), budgets)
     lowest = column in findings.lowest_is_best
     for cost in COSTS:
         known = costs.dropna(subset=[cost, column]).set_index("arm")

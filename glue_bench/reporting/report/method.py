@@ -143,8 +143,9 @@ def _environment(environment: Environment) -> tuple[tuple[str, str], ...]:
 
 
 def _said(facts: Mapping[str, Any]) -> str:
-    """Settings in a sentence, without those that are off."""
-    return ", ".join(f"{_words(key)} {value}" for key, value in facts.items() if value not in (None, [], {}, False))
+    """Settings in a sentence, without those that are off; a number that is 0 is a setting."""
+    said = {key: value for key, value in facts.items() if value not in (None, [], {}) and value is not False}
+    return ", ".join(f"{_words(key)} {value}" for key, value in said.items())
 
 
 def _words(key: str) -> str:

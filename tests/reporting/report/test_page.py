@@ -1,6 +1,8 @@
 """A report: what is on it, and that it is made of the same numbers as the pages."""
 
+import math
 import re
+from itertools import product
 
 import pytest
 import yaml
@@ -17,9 +19,11 @@ from glue_bench.reporting.export import find, render
 from glue_bench.reporting.figures.save import FORMATS
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.report.build import build_report, pretraining_part, steps_part
+from glue_bench.reporting.report.drawings import steps_figures
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
 from glue_bench.reporting.statistics_page import render_statistics
+from glue_bench.results.board import steps_frame
 
 
 def test_the_parts_and_their_links(made, text):
@@ -126,6 +130,28 @@ def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("pretrainings", "seeds", "bands"), [(1, 3, 1), (1, 2, 0), (2, 3, 0)])
+def test_a_band_is_of_three_independent_seeds_or_more(bench, pretrainings, seeds, bands):
+    """Runs of several pretraining seeds are not independent of each other."""
+    for steps, pretraining, seed in product((100, 200), range(pretrainings), range(seeds)):
+        cell = bench.expect("rte", seed, rate=1e-6 * steps + 1e-9 * pretraining)
+        cell |= {"steps": steps, "pretraining_seed": pretraining, "learning_rate": 2e-5}
+        bench.record(cell, 0.5 + seed / 10 + pretraining / 20)
+    findings = find(bench.plan())
+    frame = steps_frame(bench.store)
+    assert frame["rte_std"].notna().all()
+    (figure,) = steps_figures(findings, frame)
+    assert len(figure.drawn.axes[0].collections) == bands
+
+
+def test_bars_of_cost_are_of_three_seeds_or_more(bench):
+    for arm, seeds in (("add", 3), ("concat", 2)):
+        bench.finish_predicted("rte", arm, 0.8, seeds=seeds, spread=0.05)
+    deviations = find(bench.plan()).deviations("rte")
+    assert deviations["add"] > 0
+    assert math.isnan(deviations["concat"])
+
+
 def test_an_analysis_in_the_folder_is_shown(bench):
     bench.expect("rte", 1)
     analyse(bench.plan(data_source="demo"))
@@ -147,6 +173,9 @@ def test_what_all_rows_share_is_a_sentence_and_what_differs_a_table():
     (apart,) = told_apart("Task", {"CoLA": {"epochs": 3}, "RTE": {}})
     assert (apart.text, [row[1].text for row in apart.grid.rows]) == ("", ["3", "–"])  # noqa: RUF001
     assert told_apart("Task", {}) == ()
+    off = {"dropout": 0.0, "warmup": 0, "amsgrad": False, "freeze": [], "seed": None}
+    (zeros,) = told_apart("Task", {"CoLA": off})
+    assert zeros.text == "The same for all: dropout 0.0, warmup 0."
 
 
 @pytest.mark.parametrize("name", ["demo", "minilm", "tiny"])
