@@ -127,11 +127,12 @@ class Findings:
 
     @cached_property
     def incomplete(self) -> set[tuple[str, str]]:
-        """Arm and measure, where fewer pretraining seeds are measured than planned."""
+        """Arm and measure, where fewer pretraining seeds are measured than planned, or than another arm has."""
         if self.assessment is None:
             return set()
-        planned, arms = self.results.cells.groupby("arm")["pretraining_seed"].nunique(), self.assessment.arms
-        fewer = arms[arms["column"].isin(self.measures) & (arms["n"] < arms["arm"].map(planned))]
+        measured = self.assessment.arms[self.assessment.arms["column"].isin(self.measures)]
+        planned = max(self.results.cells["pretraining_seed"].nunique(), measured["n"].max())
+        fewer = measured[measured["n"] < planned]
         return set(zip(fewer["arm"], fewer["column"], strict=True))
 
     @cached_property
