@@ -1,4 +1,4 @@
-"""Draw the README's picture from results/tiny, for light and for dark pages: `python docs/picture.py [FOLDER]`."""
+"""Draw the README's picture from results/study, for light and for dark pages: `python docs/picture.py [FOLDER]`."""
 
 import sys
 from pathlib import Path
@@ -10,13 +10,13 @@ from glue_bench.reporting.figures.style import DARK, LIGHT
 from glue_bench.results.budgets import losses_frame
 
 DOCS = Path(__file__).parent
-TITLE = "Validation loss of seven arms against the tokens of pretraining"
-DESCRIPTION = "The untied arms are lowest, add-relative and add follow, none stays far above."
+TITLE = "Validation loss of four arms against the tokens of pretraining, with four seeds each"
+DESCRIPTION = "untied is lowest throughout, add and concat follow close to each other, none stays far above."
 
 
 def draw(folder: Path) -> None:
     """Write `loss.svg` and `loss-dark.svg` into the folder. Each has its own colours: a page cannot set them."""
-    losses = losses_frame(Store(DOCS.parent / "results" / "tiny"))
+    losses = losses_frame(Store(DOCS.parent / "results" / "study"))
     opening, _, rest = svg_text(loss_curves(losses, reference="add"), TITLE, DESCRIPTION).partition(">")
     for name, colours in (("loss.svg", LIGHT), ("loss-dark.svg", DARK)):
         variables = "".join(f"--fig-{key}:{colour};" for key, colour in colours.items())

@@ -73,7 +73,7 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {lead}
 
-{extent} Question, arms, contrasts and what counts as an answer were [written before the runs](../../docs/study.md).
+{pretrained} {extent} Question, arms, contrasts and what counts as an answer were [written before the runs](../../docs/study.md).
 
 {table}
 
@@ -109,7 +109,9 @@ def readme(folder: Path) -> str:
     named = [(first, second) for first, second in findings.results.protocol.contrasts]
     rows = [[escape(text) for text in told(found.get(pair), pair)] for pair in named]
     columns = assessment.columns[assessment.columns["column"] == assessment.primary].to_dict("records")
+    measured = assessment.arms[assessment.arms["column"] == assessment.primary].dropna(subset="mean")
     return AROUND.format(
+        pretrained=f"Pretrained: {len(measured)} of {assessment.arms['arm'].nunique()} arms.",
         lead=sentence(verdict(findings)),
         extent=extent(findings.results),
         table=aligned([HEADER, *rows], {0, 1, 4, 5}),
