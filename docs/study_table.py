@@ -73,7 +73,8 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {lead}
 
-{pretrained} {extent} Question, arms, contrasts and what counts as an answer were [written before the runs](../../docs/study.md).
+{pretrained} {extent} Question, arms, contrasts and what counts as an answer were
+[written before the runs](../../docs/study.md).
 
 {table}
 
