@@ -89,6 +89,7 @@ held-out part are behind all numbers; each rate is the best of three, found with
 ```console
 glue-bench run configs/study.yaml --data GLUE_FOLDER --corpus TEXT_FOLDER --results results --workers 2 \\
     --precision float32
+glue-bench table tupe-1 results/study -o results/study/tupe-1.md
 glue-bench report results/study
 glue-bench verify results/study
 python docs/study_table.py
