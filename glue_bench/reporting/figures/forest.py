@@ -79,6 +79,8 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None, longes
         figure.suptitle(f"Difference from {fitted(reference)}", x=0.01, ha="left", fontweight="bold")
     shown = [kind for name, kind in KINDS.items() if name in kinds]
     handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]
+    if "none" in kinds:
+        handles[-1].set_linestyle("none")
     legend_below(figure, handles, [kind.label for kind in shown])
     return figure
 

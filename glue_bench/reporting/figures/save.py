@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from glue_bench.errors import unknown
 from glue_bench.files import write_atomically
-from glue_bench.reporting.figures.style import LIGHT, laid_out, paper_style, variable
+from glue_bench.reporting.figures.style import DPI, LIGHT, laid_out, paper_style, variable
 
 FORMATS = ("svg", "pdf", "png")
 SVG = "http://www.w3.org/2000/svg"
@@ -52,6 +52,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 def drawn(figure: Figure, format: str) -> bytes:
     """The figure as the bytes of a file of that format, without dates and with ids that depend on nothing else."""
     with paper_style(), io.BytesIO() as file:
+        figure.set_dpi(DPI)  # vector formats leave a figure at 72, at which the next PNG would be drawn
         canvas: Any = get_registered_canvas_class(format)(laid_out(figure))  # `savefig` would draw it twice
         getattr(canvas, f"print_{format}")(file, metadata=NO_DATES[format])
         return file.getvalue()

@@ -61,6 +61,8 @@ def test_save_writes_every_format_and_makes_the_folder(figure, tmp_path):
     assert b"<text" in paths[0].read_bytes()
     assert b"CreationDate" not in paths[1].read_bytes()
     assert b"/Type3" not in paths[1].read_bytes()
+    width = int.from_bytes(paths[2].read_bytes()[16:20], "big")
+    assert width == 300 * figure.get_figwidth()
 
 
 def test_an_unknown_format_is_told(figure, tmp_path):
