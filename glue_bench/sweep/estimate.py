@@ -17,7 +17,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import PretrainingTask, pretrain
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.runtime import accelerator
+from glue_bench.training.runtime import accelerator, all_threads
 from glue_bench.training.tokens import TokenisedTask, encoded_split
 
 STEPS = 3
@@ -26,14 +26,19 @@ MOST_TOKENS, MOST_OPERATIONS = 8192, 1e11
 MEASURING = 20.0  # seconds, after which arms that are left are taken to be as fast as those before
 
 
-def expected_seconds(work: Work, inputs: Inputs, workers: int) -> float | None:
+def expected_seconds(work: Work, inputs: Inputs, workers: int | None) -> float | None:
     """About how many seconds all jobs of a plan take, shared evenly by so many workers; None where no cell is left.
+
+    Without `workers` the jobs run in this process, on all its threads; a worker has `resources.cpus` of them.
 
     Each arm takes STEPS steps of pretraining, on made-up text, and of fine-tuning, on the first rows of a task. What
     each takes there for an operation is multiplied with the operations of its jobs. Packing, tokenising, scoring, and
     what differs between tasks are left out, and so is what several processes gain that pretrain together. Nothing is
     written.
     """
+    if workers:
+        torch.set_num_threads(min(all_threads(), inputs.experiment.resources.cpus))
+        all_threads.cache_clear()
     cost = costs_of(make_plan(inputs.experiment, inputs, list(work.cells)))
     began, rates = time.perf_counter(), dict[tuple[str, str], float]()
     # Of several processes only the main one is here, and pretraining is a matter of all.
@@ -50,7 +55,7 @@ def expected_seconds(work: Work, inputs: Inputs, workers: int) -> float | None:
         alike = [rate for (kind, _), rate in rates.items() if kind == job.kind] or list(rates.values())
         return cost(job) * rates.get((job.kind, job.arm), sum(alike) / len(alike))
 
-    return sum(map(expected, work.all_jobs)) / workers
+    return sum(map(expected, work.all_jobs)) / (workers or 1)
 
 
 def _seconds_per_token(job: Job, inputs: Inputs, tokens: int) -> float:

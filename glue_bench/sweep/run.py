@@ -96,7 +96,7 @@ def sweep(
         if summary.is_main and work.waiting:
             executor.check()
             with suppress(Exception):  # whatever keeps a few steps from being taken is for the run itself to say
-                summary = replace(summary, seconds=expected_seconds(work, inputs, options.processes or 1))
+                summary = replace(summary, seconds=expected_seconds(work, inputs, options.processes))
         return summary
     if summary.is_main:
         work = write_plan(work, inputs, store, options)

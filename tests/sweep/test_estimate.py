@@ -1,9 +1,11 @@
 """What a dry run says of the time that the run will take."""
 
 import pytest
+import torch
 
 from glue_bench.api import run
 from glue_bench.sweep import estimate
+from glue_bench.training.runtime import all_threads
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 PRETRAINING = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rate": 1e-3}
@@ -34,6 +36,24 @@ def test_the_time_follows_tokens_and_seeds_and_is_shared_by_workers(tiny, tmp_pa
     assert seconds(tiny(tasks=["cola"], finetuning={"epochs": 2}), tmp_path) == pytest.approx(2 * one)
     assert seconds(tiny(tasks=["cola"], finetuning={"max_steps": 1}), tmp_path) == pytest.approx(one / 3)
     assert seconds(tiny(tasks=["cola"]), tmp_path, workers=2) == pytest.approx(one / 2)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(None, 3), (2, 1)])
+def test_what_is_measured_has_the_threads_of_a_worker(tiny, tmp_path, monkeypatch, workers, threads):
+    seen = set()
+
+    def measured(*_):
+        seen.add(all_threads())
+        return 1e-3
+
+    monkeypatch.setattr(estimate, "_seconds_per_token", measured)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        seconds(tiny(tasks=["cola"]), tmp_path, workers=workers)
+        assert (seen, torch.get_num_threads()) == ({threads}, 3)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_pretraining_counts_by_its_tokens(tiny, tmp_path, asked):
