@@ -80,12 +80,15 @@ def _shown(value: float | list[float], question: Question) -> str:
 
 
 def _left_out(checkpoints: Mapping[str, Any]) -> list[str]:
-    """One line for each measure that does not apply, and the reason."""
+    """One line for each reason for which measures do not apply to the same checkpoints."""
     found: dict[tuple[str, str], list[str]] = {}
     for label, numbers in checkpoints.items():
         for place, reason in reasons(numbers):
             found.setdefault((place, reason), []).append(label)
-    return [f"Left out of {', '.join(labels)}: {place} ({reason})." for (place, reason), labels in found.items()]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (place, reason), labels in found.items():
+        alike.setdefault((", ".join(labels), reason), []).append(place)
+    return [f"Left out of {labels}: {', '.join(places)} ({reason})." for (labels, reason), places in alike.items()]
 
 
 def reasons(numbers: Mapping[str, Any], place: str = "") -> list[tuple[str, str]]:

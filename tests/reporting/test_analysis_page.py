@@ -28,8 +28,12 @@ def test_each_checkpoint_has_the_number_its_baseline_and_what_follows():
 
 
 def test_what_is_left_out_is_said_once_with_its_reason():
-    page = render_page(analysis_page(document(apart=0.2, one=None, other=None)))
-    assert "Left out of one, other: subspaces (no position enters)." in page
+    found = document(apart=0.2, one=None, other=None)
+    for label in ("one", "other"):
+        found["checkpoints"][label]["dimensions"] = {"left_out": "no position enters"}
+    page = render_page(analysis_page(found))
+    assert page.count("Left out") == 1
+    assert "Left out of one, other: subspaces, dimensions (no position enters)." in page
     assert "apart: Words" not in page  # the only one needs no name
     assert reasons({"a": {"b": {"left_out": "why"}, "left_out": "so"}}) == [("a", "so"), ("a.b", "why")]
 
