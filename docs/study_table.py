@@ -1,15 +1,21 @@
 """Write the README of results/study, what the study says to each claim: `python docs/study_table.py`."""
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from glue_bench.records.store import Store
 from glue_bench.reporting.export import find
 from glue_bench.reporting.findings import pair_of, verdict
 from glue_bench.reporting.markdown import aligned, escape, sentence
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.build import extent
+from glue_bench.results.budgets import rates_frame
 
 BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
@@ -21,19 +27,19 @@ CLAIMS = {
         "how much deeper models or longer texts lose",
     ),
     ("concat", "add"): (
-        "Concatenating, with a projection, is better than adding.",
-        "better",
+        "Concatenating, with a projection, predicts otherwise than adding.",
+        "",
         "what it gives at equal weights (it has 49,152 more), or in more than one projection",
     ),
     ("concat-split-1of4", "add"): (
-        "Words and positions side by side are better than their sum.",
-        "better",
+        "Words and positions side by side predict otherwise than their sum.",
+        "",
         "what it gives where words keep their width: here they have 96 of 128 dimensions",
     ),
     ("untied", "add"): (
         "Untied positions (TUPE-A) are better than added ones.",
         "better",
-        "whether it helps at TUPE's own size, or GLUE scores",
+        "whether it helps at TUPE's own size, at equal weights (it has 33,408 more), or GLUE scores",
     ),
     ("add-relative", "add"): (
         "A relative bias makes added positions better.",
@@ -56,18 +62,18 @@ CLAIMS = {
         "whether it helps at TUPE's own size, or GLUE scores",
     ),
     ("concat", "concat-random"): (
-        "Concatenating is better if its projection starts as a sum.",
-        "better",
+        "Where a projection starts matters.",
+        "",
         "whether longer training makes up for the start",
     ),
 }
-"""Of each contrast the claim, how the first arm is by it, and what the contrast leaves open."""
+"""Of each contrast the claim, how the first arm is by it ("" for either way), and what the contrast leaves open."""
 ANSWERS = (
     "*Holds*: the difference is as the claim says, after the correction for all contrasts. *Does not hold*: it is the "
     f"other way round, or the interval includes 0 and lies within {BOUND:g} nats of it. *Not seen at this size*: "
-    "neither; a measured difference of the size that is named would have been told from 0. Nats are of the validation "
-    "loss, the first arm less the second: below 0 the first one predicts better. The intervals hold together, for all "
-    "contrasts named beforehand."
+    "neither. Nats are of the validation loss, the first arm less the second: below 0 the first one predicts better. "
+    "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
+    "compares every arm with the reference, which is another family of tests with other intervals."
 )
 AROUND = """# study: is adding as good as concatenating, and do untied positions help?
 
@@ -82,9 +88,13 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {varies}
 
-[leaderboard.md](leaderboard.md) has all arms, [statistics.md](statistics.md) all differences, [budget.md](budget.md)
-what each arm cost. Two layers of width 128 after 6.5 million tokens are not BERT; one text, one vocabulary and one
-held-out part are behind all numbers; each rate is the best of three, found with one seed.
+{edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences that
+have a verdict, [statistics.csv](statistics.csv) all of them, [budget.md](budget.md) what each arm cost. Two layers of
+width 128 after 6.5 million tokens are not BERT; one text, one vocabulary and one held-out part are behind all numbers;
+each rate is the best of three, found with one seed.
+
+{state} [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
+[43 MB of English text](../../docs/study.md#what-is-the-same-for-all), and `GLUE_FOLDER` GLUE in the classic TSV layout.
 
 ```console
 glue-bench run configs/study.yaml --data GLUE_FOLDER --corpus TEXT_FOLDER --results results --workers 2 \\
@@ -118,7 +128,9 @@ def readme(folder: Path) -> str:
         extent=extent(findings.results),
         table=aligned([HEADER, *rows], {0, 1, 4, 5}),
         answers=ANSWERS,
-        varies=" ".join(varies(columns)),
+        varies=" ".join([*varies(columns), *reach(contrasts)]),
+        edges=edges(rates_frame(Store(folder))),
+        state=state(read_pretrainings(folder)),
     )
 
 
@@ -139,10 +151,11 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
     alike = row["low"] > -BOUND and row["high"] < BOUND
     if row["verdict"]:
         said = "holds" if row["verdict"] == expected else "does not hold: it is the other way round"
+        said = said if expected else f"holds: {row['arm']} is {row['verdict']}"
         return said + f", by less than {BOUND:g} nats" * alike
     if alike:
         return f"does not hold: less than {BOUND:g} nats either way"
-    return f"not seen at this size ({row['smallest']:.3f} nats would have been)"
+    return f"not seen at this size (only a difference above {row['smallest']:.3f} nats would have been)"
 
 
 def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
@@ -154,6 +167,54 @@ def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
                 f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation), beyond what the seed "
                 "does to all arms alike."
             )
+
+
+def reach(contrasts: Sequence[Mapping[Any, Any]]) -> Iterator[str]:
+    """Whether any interval of these runs could have shown that two arms are alike."""
+    halves = [row["smallest"] for row in contrasts if not math.isnan(row["smallest"])]
+    if halves and min(halves) >= BOUND:
+        yield (
+            f"The narrowest interval reaches {min(halves):.3f} nats to either side, so that these runs can show that "
+            f"arms differ, and cannot show that two are alike within {BOUND:g}."
+        )
+
+
+def edges(rates: pd.DataFrame) -> str:
+    """The arms whose best rate is the lowest or the highest of those tried, in a paragraph; "" where there is none."""
+    if rates.empty:
+        return ""
+    tried = rates.groupby("arm")["learning_rate"].agg(["min", "max"])
+    chosen = rates[rates["chosen"]].set_index("arm")["learning_rate"]
+    said = []
+    for end, word in (("min", "lowest"), ("max", "highest")):
+        arms = sorted(f"`{arm}`" for arm, rate in chosen.items() if rate == tried.loc[arm, end])
+        said += [
+            f"For {' and '.join(arms)} the {word} of the three rates was the best one, so that a {word[:-2]}r one, "
+            "which was not tried, may suit better."
+        ] * bool(arms)
+    return "".join(f"{line}\n\n" for line in said)
+
+
+def state(records: Sequence[Mapping[str, Any]]) -> str:
+    """With which code, packages and processors the pretrainings were run, and how many of them."""
+    made = [record.get("environment", {}) for record in records]
+    commits = Counter(str(one.get("git_commit"))[:7] for one in made)
+    machines = Counter(f"{one.get('processor')} in {one.get('precision')}" for one in made)
+    torch = sorted({str(one.get("packages", {}).get("torch")) for one in made})
+    return (
+        f"The pretrainings, those of the searches included, were run with the code of commit {_counted(commits)}, with "
+        f"torch {' and '.join(torch)}, on {_counted(machines)}, on one thread each."
+    )
+
+
+def _counted(number: Mapping[str, int]) -> str:
+    parts = [f"{name} ({count} runs)" for name, count in number.items()]
+    return " and ".join(parts if len(parts) > 1 else number)
+
+
+def read_pretrainings(folder: Path) -> list[dict[str, Any]]:
+    """The records of pretrainings as they are stored."""
+    return [json.loads(path.read_text("utf-8")) for path in sorted((folder / "pretraining").glob("*.json"))]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from read_pages import read_markdown
 from stored import Bench
@@ -139,12 +140,24 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
         (-0.04, -0.02, "better", "better", "holds, by less than 0.05 nats"),
         (-0.4, -0.2, "better", "worse", "does not hold: it is the other way round"),
         (-0.04, 0.03, "", "better", "does not hold: less than 0.05 nats either way"),
-        (-0.06, 0.03, "", "better", "not seen at this size (0.045 nats would have been)"),
+        (-0.06, 0.03, "", "better", "not seen at this size (only a difference above 0.045 nats would have been)"),
+        (0.2, 0.4, "worse", "", "holds: a is worse"),
     ],
 )
 def test_what_a_contrast_says_to_a_claim(low, high, verdict, expected, said):
-    row = {"low": low, "high": high, "verdict": verdict, "why": "", "smallest": (high - low) / 2}
+    row = {"arm": "a", "low": low, "high": high, "verdict": verdict, "why": "", "smallest": (high - low) / 2}
     assert STUDY["answer"](row, expected) == said
+
+
+def test_arms_whose_best_rate_is_the_last_one_tried_are_named():
+    tried = [("a", 1.0, True), ("a", 2.0, False), ("b", 1.0, False), ("b", 2.0, True), ("c", 1.0, False)]
+    rates = pd.DataFrame([*tried, ("c", 1.5, True), ("c", 2.0, False)], columns=["arm", "learning_rate", "chosen"])
+    low, high = STUDY["edges"](rates).split("\n\n")[:2]
+    assert low.startswith("For `a` the lowest")
+    assert "so that a lower one" in low
+    assert high.startswith("For `b` the highest")
+    assert "so that a higher one" in high
+    assert STUDY["edges"](rates[rates["arm"] == "c"]) == ""
 
 
 def test_each_contrast_of_the_study_has_a_claim():
