@@ -1,16 +1,38 @@
-"""The inside of encoders as one page: each question, the number, its baseline, and what follows."""
+"""The inside of encoders as one page: each question, the number, its baseline, and what follows; and as files."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from glue_bench.files import results_written_to, write_atomically
 from glue_bench.reporting.analysis_questions import QUESTIONS, Question, Side, at, side
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.numbers import MISSING
+from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.numbers import MISSING, csv_text, json_text
 
 NOTES = (
     "A number says something by its distance to the baseline beside it, which is what chance alone gives.",
     "`analysis.json` has every number with its interval, and the CSV files what the figures draw.",
 )
+
+
+def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
+    """Write analysis.json, analysis.md and a CSV file for each frame; the paths written.
+
+    The same numbers give the same bytes.
+
+    Raises:
+        DiskError: the folder cannot be written.
+    """
+    contents = {"analysis.json": json_text(document), "analysis.md": render_page(analysis_page(document))}
+    for name, frame in frames.items():
+        contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
+    with results_written_to(folder, "the measures are not kept"):
+        for name, text in contents.items():
+            write_atomically(folder / name, text.encode())
+    return [folder / name for name in contents]
 
 
 def analysis_page(document: Mapping[str, Any]) -> Page:
