@@ -11,7 +11,7 @@ from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.findings import Findings, verdict
-from glue_bench.reporting.formats import chosen_format, render_page
+from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
@@ -41,7 +41,6 @@ def render(path: Paths, format: str = "markdown", findings: Findings | None = No
     Raises:
         UserError: the format is unknown, or as `open_board`.
     """
-    format = chosen_format(format)
     findings = findings or find(path)
     if format == "csv":
         return to_csv(findings)

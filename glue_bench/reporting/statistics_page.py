@@ -12,7 +12,7 @@ from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import pair_of, title_of
-from glue_bench.reporting.formats import chosen_format, render_page, render_with
+from glue_bench.reporting.formats import render_page, render_with
 from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
@@ -83,7 +83,6 @@ def render_statistics(
     Raises:
         UserError: the format is unknown, the margin is not above 0, there is no experiment in `path`.
     """
-    chosen_format(format)
     statistics = assess_experiment(open_store(path))
     frames = contrast_frames(statistics, equivalent=equivalent, pairs=pairs)
     if format == "csv":
@@ -128,7 +127,6 @@ def render_power(
 
     Without `costs` those that were measured, in seconds. Raises as `render_statistics` and `power_frame`.
     """
-    chosen_format(format)
     store = open_store(path)
     statistics = assess_experiment(store)
     frame = power_frame(statistics.blocks, difference, power, Costs(*(costs or measured_costs(store))))
