@@ -6,7 +6,7 @@ import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.records.store import open_store
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
+from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.formats import render_with
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import Comparison, compare
@@ -57,8 +57,7 @@ def render_list(format: str = "markdown") -> str:
 
 def list_page(columns: int = len(LISTED)) -> Page:
     """One row per published table: so many of LISTED."""
-    rows = tuple(tuple(GridCell(str(value)) for value in row) for row in _listed())
-    grid = Grid(header=LISTED, rows=rows, texts=frozenset({0, 1, 2, 4}))
+    grid = Grid.of(LISTED, (map(str, row) for row in _listed()), texts=(0, 1, 2, 4))
     return Page(title="Published tables", sections=(PageSection(title="", grid=grid.columns(range(columns))),))
 
 

@@ -43,16 +43,16 @@ def paper_grid(comparison: Comparison) -> Grid:
         published.rows[0].printed if len(published.rows) > 1 else ()
     )  # of a single row nothing is the best
     best = {column: max(float(row.printed[column]) for row in published.rows) for column in printed}
-    rows: list[tuple[GridCell, ...]] = []
+    rows: list[tuple[GridCell | str, ...]] = []
     for row in published.rows:
         ours = cells[(cells["model"] == row.label) & (cells["arm"] != "")]
         if comparison.results is None or len(ours):
             values = (GridCell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
-            rows.append((GridCell(row.label), *values))
+            rows.append((row.label, *values))
         for arm, mine in ours.groupby("arm", sort=False):
-            rows.append((GridCell(f"ours: {arm}"), *map(_our_cell, mine.to_dict("records"))))
+            rows.append((f"ours: {arm}", *map(_our_cell, mine.to_dict("records"))))
     header = ("Model", *(_header(comparison, column) for column in published.rows[0].printed))
-    return Grid(header=header, rows=tuple(rows))
+    return Grid.of(header, rows)
 
 
 def make_notes(comparison: Comparison) -> list[str]:
