@@ -89,7 +89,7 @@ def leaderboard_part(findings: Findings) -> Part:
 
 def differences_part(findings: Findings) -> Iterator[Part]:
     """Forest plots, and the tables of the statistics' page behind a fold; nothing where no arm can be compared."""
-    if findings.assessment is None or not contrast_frames(findings.assessment):
+    if not contrast_frames(findings.assessment):
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
