@@ -88,10 +88,6 @@ class Findings:
         """The contrasts of a block's arms."""
         return self.contrasts[(self.contrasts[BLOCK] == list(key)).all(axis=1)]
 
-    def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
-        """One arm's contrast in one column; empty where there is none."""
-        return self._by_place.get((arm, column), {})
-
     def deviations(self, column: str) -> dict[str, float]:
         """By arm, the standard deviation over independent seeds in a column; of fewer than three there is none."""
         mine = self.assessment.arms[self.assessment.arms["column"] == column]
@@ -103,7 +99,8 @@ class Findings:
         return averages_frame(self.board)
 
     @cached_property
-    def _by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
+    def by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
+        """The contrasts that there are, by arm and column."""
         return {(row["arm"], row["column"]): row for row in self.contrasts.to_dict("records")}
 
     def converted(self, key: BlockKey) -> dict[str, str]:

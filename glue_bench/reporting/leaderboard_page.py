@@ -155,7 +155,7 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     """A score, its verdict, and light marks where a run has collapsed or is missing."""
     if math.isnan(row[name]):
         return GridCell(MISSING)
-    board, contrast = findings.board, findings.contrast(row["arm"], name)
+    board, contrast = findings.board, findings.by_place.get((row["arm"], name), {})
     marks = {"better": BETTER, "worse": WORSE}.get(contrast.get("verdict", ""), "")
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
