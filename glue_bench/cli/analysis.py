@@ -53,7 +53,7 @@ def analyse(
     with results_written_to(output, "give another folder with -o"):
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
-    from glue_bench.reporting.analysis_export import write_analysis
+    from glue_bench.reporting.analysis_page import write_analysis
     from glue_bench.testing.plugins import load_plugins
 
     load_plugins(plugin or ())

@@ -27,7 +27,7 @@ from glue_bench.config.sections import (
     Section,
     Seed,
     distinct,
-    known_task,
+    known_tasks,
 )
 from glue_bench.errors import unknown
 
@@ -107,7 +107,7 @@ class Experiment(Section):
     name: Name
     data: Place
     arms: list[Arm] = Field(min_length=1)
-    tasks: Annotated[list[str], AfterValidator(distinct)] = Field(list(TRAINABLE), min_length=1)
+    tasks: Annotated[list[str], AfterValidator(known_tasks)] = Field(list(TRAINABLE), min_length=1)
     seeds: Annotated[list[Seed], AfterValidator(distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
     limit: int | None = Field(None, ge=2)
     plugins: list[Place] = Field([])
@@ -116,11 +116,6 @@ class Experiment(Section):
     finetuning: Finetuning = Finetuning()
     protocol: Protocol = Protocol()
     resources: Resources = Resources()
-
-    @field_validator("tasks")
-    @classmethod
-    def _known_tasks(cls, tasks: list[str]) -> list[str]:
-        return distinct([known_task(task) for task in tasks])
 
     @field_validator("arms")
     @classmethod

@@ -1,6 +1,7 @@
 """The sections of an experiment file, frozen and validated."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -37,6 +38,20 @@ def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
     if twice:
         raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
     return values
+
+
+def known_tasks(names: Iterable[str]) -> list[str]:
+    """The tasks of these names, as GLUE writes them."""
+    found = []
+    for name in names:
+        try:
+            task = find_task(name).name
+        except UserError:
+            task = ""
+        if task not in TRAINABLE:
+            raise ValueError(str(unknown("task", name, TRAINABLE)))
+        found.append(task)
+    return distinct(found)
 
 
 LearningRates = Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), AfterValidator(distinct)]
@@ -180,7 +195,7 @@ class Finetuning(Section):
     clip_norm: float = Field(1.0, gt=0)
     max_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
     held_out_share: float | None = Field(None, gt=0, le=0.5)
-    from_mnli: Annotated[list[str], AfterValidator(distinct)] = Field([])
+    from_mnli: Annotated[list[str], AfterValidator(known_tasks)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
     order: bool = False
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(["validation"])
@@ -203,24 +218,12 @@ class Finetuning(Section):
     @field_validator("from_mnli")
     @classmethod
     def _may_start_from_mnli(cls, tasks: list[str]) -> list[str]:
-        named = [known_task(task) for task in tasks]
-        for task in named:
+        for task in tasks:
             if task not in FROM_MNLI:
                 raise ValueError(f"'{task}' cannot start from MNLI; those that can: {', '.join(FROM_MNLI)}")
-        return distinct(named)
+        return tasks
 
     @field_validator("tasks")
     @classmethod
     def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
-        names = distinct([known_task(name) for name in tasks])
-        return dict(zip(names, tasks.values(), strict=True))
-
-
-def known_task(name: str) -> str:
-    try:
-        found = find_task(name).name
-    except UserError:
-        found = ""
-    if found not in TRAINABLE:
-        raise ValueError(str(unknown("task", name, TRAINABLE)))
-    return found
+        return dict(zip(known_tasks(tasks), tasks.values(), strict=True))

@@ -1,16 +1,38 @@
-"""The inside of encoders as one page: each question, the number, its baseline, and what follows."""
+"""The inside of encoders as one page: each question, the number, its baseline, and what follows; and as files."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from glue_bench.files import results_written_to, write_atomically
 from glue_bench.reporting.analysis_questions import QUESTIONS, Question, Side, at, side
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.numbers import MISSING
+from glue_bench.reporting.document import Grid, Page, PageSection
+from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.numbers import MISSING, csv_text, json_text
 
 NOTES = (
     "A number says something by its distance to the baseline beside it, which is what chance alone gives.",
     "`analysis.json` has every number with its interval, and the CSV files what the figures draw.",
 )
+
+
+def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
+    """Write analysis.json, analysis.md and a CSV file for each frame; the paths written.
+
+    The same numbers give the same bytes.
+
+    Raises:
+        DiskError: the folder cannot be written.
+    """
+    contents = {"analysis.json": json_text(document), "analysis.md": render_page(analysis_page(document))}
+    for name, frame in frames.items():
+        contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
+    with results_written_to(folder, "the measures are not kept"):
+        for name, text in contents.items():
+            write_atomically(folder / name, text.encode())
+    return [folder / name for name in contents]
 
 
 def analysis_page(document: Mapping[str, Any]) -> Page:
@@ -29,7 +51,7 @@ def analysis_page(document: Mapping[str, Any]) -> Page:
 
 def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection | None:
     """A question with one row per checkpoint; None where no checkpoint answers it."""
-    rows: list[tuple[GridCell, ...]] = []
+    rows = []
     sides: dict[Side, list[str]] = {}
     for label, numbers in checkpoints.items():
         value, baseline = at(numbers, question.number), at(numbers, question.baseline)
@@ -38,7 +60,7 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
         interval = at(numbers, question.interval)
         sides.setdefault(side(value, baseline, interval), []).append(label)
         shown = _shown(value, question) + (f" [{_shown(interval, question)}]" if interval else "")
-        rows.append(tuple(GridCell(text) for text in (label, shown, _shown(baseline, question))))
+        rows.append((label, shown, _shown(baseline, question)))
     if not rows:
         return None
     header = ("Checkpoint", question.what, f"Baseline: {question.against}")
@@ -47,7 +69,7 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
     return PageSection(
         title=question.title,
         text=" ".join([*said, question.but]),
-        grid=Grid(header=header, rows=tuple(rows)),
+        grid=Grid.of(header, rows),
     )
 
 
@@ -64,11 +86,7 @@ def _finetuned(arms: Mapping[str, Any]) -> PageSection:
         title="What do fine-tuned models score without the order of words?",
         text="The same models read validation sets with the words of each text shuffled, and nothing is trained again. "
         "A score that stays says that the task can be done by a bag of words, and not that the model ignores order.",
-        grid=Grid(
-            header=("Arm", "Task", "Score", "Words shuffled", "Cells"),
-            rows=tuple(tuple(GridCell(text) for text in row) for row in rows),
-            texts=frozenset({0, 1}),
-        ),
+        grid=Grid.of(("Arm", "Task", "Score", "Words shuffled", "Cells"), rows, texts=(0, 1)),
     )
 
 

@@ -1,6 +1,6 @@
 """Which arms of an experiment differ: stored predictions are read once, for every table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,7 +17,7 @@ from glue_bench.results.board import Board, make_board
 from glue_bench.results.budgets import newest
 from glue_bench.results.encoders import UNKNOWN_START, blocks_of
 from glue_bench.results.epochs import is_last
-from glue_bench.results.protocol import NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
+from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
 from glue_bench.stats.outcomes import Outcomes, unit_of
 from glue_bench.stats.summaries import arms_frame, columns_frame
 from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdicts
@@ -57,19 +57,28 @@ class Assessment:
 def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
     """Read every prediction once; `board` is the store's own unless given."""
     board = board or make_board(store)
-    protocol = board.results.protocol
-    groups, costs = block_groups(board), conversion_groups(board)
     outcomes = chain(read_outcomes(store, board), read_measures(store, board))
-    assessed = assess(outcomes, [*groups, *costs], protocol.primary)
+    return _assess(board, outcomes, block_groups(board), conversion_groups(board), board.results.protocol.primary)
+
+
+def not_assessed(board: Board) -> Assessment:
+    """Of several experiments together: none of their arms are compared, and all frames are empty."""
+    return _assess(board, (), (), (), AVERAGE)
+
+
+def _assess(
+    board: Board, outcomes: Iterable[Outcomes], groups: Sequence[Group], costs: Sequence[Group], primary: str
+) -> Assessment:
+    assessed = assess(outcomes, [*groups, *costs], primary)
     blocks, costs_assessed = assessed[: len(groups)], assessed[len(groups) :]
     found, conversions = verdicts(blocks), verdicts(costs_assessed)
     return Assessment(
         board=board,
-        primary=protocol.primary,
+        primary=primary,
         blocks=blocks,
         costs=costs_assessed,
         verdicts=found,
-        contrasts=declared(blocks, [(a, b) for a, b in protocol.contrasts]),
+        contrasts=declared(blocks, [(a, b) for a, b in board.results.protocol.contrasts]),
         conversions=conversions.assign(
             **{name: conversions["arm"].map(board.table.set_index("arm")[name]) for name in ("origin", "shape")}
         ),

@@ -73,23 +73,23 @@ def _search(rates: pd.DataFrame) -> PageSection:
     """The loss of each arm at each rate, the chosen one in bold."""
     tried = sorted(rates["learning_rate"].unique())
     found = {(row["arm"], row["learning_rate"]): row for row in rates.to_dict("records")}
-    rows = tuple(
+    rows = [
         (
-            GridCell(arm),
+            arm,
             *(
                 GridCell(shown(row["validation_loss"]), bold=row["chosen"])
                 if (row := found.get((arm, rate)))
-                else GridCell(MISSING)
+                else MISSING
                 for rate in tried
             ),
         )
         for arm in dict.fromkeys(rates["arm"])
-    )
+    ]
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return PageSection(
         title="Search for the learning rate",
         text=f"The validation loss after {steps} steps at each rate; the chosen one is bold.",
-        grid=Grid(header=("Arm", *(f"{rate:g}" for rate in tried)), rows=rows),
+        grid=Grid.of(("Arm", *(f"{rate:g}" for rate in tried)), rows),
     )
 
 
@@ -109,11 +109,11 @@ def by_arm(budgets: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 def _grid(frame: pd.DataFrame, texts: Sequence[str], columns: Mapping[str, str]) -> Grid:
     """A row for each of the frame's, first the `texts`, then figures."""
     rows = [
-        (*(GridCell(row[key]) for key in texts), *(GridCell(shown(row[name], name)) for name in columns))
+        (*(row[key] for key in texts), *(shown(row[name], name) for name in columns))
         for row in frame.to_dict("records")
     ]
     header = (*(key.capitalize() for key in texts), *columns.values())
-    return Grid(header=header, rows=tuple(rows), texts=frozenset(range(len(texts))))
+    return Grid.of(header, rows, texts=range(len(texts)))
 
 
 def _streams(budgets: pd.DataFrame) -> list[str]:

@@ -16,17 +16,12 @@ from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
 from glue_bench.records.record import Record
 from glue_bench.records.store import open_store
+from glue_bench.reporting.notes import METRICS
 from glue_bench.results.arm_scores import arm_scores
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.submission import Run, known_arm, median_runs
 
-METRIC_NAMES = {
-    "accuracy": "Accuracy",
-    "f1": "F1",
-    "matthews_correlation": "Matthews correlation",
-    "pearson": "Pearson correlation",
-    "spearmanr": "Spearman correlation",
-}
+METRIC_NAMES = {metric: name.capitalize() for metric, name in METRICS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

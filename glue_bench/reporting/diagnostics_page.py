@@ -48,9 +48,9 @@ def _grid(frame: pd.DataFrame, name: str) -> Grid:
             deviation = number(row["std"]) if row["n"] >= LEAST_FOR_DEVIATION else ""
             scores[row["arm"]] = (number(row["mean"]) or MISSING) + (f" ± {deviation}" if deviation else "")
         marks = ONE_LABEL if (group["labels"] == 1).any() else ""
-        examples = GridCell(str(group["examples"].iloc[0]))
-        rows.append((GridCell(str(place) or "All"), examples, *(GridCell(scores[arm], marks=marks) for arm in arms)))
-    return Grid(header=(name.capitalize(), "Pairs", *arms), rows=tuple(rows))
+        examples = str(group["examples"].iloc[0])
+        rows.append((str(place) or "All", examples, *(GridCell(scores[arm], marks=marks) for arm in arms)))
+    return Grid.of((name.capitalize(), "Pairs", *arms), rows)
 
 
 def _notes(scored: Scored) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What a page of tables says, whatever it is written in: every format prints these texts, so none can differ."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -21,6 +21,9 @@ class GridCell:
     aside: str = ""
 
 
+Row = Iterable[GridCell | str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """A table: `header` names the columns of `rows`; columns whose index is in `texts` are set to the left.
@@ -32,6 +35,17 @@ class Grid:
     rows: tuple[tuple[GridCell, ...], ...]
     feet: tuple[tuple[GridCell, ...], ...] = ()
     texts: frozenset[int] = frozenset({0})
+
+    @classmethod
+    def of(
+        cls, header: Iterable[str], rows: Iterable[Row], feet: Iterable[Row] = (), texts: Iterable[int] = (0,)
+    ) -> "Grid":
+        """A table of cells and plain texts."""
+        body, below = (
+            tuple(tuple(cell if isinstance(cell, GridCell) else GridCell(cell) for cell in row) for row in each)
+            for each in (rows, feet)
+        )
+        return cls(header=tuple(header), rows=body, feet=below, texts=frozenset(texts))
 
     @property
     def labels(self) -> list[int]:

@@ -8,10 +8,10 @@ import pandas as pd
 
 from glue_bench.files import write_atomically
 from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import assess_experiment
+from glue_bench.reporting.assessment import assess_experiment, not_assessed
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.findings import Findings, verdict
-from glue_bench.reporting.formats import chosen_format, render_page
+from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
@@ -41,7 +41,6 @@ def render(path: Paths, format: str = "markdown", findings: Findings | None = No
     Raises:
         UserError: the format is unknown, or as `open_board`.
     """
-    format = chosen_format(format)
     findings = findings or find(path)
     if format == "csv":
         return to_csv(findings)
@@ -57,7 +56,7 @@ def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Fi
     `protocol` are KEY=VALUE that change the experiment's own. With `runs` a page shows every run below its arm.
     """
     board = open_board(path, protocol)
-    assessment = assess_experiment(open_store(path), board) if isinstance(path, str | Path) else None
+    assessment = assess_experiment(open_store(path), board) if isinstance(path, str | Path) else not_assessed(board)
     return Findings(board=board, assessment=assessment, runs=runs)
 
 
@@ -101,7 +100,7 @@ def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]
     for name, frame in (("averages.csv", findings.averages), ("steps.csv", steps)):
         if len(frame):
             contents[name] = frame_csv(frame)
-    if findings.assessment and (frames := contrast_frames(findings.assessment)):
+    if frames := contrast_frames(findings.assessment):
         contents["statistics.md"] = render_page(statistics_page(findings.assessment))
         contents["statistics.csv"] = frame_csv(in_one(frames), P_DECIMALS)
     budgets, rates = budget_frame(store), rates_frame(store)

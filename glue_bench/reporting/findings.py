@@ -15,7 +15,7 @@ from glue_bench.results.board import Board, averages_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
-from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS
+from glue_bench.stats.verdicts import APART
 from glue_bench.values import BLOCK, BlockKey
 
 BETTER, WORSE = "▲", "▼"
@@ -29,7 +29,7 @@ class Findings:
     """A leaderboard with its verdicts; several experiments together have none. `runs`: show the single runs, too."""
 
     board: Board
-    assessment: Assessment | None = None
+    assessment: Assessment
     runs: bool = False
 
     @property
@@ -40,8 +40,6 @@ class Findings:
     @cached_property
     def measures(self) -> list[str]:
         """The columns beside the tasks' own, such as the validation loss of pretraining."""
-        if self.assessment is None:
-            return []
         return [c for c in self.assessment.columns["column"].unique() if c not in (AVERAGE, *self.board.columns)]
 
     @cached_property
@@ -49,14 +47,13 @@ class Findings:
         """What the table shows: the column on which arms are judged first; no average where there is one column."""
         average = [AVERAGE] * (len(self.board.average.parts) > 1)
         columns = [*average, *self.board.columns, *self.measures]
-        primary = AVERAGE if self.assessment is None else self.assessment.primary
-        return sorted(columns, key=lambda column: column != primary)
+        return sorted(columns, key=lambda column: column != self.assessment.primary)
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """The leaderboard's frame, with the measures; in a block the best arm of the first column comes first."""
         table = self.board.table
-        if self.assessment is None or not self.measures:
+        if not self.measures:
             return table
         arms = self.assessment.arms
         for measure in self.measures:
@@ -78,14 +75,11 @@ class Findings:
     @cached_property
     def lowest_is_best(self) -> set[str]:
         """The columns of which the lowest value is the best."""
-        blocks = self.assessment.blocks if self.assessment else ()
-        return {one.column for block in blocks for one in block.estimates if one.lowest_is_best}
+        return {one.column for block in self.assessment.blocks for one in block.estimates if one.lowest_is_best}
 
     @cached_property
     def contrasts(self) -> pd.DataFrame:
         """VERDICT_COLUMNS: each arm less the reference of its block, or less the arm that it was converted from."""
-        if self.assessment is None:
-            return pd.DataFrame(columns=VERDICT_COLUMNS)
         conversions, verdicts = self.assessment.conversions, self.assessment.verdicts
         rest = verdicts[~verdicts["arm"].isin(conversions["arm"])]
         return pd.concat([rest, conversions], ignore_index=True) if len(conversions) else verdicts
@@ -94,14 +88,8 @@ class Findings:
         """The contrasts of a block's arms."""
         return self.contrasts[(self.contrasts[BLOCK] == list(key)).all(axis=1)]
 
-    def contrast(self, arm: str, column: str) -> Mapping[Any, Any]:
-        """One arm's contrast in one column; empty where there is none."""
-        return self._by_place.get((arm, column), {})
-
     def deviations(self, column: str) -> dict[str, float]:
         """By arm, the standard deviation over independent seeds in a column; of fewer than three there is none."""
-        if self.assessment is None:
-            return {}
         mine = self.assessment.arms[self.assessment.arms["column"] == column]
         return dict(zip(mine["arm"], mine["deviation"], strict=True))
 
@@ -111,12 +99,13 @@ class Findings:
         return averages_frame(self.board)
 
     @cached_property
-    def _by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
+    def by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
+        """The contrasts that there are, by arm and column."""
         return {(row["arm"], row["column"]): row for row in self.contrasts.to_dict("records")}
 
     def converted(self, key: BlockKey) -> dict[str, str]:
         """The arms of a block that are compared with the arm of whose checkpoint they were made, and that arm."""
-        conversions = self.contrasts if self.assessment is None else self.assessment.conversions
+        conversions = self.assessment.conversions
         mine = conversions[(conversions[BLOCK] == list(key)).all(axis=1)]
         return dict(zip(mine["arm"], mine["reference"], strict=True))
 
@@ -128,8 +117,6 @@ class Findings:
     @cached_property
     def incomplete(self) -> set[tuple[str, str]]:
         """Arm and measure, where fewer pretraining seeds are measured than planned, or than another arm has."""
-        if self.assessment is None:
-            return set()
         measured = self.assessment.arms[self.assessment.arms["column"].isin(self.measures)]
         planned = max(self.results.cells["pretraining_seed"].nunique(), measured["n"].max())
         fewer = measured[measured["n"] < planned]
@@ -138,8 +125,6 @@ class Findings:
     @cached_property
     def constants(self) -> dict[str, float]:
         """The score of the majority class, or of a constant, by column, where it is known."""
-        if self.assessment is None:
-            return {}
         known = self.assessment.columns.dropna(subset="constant")
         return dict(zip(known["column"], known["constant"], strict=True))
 
@@ -154,7 +139,7 @@ def title_of(column: str) -> str:
 
 def verdict(findings: Findings) -> str:
     """What came of the contrasts named beforehand; without any, for each block who differs, or what could be seen."""
-    if findings.assessment is not None and findings.results.protocol.contrasts:
+    if findings.assessment.blocks and findings.results.protocol.contrasts:
         contrasts = findings.assessment.contrasts
         if contrasts.empty or (contrasts["why"] != APART).any():
             return _of_contrasts(findings, contrasts)

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
+from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.formats import render_with
 from glue_bench.reporting.numbers import MISSING, number
 
@@ -31,12 +31,12 @@ def render_intrinsic(measured: pd.DataFrame, format: str) -> str:
         scale, decimals = (100, 1) if row["measure"].startswith("swap_") else (1, 3)
         error = number(scale * row["standard_error"], decimals)
         text = number(scale * row["value"], decimals) + (f" ± {error}" if error else "")
-        shown[row["checkpoint"], row["measure"]] = GridCell(text)
-    rows = tuple(
-        (GridCell(measure_title(measure)), *(shown.get((name, measure), GridCell(MISSING)) for name in names))
+        shown[row["checkpoint"], row["measure"]] = text
+    rows = [
+        (measure_title(measure), *(shown.get((name, measure), MISSING) for name in names))
         for measure in dict.fromkeys(measured["measure"])
-    )
-    grid = Grid(header=("Measure", *names), rows=rows)
+    ]
+    grid = Grid.of(("Measure", *names), rows)
     page = Page(title="Intrinsic measures", sections=(PageSection(title="", grid=grid),), notes=NOTES)
     return render_with(page, measured, format, DECIMALS)
 

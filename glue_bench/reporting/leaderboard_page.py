@@ -35,7 +35,7 @@ ORIGIN_MEANS = {
 }
 COSTS = "what the conversion costs, no ranking"
 COST_MEANS = "Beside each score stands its difference from {references}, whose checkpoint was converted."
-BOTH = frozenset({0, 1})
+BOTH = (0, 1)
 STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
 FOUR = ("average_official", "average_nine_columns", "average_eight_columns", "average_eight_tasks")
 
@@ -57,8 +57,8 @@ def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> P
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
     described = findings.results.cells.drop_duplicates("arm").query("summary != '' and arm not in @findings.waiting")
     if len(described):
-        rows = tuple((GridCell(row["arm"]), GridCell(row["summary"])) for row in described.to_dict("records"))
-        sections.append(PageSection(title="Arms", grid=Grid(header=("Arm", "What it does"), rows=rows, texts=BOTH)))
+        rows = zip(described["arm"], described["summary"], strict=True)
+        sections.append(PageSection(title="Arms", grid=Grid.of(("Arm", "What it does"), rows, texts=BOTH)))
     return Page(
         title=f"Leaderboard: {findings.results.experiment}",
         banner=banner(findings.results),
@@ -82,31 +82,27 @@ def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
     """The arms, by their average, and their scores; below them what the scores are to be compared with."""
     converted, names = findings.converted(key), findings.columns
     best = {} if converted else best_of(block, names, findings.lowest_is_best)
-    rows: list[tuple[GridCell, ...]] = []
+    rows: list[tuple[GridCell | str, ...]] = []
     for row in block.to_dict("records"):
         cells = (_cell(findings, row, name, best.get(name, ()), row["arm"] in converted) for name in names)
-        rows.append((GridCell(row["arm"]), *_size(key, row), *cells))
+        rows.append((row["arm"], *_size(key, row), *cells))
         runs = _run_rows(findings, row["arm"]) if findings.runs else ()
         rows += [(run, *_size(key), *scores) for run, *scores in runs]
-    feet = tuple(
-        (
-            GridCell(what),
-            *_size(key),
-            *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in names),
-        )
+    feet = [
+        (what, *_size(key), *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in names))
         for what, values in ((MAJORITY, {} if converted else findings.constants), (SMALLEST, findings.smallest(key)))
         if values
-    )
+    ]
     sizes = ["Parameters"] * len(_size(key))
     header = ("Arm", *sizes, *(_header(findings.board, name) for name in names))
-    return Grid(header=header, rows=tuple(rows), feet=feet)
+    return Grid.of(header, rows, feet)
 
 
-def _size(key: BlockKey, row: Mapping[Any, Any] | None = None) -> list[GridCell]:
+def _size(key: BlockKey, row: Mapping[Any, Any] | None = None) -> list[str]:
     """What stands in the column of parameters, which only the block of published checkpoints has."""
     if key[0] != AS_PUBLISHED:
         return []
-    return [GridCell(MISSING if row is None or pd.isna(row["parameters"]) else short(row["parameters"]))]
+    return [MISSING if row is None or pd.isna(row["parameters"]) else short(row["parameters"])]
 
 
 def best_of(block: pd.DataFrame, columns: Iterable[str], lowest: Collection[str] = ()) -> dict[str, frozenset[str]]:
@@ -159,7 +155,7 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     """A score, its verdict, and light marks where a run has collapsed or is missing."""
     if math.isnan(row[name]):
         return GridCell(MISSING)
-    board, contrast = findings.board, findings.contrast(row["arm"], name)
+    board, contrast = findings.board, findings.by_place.get((row["arm"], name), {})
     marks = {"better": BETTER, "worse": WORSE}.get(contrast.get("verdict", ""), "")
     if name in board.columns:
         marks += COLLAPSED if board.collapsed[row["arm"]][name] else ""
@@ -171,7 +167,7 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
     return GridCell(number(row[name], decimals), row["arm"] in best, marks, aside)
 
 
-def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell, ...]]:
+def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell | str, ...]]:
     """A row for each run of an arm, by its seeds."""
     scores = main_scores(at_rates(findings.results.scores, findings.board.rates))
     seeds: Any
@@ -179,7 +175,7 @@ def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell, ...]]:
         values = {(row["task"], row["split"]): row["value"] for row in runs.to_dict("records")}
         name = " ".join(f"{seed:g}" for seed in seeds if not pd.isna(seed))
         cells = (_plain(values.get(COLUMNS.get(column, ("", "")), math.nan)) for column in findings.columns)
-        yield GridCell(f"- seed {name}"), *cells
+        yield f"- seed {name}", *cells
 
 
 def _header(board: Board, name: str) -> str:
@@ -209,11 +205,11 @@ def _averages_section(findings: Findings, frame: pd.DataFrame) -> PageSection:
     for _, block in blocks_of(ranked):
         best = {name: best[name] | leaders for name, leaders in best_of(block, names).items()}
     rows = [
-        (GridCell(row["arm"]), GridCell(origin), *(_plain(row[name], row["arm"] in best[name]) for name in names))
+        (row["arm"], origin, *(_plain(row[name], row["arm"] in best[name]) for name in names))
         for origin, block in named_blocks(frame)
         for row in block.to_dict("records")
     ]
-    grid = Grid(header=("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows=tuple(rows), texts=BOTH)
+    grid = Grid.of(("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows, texts=BOTH)
     rules = [f"{AVERAGES[name].short}: {AVERAGES[name].rule}." for name in FOUR if name in names]
     text = " ".join(["The same scores, averaged as others do.", *rules, *winner_notes(board, ranked)])
     return PageSection(title="Averages side by side", text=text, grid=grid)
@@ -237,11 +233,11 @@ def steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:
     """One row per arm and fine-tuned checkpoint of `steps`, a `steps_frame`."""
     names = [name for name in findings.columns if name in steps]
     rows = [
-        (GridCell(row["arm"]), GridCell(f"{row['steps']:,}"), *(_plain(row[name]) for name in names))
+        (row["arm"], f"{row['steps']:,}", *(_plain(row[name]) for name in names))
         for row in steps.sort_values(["arm", "steps"], kind="stable").to_dict("records")
     ]
     header = ("Arm", "Steps", *(_header(findings.board, name) for name in names))
-    return Grid(header=header, rows=tuple(rows))
+    return Grid.of(header, rows)
 
 
 def _plain(value: float, bold: bool = False, decimals: int = 2) -> GridCell:

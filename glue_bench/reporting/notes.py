@@ -6,7 +6,7 @@ from itertools import product
 
 from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
-from glue_bench.config import HELD_OUT, Protocol
+from glue_bench.config import HELD_OUT
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING, code
 from glue_bench.results.board import Board
@@ -186,15 +186,24 @@ def protocol_notes(results: Results) -> list[str]:
 
 def _runs(results: Results) -> str:
     """Which epoch and rate of the runs is reported."""
-    rates = results.cells["learning_rate"].unique()
-    one = f"with the learning rate {rates[0]:g}" if len(rates) == 1 else "with one learning rate for each task"
-    one = one.replace("e-0", "e-")
     protocol, epoch = results.protocol, "after the last epoch"
     if protocol.optimistic:
         epoch = "**optimistic**: after each run's best epoch on the validation set that is reported"
     elif protocol.epoch == "best":
         epoch = "after each run's best epoch on the slice held out of train"
-    return f"{epoch}, {_rate(protocol) if searches_rates(results) else one}"
+    rates = results.cells["learning_rate"].unique()
+    if searches_rates(results):
+        held_out = protocol.choose_on == HELD_OUT
+        where = "the slice held out of train" if held_out else "the validation set that is reported"
+        rate = (
+            f"at the learning rate with the best {protocol.rate_statistic} for each arm and task, chosen on {where} "
+            "(of equals the lower one; a rate with fewer finished seeds is passed over)"
+        )
+    elif len(rates) == 1:
+        rate = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
+    else:
+        rate = "with one learning rate for each task"
+    return f"{epoch}, {rate}"
 
 
 def searches_rates(results: Results) -> bool:
@@ -256,12 +265,3 @@ def mixed_notes(results: Results) -> list[str]:
 def problem_notes(results: Results) -> list[str]:
     """A line about each record that cannot be believed."""
     return [f"Left out: `{problem}`." for problem in results.problems]
-
-
-def _rate(protocol: Protocol) -> str:
-    held_out = protocol.choose_on == HELD_OUT
-    where = "the slice held out of train" if held_out else "the validation set that is reported"
-    return (
-        f"at the learning rate with the best {protocol.rate_statistic} for each arm and task, chosen on {where} (of "
-        "equals the lower one; a rate with fewer finished seeds is passed over)"
-    )

@@ -29,11 +29,11 @@ def number(value: float, decimals: int = 2) -> str:
     return "" if math.isnan(value) else f"{value:z.{decimals}f}"
 
 
-def short(count: float) -> str:
-    """A large number to three digits: 4.39M, 131B, 16.5T."""
+def short(count: float, digits: int = 3) -> str:
+    """A large number to so many digits: 4.39M, 131B, 16.5T; B is a billion (1e9), T a trillion (1e12)."""
     for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
+        if abs(count) >= size:
+            return f"{count / size:.{digits}g}{unit}"
     return f"{count:g}"
 
 

@@ -10,9 +10,9 @@ from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import Assessment, assess_experiment
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
+from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.findings import pair_of, title_of
-from glue_bench.reporting.formats import chosen_format, render_page, render_with
+from glue_bench.reporting.formats import render_page, render_with
 from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
@@ -83,7 +83,6 @@ def render_statistics(
     Raises:
         UserError: the format is unknown, the margin is not above 0, there is no experiment in `path`.
     """
-    chosen_format(format)
     statistics = assess_experiment(open_store(path))
     frames = contrast_frames(statistics, equivalent=equivalent, pairs=pairs)
     if format == "csv":
@@ -128,7 +127,6 @@ def render_power(
 
     Without `costs` those that were measured, in seconds. Raises as `render_statistics` and `power_frame`.
     """
-    chosen_format(format)
     store = open_store(path)
     statistics = assess_experiment(store)
     frame = power_frame(statistics.blocks, difference, power, Costs(*(costs or measured_costs(store))))
@@ -236,8 +234,7 @@ def _grid(contrasts: pd.DataFrame) -> Grid | None:
     header = ["Column", "Difference of", unit, "95% interval", "Seeds", "p", "p (adjusted)", "Smallest", "Verdict"]
     if "equivalent" in contrasts:
         header.insert(-1, "p (equivalent)")
-    rows = tuple(tuple(map(GridCell, _texts(row))) for row in contrasts.to_dict("records"))
-    return Grid(header=tuple(header), rows=rows, texts=frozenset({0, 1, len(header) - 1}))
+    return Grid.of(header, map(_texts, contrasts.to_dict("records")), texts=(0, 1, len(header) - 1))
 
 
 def _texts(row: Mapping[Any, Any]) -> list[str]:
@@ -262,16 +259,16 @@ def _letter_grid(letters: pd.DataFrame) -> Grid:
     cells = {(row["arm"], row["column"]): row for row in letters.to_dict("records")}
     rows = [
         (
-            GridCell(arm),
+            arm,
             *(
-                GridCell(f"{number(row['mean'], decimals_of(column))} {row['letters']}" if row else MISSING)
+                f"{number(row['mean'], decimals_of(column))} {row['letters']}" if row else MISSING
                 for column in columns
                 for row in [cells.get((arm, column))]
             ),
         )
         for arm in dict.fromkeys(letters["arm"])
     ]
-    return Grid(header=("Arm", *map(title_of, columns)), rows=tuple(rows))
+    return Grid.of(("Arm", *map(title_of, columns)), rows)
 
 
 def _column_grid(columns: pd.DataFrame) -> Grid:
@@ -279,13 +276,13 @@ def _column_grid(columns: pd.DataFrame) -> Grid:
               "Over examples", "Smallest difference")  # fmt: skip
     rows = [
         (
-            GridCell(title_of(row["column"])),
-            *(GridCell("" if pd.isna(row[name]) else f"{row[name]:g}") for name in NUMBERS_OF_SEEDS),
-            *(GridCell(number(row[name], decimals_of(row["column"])) or MISSING) for name in DEVIATIONS),
+            title_of(row["column"]),
+            *("" if pd.isna(row[name]) else f"{row[name]:g}" for name in NUMBERS_OF_SEEDS),
+            *(number(row[name], decimals_of(row["column"])) or MISSING for name in DEVIATIONS),
         )
         for row in columns.to_dict("records")
     ]
-    return Grid(header=header, rows=tuple(rows))
+    return Grid.of(header, rows)
 
 
 def p_text(p: float) -> str:
@@ -299,14 +296,14 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
     header = ("Column", "Pretraining seeds", "Fine-tuning seeds for each", "Cost of an arm", "Note")
     rows = [
         (
-            GridCell(title_of(row["column"])),
-            *(GridCell(MISSING if pd.isna(row[name]) else f"{row[name]:,}") for name in NUMBERS_OF_SEEDS),
-            GridCell(MISSING if pd.isna(row["cost"]) else f"{row['cost']:,.0f}"),
-            GridCell(row["why"]),
+            title_of(row["column"]),
+            *(MISSING if pd.isna(row[name]) else f"{row[name]:,}" for name in NUMBERS_OF_SEEDS),
+            MISSING if pd.isna(row["cost"]) else f"{row['cost']:,.0f}",
+            row["why"],
         )
         for row in frame.to_dict("records")
     ]
-    return Grid(header=header, rows=tuple(rows), texts=frozenset({0, 4}))
+    return Grid.of(header, rows, texts=(0, 4))
 
 
 def _missing(statistics: Assessment) -> list[str]:

@@ -243,11 +243,7 @@ def _locked(path: Path) -> Iterator[IO[bytes] | None]:
     with file:
         if fcntl:
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield file if _is_at(file, path) else None
-
-
-def _is_at(file: IO[bytes], path: Path) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(file.fileno()).st_ino
-    except FileNotFoundError:
-        return False
+        is_there = False
+        with contextlib.suppress(FileNotFoundError):
+            is_there = path.stat().st_ino == os.fstat(file.fileno()).st_ino
+        yield file if is_there else None

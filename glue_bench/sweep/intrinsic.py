@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from glue_bench.analysis.checkpoints import open_masked_lm
 from glue_bench.analysis.intrinsic import intrinsic_sums
@@ -18,7 +19,6 @@ from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.sweep.plan import pretrainings_of
-from glue_bench.sweep.shared import Shared
 from glue_bench.terminal import tell
 from glue_bench.training.finetune import threads_for
 from glue_bench.training.inputs import Inputs
@@ -26,7 +26,7 @@ from glue_bench.training.runtime import accelerator
 from glue_bench.training.starts import pretraining_folder
 
 
-def measure_missing(cells: Sequence[PlannedCell], shared: Shared) -> None:
+def measure_missing(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, console: Console) -> None:
     """Measure the pretrainings that these cells start from, where a checkpoint is there and no measures are.
 
     Measures are a by-product: where they fail, a line says so, and nothing else does.
@@ -34,16 +34,16 @@ def measure_missing(cells: Sequence[PlannedCell], shared: Shared) -> None:
     Raises:
         DiskError: the results cannot be written.
     """
-    for job in pretrainings_of(cells, shared.inputs):
-        if job.is_search or shared.store.intrinsic.has(job.id):
+    for job in pretrainings_of(cells, inputs):
+        if job.is_search or store.intrinsic.has(job.id):
             continue
         try:
-            measure(job.id, job.run, shared.inputs, shared.store)
+            measure(job.id, job.run, inputs, store)
         except DiskError:
             raise
         except Exception as error:  # what the code of a plugin raises is anything
             line = f"pretraining {job.label}: its measures failed, and are left out: {type(error).__name__}: {error}"
-            tell(shared.console, line)
+            tell(console, line)
 
 
 def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:

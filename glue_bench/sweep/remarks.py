@@ -1,6 +1,7 @@
 """What a person should know before anything is computed: no mistakes, but perhaps not what was meant."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from glue_bench import recipe as recipes
@@ -87,9 +88,11 @@ def _computed_otherwise(cells: Sequence[PlannedCell], store: Store, asked: Mappi
 
     They count as done all the same: neither device nor precision is part of a cell's identity.
     """
-    ids = {planned.id for planned in cells}
+    ids, starts = {planned.id for planned in cells}, {planned.pretraining for planned in cells}
     records = [record for record in store.scan_records()[0] if record.cell_id in ids]
-    pretrainings = _pretrainings(cells, store)
+    pretrainings: list[PretrainingRecord] = []
+    with suppress(UserError):  # a damaged one is made again, and its record with it
+        pretrainings = [record for record in store.read_pretrainings() if record.pretraining_id in starts]
     for what, value in asked.items():
         if others := [record for record in records if _is_other(record, what, value)]:
             count = f"{len(others):,} of {len(cells):,} cells"
@@ -113,12 +116,3 @@ def _found(record: AnyRecord, what: str) -> str | None:
 def _said(records: Iterable[AnyRecord], what: str, asked: str) -> str:
     found = " and ".join(sorted({str(_found(record, what)) for record in records}))
     return f"{_BY[what]} {found}, not {_BY[what]} {asked} (--{what})"
-
-
-def _pretrainings(cells: Sequence[PlannedCell], store: Store) -> list[PretrainingRecord]:
-    """The records of the pretrainings that these cells start from, as far as they are there."""
-    ids = {planned.pretraining for planned in cells}
-    try:
-        return [record for record in store.read_pretrainings() if record.pretraining_id in ids]
-    except UserError:  # a damaged one is made again, and its record with it
-        return []

@@ -25,7 +25,6 @@ from glue_bench.sweep.options import AUTO, RunOptions
 from glue_bench.sweep.preflight import check_disks, check_starts
 from glue_bench.sweep.remarks import idle_cores, remarks
 from glue_bench.sweep.running import Running
-from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.work import Work, plan_work, write_plan
 from glue_bench.terminal import Screen, tell
 from glue_bench.training.inputs import Inputs
@@ -107,8 +106,17 @@ def sweep(
         Claims(store.folder / "claims") as claims,
         executor if work.waiting else nullcontext(),
     ):
-        kept = Kept(experiment.finetuning.keep, work.cells, store, choose)
-        return _run(executor, work, Shared(inputs, store, claims, console, observer, kept), summary)
+        running = Running(
+            inputs=inputs,
+            store=store,
+            claims=claims,
+            console=console,
+            observer=observer,
+            kept=Kept(experiment.finetuning.keep, work.cells, store, choose),
+            jobs=[*work.pretraining, *work.waiting],
+            costs=work.costs,
+        )
+        return _run(executor, work, running, summary)
 
 
 def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
@@ -169,33 +177,32 @@ def _beginning(work: Work, summary: Summary, experiment: str, options: RunOption
     )
 
 
-def _run(executor: Executor, work: Work, shared: Shared, summary: Summary) -> Summary:
+def _run(executor: Executor, work: Work, running: Running, summary: Summary) -> Summary:
     """Run the jobs. Several processes pretrain together first; the main one alone then runs the cells."""
     together = accelerator().num_processes > 1 and bool(work.pretraining)
     if not summary.is_main:
         try:
             if together:
-                help_main(shared.inputs)
+                help_main(running.inputs)
         except KeyboardInterrupt:
             return replace(summary, interrupted=True)
         return summary
-    running = Running(shared, [*work.pretraining, *work.waiting], work.costs)
     if together:
-        running.run(InlineExecutor(shared.inputs, together=True), work.pretraining)
+        running.run(InlineExecutor(running.inputs, together=True), work.pretraining)
     if not running.cause:
         running.run(executor, work.waiting if together else work.jobs)
-        drop_encoders(work.cells, shared.inputs, shared.store)
+        drop_encoders(work.cells, running.inputs, running.store)
     if not running.cause:
-        measure_missing(work.chosen, shared)
-    shared.kept.settle()
+        measure_missing(work.chosen, running.inputs, running.store, running.console)
+    running.kept.settle()
     stored = {planned.id for planned in work.chosen} - set(summary.waiting) | set(running.finished)
     return replace(
         summary,
-        unkept=tuple(shared.kept.lacking(work.chosen)),
+        unkept=tuple(running.kept.lacking(work.chosen)),
         finished=len(running.finished),
         elsewhere=running.elsewhere,
         failed=running.failed,
         interrupted=bool(running.cause),
         cause=running.cause,
-        gone=tuple(sorted(stored - shared.store.ids("records"))),
+        gone=tuple(sorted(stored - running.store.ids("records"))),
     )

@@ -3,44 +3,59 @@
 import shutil
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+
+from rich.console import Console
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
 from glue_bench.records.record import LossPoint
+from glue_bench.records.store import Store
+from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import is_done
-from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepInterrupted
+from glue_bench.sweep.events import JobElsewhere, JobEnded, JobStarted, Observer, PretrainingPoint, SweepInterrupted
 from glue_bench.sweep.executors import ClusterLostError, Executor
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Result
+from glue_bench.sweep.kept import Kept
 from glue_bench.sweep.patience import Patience
 from glue_bench.sweep.records import failure_of, store_outcome
 from glue_bench.sweep.schedule import Schedule
-from glue_bench.sweep.shared import Shared
 from glue_bench.sweep.stop import Stop
 from glue_bench.terminal import tell
 from glue_bench.testing.order import check_order
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import pretrained, pretraining_folder
 
 
+@dataclass(kw_only=True, eq=False)
 class Running:
     """Runs jobs, stores what comes of each, and counts cells.
 
+    Cells and arms start from `inputs`, results go to `store`, `claims` has what this sweep runs, `observer` is told,
+    and `kept` says which models stay. `costs` are the operations that jobs are expected to take, by id.
     `failed` maps ids of cells to errors. Cells that a sweep beside this one has finished are counted `elsewhere`.
     `finished` are the ids of those that have run here, and `cause` is what has ended the sweep early.
     """
 
-    def __init__(self, shared: Shared, jobs: Sequence[Job], costs: Mapping[str, float]) -> None:
-        self.inputs, self.store, self.claims = shared.inputs, shared.store, shared.claims
-        self.console, self.observer, self.kept = shared.console, shared.observer, shared.kept
-        self.finished: list[str] = []
-        self.elsewhere, self.cause = 0, ""
+    inputs: Inputs
+    store: Store
+    claims: Claims
+    console: Console
+    observer: Observer
+    kept: Kept
+    jobs: Sequence[Job]
+    costs: Mapping[str, float]
+    finished: list[str] = field(default_factory=list, init=False)
+    failed: dict[str, str] = field(default_factory=dict, init=False)
+    elsewhere: int = field(default=0, init=False)
+    cause: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
         # No method of this object: with itself in a circle, it would keep data open until the next collection.
-        self._say = partial(tell, shared.console)
-        self.patience = Patience(costs, shared.inputs.experiment.resources.give_up_after, self._say)
-        self.failed: dict[str, str] = {}
-        self._jobs = jobs
-        self._stamps = {job.id: shared.store.failure_stamp(job.id) for job in jobs}
+        self._say = partial(tell, self.console)
+        self.patience = Patience(self.costs, self.inputs.experiment.resources.give_up_after, self._say)
+        self._stamps = {job.id: self.store.failure_stamp(job.id) for job in self.jobs}
         # Why cells cannot start from a pretraining, as far as it is known.
         self._without: dict[str, Failure | None] = {}
 
@@ -73,7 +88,7 @@ class Running:
                 schedule.lost(job)
 
     def _is_done(self, job: Job) -> bool:
-        return is_done(job, self._jobs, self.inputs, self.store)
+        return is_done(job, self.jobs, self.inputs, self.store)
 
     def _ready(self, job: Job) -> Job | None:
         """The job as it is to be run. None where another sweep has run it, or what it starts from is not to be had."""

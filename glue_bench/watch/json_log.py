@@ -13,16 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from glue_bench.errors import UserError
-from glue_bench.sweep.events import (
-    Event,
-    JobElsewhere,
-    JobEnded,
-    JobStarted,
-    PretrainingPoint,
-    SweepEnded,
-    SweepInterrupted,
-    SweepStarted,
-)
+from glue_bench.sweep import events
 from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell
 from glue_bench.terminal import tell
 from glue_bench.training.finetune import Outcome
@@ -71,12 +62,12 @@ class JsonLog:
     def __str__(self) -> str:
         return f"the log '{self.path}'"
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: events.Event) -> None:
         """Append its line."""
         name, values = self._line(event)
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._append({"time": stamp, "event": name, "sweep": self.sweep, **values})
-        if isinstance(event, SweepEnded):
+        if isinstance(event, events.SweepEnded):
             os.close(self._file)
 
     def _append(self, values: dict[str, Any]) -> None:
@@ -93,25 +84,25 @@ class JsonLog:
                 message = f"cannot write to {self}: {error.strerror}; the sweep goes on, lines of the log are missing"
                 tell(self.console, message)
 
-    def _line(self, event: Event) -> tuple[str, dict[str, Any]]:
+    def _line(self, event: events.Event) -> tuple[str, dict[str, Any]]:
         match event:
-            case SweepStarted():
+            case events.SweepStarted():
                 return "sweep_started", self._started(event)
-            case JobStarted(job, worker):
+            case events.JobStarted(job, worker):
                 self._workers[job.id] = worker
                 return f"{job.kind}_started", {**_named(job), "worker": worker}
-            case PretrainingPoint(job, point):
+            case events.PretrainingPoint(job, point):
                 return "pretraining_point", {**_named(job), **point.document()}
-            case JobEnded(job):
+            case events.JobEnded(job):
                 return self._ended(event)
-            case JobElsewhere(job, error):
+            case events.JobElsewhere(job, error):
                 return f"{job.kind}_elsewhere", {**_named(job), "error": error, **self._counts()}
-            case SweepInterrupted(cause):
+            case events.SweepInterrupted(cause):
                 return "sweep_interrupted", {"cause": cause, **self._counts()}
-            case SweepEnded(error):
+            case events.SweepEnded(error):
                 return "sweep_ended", {"error": error, **self._counts()}
 
-    def _started(self, begun: SweepStarted) -> dict[str, Any]:
+    def _started(self, begun: events.SweepStarted) -> dict[str, Any]:
         return {
             "experiment": begun.experiment,
             "folder": str(begun.folder),
@@ -124,7 +115,7 @@ class JsonLog:
             "pretraining": [job.id for job in begun.pretraining],
         }
 
-    def _ended(self, event: JobEnded) -> tuple[str, dict[str, Any]]:
+    def _ended(self, event: events.JobEnded) -> tuple[str, dict[str, Any]]:
         job, result = event.job, event.result
         named = {**_named(job), "worker": self._workers.pop(job.id, None)}
         if isinstance(result, Outcome):

@@ -6,15 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from glue_bench.errors import plain
-from glue_bench.sweep.events import (
-    Event,
-    JobElsewhere,
-    JobEnded,
-    JobStarted,
-    PretrainingPoint,
-    SweepEnded,
-    SweepStarted,
-)
+from glue_bench.sweep import events
 from glue_bench.terminal import tell
 from glue_bench.watch.progress import describe
 from glue_bench.watch.tally import Tally
@@ -34,16 +26,18 @@ class NotebookBar:
     def __str__(self) -> str:
         return "the notebook's bar"
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: events.Event) -> None:
         """Draw it anew."""
         match event:
-            case SweepStarted() if self.tally.total:
+            case events.SweepStarted() if self.tally.total:
                 from IPython.display import display  # a notebook has it
 
                 self._shown = display(self, display_id=True)
-            case JobStarted() | PretrainingPoint() | JobEnded() | JobElsewhere() | SweepEnded() if self._shown:
+            case events.SweepInterrupted():
+                pass  # the end of the sweep follows
+            case _ if self._shown:
                 self._shown.update(self)
-        if isinstance(event, JobEnded | JobElsewhere) and event.error:
+        if isinstance(event, events.JobEnded | events.JobElsewhere) and event.error:
             tell(self.console, f"{event.job.label}: {describe(event)}", "red")
 
     def __repr__(self) -> str:

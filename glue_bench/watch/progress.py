@@ -43,13 +43,11 @@ class PlainLines:
             case SweepEnded():
                 self._end.set()
             case JobEnded(PlannedCell() as planned) | JobElsewhere(PlannedCell() as planned):
-                self._cell(planned, describe(event))
-
-    def _cell(self, planned: PlannedCell, what: str) -> None:
-        now, pace = self.clock(), ""
-        if now - self._said_at >= PACE_SECONDS and self.tally.ended < self.tally.total:
-            self._said_at, pace = now, describe_pace(self.tally.snapshot())
-        self._line(f"[{self.tally.ended}/{self.tally.total}] {planned.label}: {what}" + (f" ({pace})" if pace else ""))
+                now, pace, ended, total = self.clock(), "", self.tally.ended, self.tally.total
+                if now - self._said_at >= PACE_SECONDS and ended < total:
+                    self._said_at, pace = now, describe_pace(self.tally.snapshot())
+                line = f"[{ended}/{total}] {planned.label}: {describe(event)}"
+                self._line(f"{line} ({pace})" if pace else line)
 
     def _say_running(self) -> None:
         while not self._end.wait(PACE_SECONDS):

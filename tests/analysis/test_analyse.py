@@ -12,7 +12,7 @@ from glue_bench.analysis.analyse import Analysis
 from glue_bench.analysis.reading import DEFAULT_TEXT, Reading
 from glue_bench.errors import UserError
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
-from glue_bench.reporting.analysis_export import write_analysis
+from glue_bench.reporting.analysis_page import write_analysis
 from glue_bench.testing.tiny import encoder_config, random_model
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.sample import SENTENCES

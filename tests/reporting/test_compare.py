@@ -308,11 +308,9 @@ def test_a_terminal_shows_every_value(bench):
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_names_formats_and_folders_that_do_not_exist(tmp_path):
+def test_names_and_folders_that_do_not_exist(tmp_path):
     with pytest.raises(UserError, match="unknown table 'tupe1'; did you mean 'tupe-1'"):
         render("tupe1", tmp_path)
-    with pytest.raises(UserError, match="unknown format 'jsn'; did you mean 'json'"):
-        render("tupe-1", tmp_path, "jsn")
     with pytest.raises(UserError, match="no experiment in"):
         render("tupe-1", tmp_path / "nowhere")
 

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from glue_bench.errors import UserError
 from glue_bench.reporting.export import render, write_tables
 from glue_bench.reporting.formats import FORMATS
 from glue_bench.reporting.notes import BANNER
@@ -207,8 +206,3 @@ def test_scores_csv_is_tidy(bench):
 def test_every_format_bears_an_experiment_without_records(bench, format):
     bench.expect("rte", 1)
     assert "add" in render(bench.plan(), format)
-
-
-def test_an_unknown_format_suggests_a_known_one(bench):
-    with pytest.raises(UserError, match="unknown format 'markdwon'; did you mean 'markdown'"):
-        render(bench.path, "markdwon")

@@ -10,18 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.reporting.figures.style import (
-    CYCLE,
-    INK,
-    PAPER,
-    QUIET,
-    SMALL,
-    fitted,
-    laid_out,
-    legend_below,
-    panel_grid,
-    paper_style,
-)
+from glue_bench.reporting.figures import style
 from glue_bench.reporting.findings import title_of
 
 ROW, AROUND = 0.15, 0.62
@@ -44,14 +33,14 @@ class Kind:
 
 
 KINDS = {
-    "better": Kind("better", "^", CYCLE[0], CYCLE[0]),
-    "worse": Kind("worse", "v", CYCLE[1], CYCLE[1]),
-    "": Kind("not told apart", "o", INK, PAPER),
-    "none": Kind("no interval", "x", QUIET, QUIET),
+    "better": Kind("better", "^", style.CYCLE[0], style.CYCLE[0]),
+    "worse": Kind("worse", "v", style.CYCLE[1], style.CYCLE[1]),
+    "": Kind("not told apart", "o", style.INK, style.PAPER),
+    "none": Kind("no interval", "x", style.QUIET, style.QUIET),
 }
 
 
-@paper_style()
+@style.paper_style()
 def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None, longest: int = 24) -> Figure:
     """A panel for each of `columns` (all that the frame has) and in it a row for each arm, in one order for all panels.
 
@@ -66,26 +55,26 @@ def forest(contrasts: pd.DataFrame, columns: Sequence[str] | None = None, longes
     (reference,) = contrasts["reference"].unique()
     columns = list(contrasts["column"].unique()) if columns is None else columns
     arms = arms_in_order(contrasts)
-    figure, grid = panel_grid(len(columns), ROW * len(arms) + AROUND, ABREAST, sharey=True)
+    figure, grid = style.panel_grid(len(columns), ROW * len(arms) + AROUND, ABREAST, sharey=True)
     kinds: set[str] = set()
     for axes, column in zip(grid, columns, strict=True):
         kinds |= _panel(axes, contrasts[contrasts["column"] == column].set_index("arm").reindex(arms))
-        axes.set_yticks(range(len(arms)), [fitted(arm, longest) for arm in arms])
+        axes.set_yticks(range(len(arms)), [style.fitted(arm, longest) for arm in arms])
         unit = "nats, lower is better" if "loss" in column else "points"
-        axes.set(title=title_of(column), xlabel=f"difference from {fitted(reference, 16)} ({unit})")
+        axes.set(title=title_of(column), xlabel=f"difference from {style.fitted(reference, 16)} ({unit})")
         if len(grid) > 1:
             axes.set_xlabel(unit)
     if len(grid) > 1:
-        figure.suptitle(f"Difference from {fitted(reference)}", x=0.01, ha="left", fontweight="bold")
+        figure.suptitle(f"Difference from {style.fitted(reference)}", x=0.01, ha="left", fontweight="bold")
     shown = [kind for name, kind in KINDS.items() if name in kinds]
     handles = [Line2D([], [], marker=k.marker, color=k.color, markerfacecolor=k.face) for k in shown]
     if "none" in kinds:
         handles[-1].set_linestyle("none")
-    legend_below(figure, handles, [kind.label for kind in shown])
+    style.legend_below(figure, handles, [kind.label for kind in shown])
     return figure
 
 
-@paper_style()
+@style.paper_style()
 def forest_of_pairs(contrasts: pd.DataFrame, column: str) -> Figure:
     """`forest` of one column for differences of any two arms, which the frame's `arm` names: the first - the second."""
     figure = forest(contrasts.assign(reference="the second"), [column], longest=PAIR)
@@ -100,7 +89,7 @@ def forests(contrasts: pd.DataFrame, columns: Sequence[str]) -> Iterator[Figure]
     for column in columns:
         figure = forest(contrasts, [column])
         if first is None or first.get_figheight() != figure.get_figheight():
-            first = laid_out(figure)
+            first = style.laid_out(figure)
         place, width = first.axes[0].get_position(), figure.get_figwidth()
         figure.axes[0].set_position((place.x0, place.y0, min(place.x1, 1 - END / width) - place.x0, place.height))
         figure.set_layout_engine("none")
@@ -120,7 +109,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> set[str]:
     """Draw one column; the kinds that were drawn."""
     kinds = rows["verdict"].where(rows["low"].notna(), "none").where(rows["difference"].notna()).to_numpy()
     numbers, places = rows[["difference", "low", "high"]].to_numpy(float).T, np.arange(len(rows))
-    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.axvline(0, color=style.INK, linewidth=0.8)
     for name, kind in KINDS.items():
         mine = kinds == name
         middle, low, high = numbers[:, mine]
@@ -130,7 +119,9 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> set[str]:
                 middle, places[mine], xerr=reach, fmt=kind.marker, color=kind.color, markerfacecolor=kind.face
             )
     for place in places[np.isnan(numbers[0])]:
-        axes.annotate("not run", (0, place), (3, 0), textcoords="offset points", va="center", color=QUIET, size=SMALL)
+        axes.annotate(
+            "not run", (0, place), (3, 0), textcoords="offset points", va="center", color=style.QUIET, size=style.SMALL
+        )
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.08)

@@ -9,8 +9,6 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.reporting.figures.style import heat_colours
-
 
 def even_scale(values: pd.Series, signed: bool) -> Normalize:
     """From 0 to the largest value; of signed ones as far below 0 as above, so that the middle of the colours is 0."""
@@ -23,7 +21,7 @@ def heat_panel(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) ->
     matrix = cells.pivot(index="i", columns="j", values=value)
     bottom, right = map(_end, (matrix.index, matrix.columns))
     extent = (0, right, bottom, 0)
-    axes.imshow(matrix.to_numpy(float), cmap=heat_colours(), norm=scale, extent=extent, aspect="auto")
+    axes.imshow(matrix.to_numpy(float), norm=scale, extent=extent, aspect="auto")
     axes.set_box_aspect(1)
     axes.grid(False)
     axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
@@ -40,7 +38,7 @@ def heat_stack(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) ->
     rows, right = len(first) + 1, _end(first.columns)
     stacked = np.vstack([np.pad(one, ((0, 1), (0, 0)), constant_values=np.nan) for one in squares.values()])[:-1]
     token = right / first.shape[1]
-    axes.imshow(stacked, cmap=heat_colours(), norm=scale, extent=(0, right, len(stacked) * token, 0))
+    axes.imshow(stacked, norm=scale, extent=(0, right, len(stacked) * token, 0))
     axes.grid(False)
     axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     axes.set_yticks([(rows * place + len(first) / 2) * token for place in range(len(squares))], list(map(str, squares)))

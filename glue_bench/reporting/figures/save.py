@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.figure import Figure
 
-from glue_bench.errors import unknown
 from glue_bench.files import write_atomically
 from glue_bench.reporting.figures.style import DPI, LIGHT, laid_out, paper_style, variable
 
@@ -35,14 +34,9 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 
     Text stays text in SVG (small, searchable, editable) and is embedded as TrueType in PDF, as publishers want it. PNG
     has 300 dots per inch.
-
-    Raises:
-        UserError: a format is not one of FORMATS.
     """
     paths = []
     for format in formats:
-        if format not in FORMATS:
-            raise unknown("format of figures", format, FORMATS)
         paths.append(stem.with_name(f"{stem.name}.{format}"))
         stem.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(paths[-1], drawn(figure, format))

@@ -7,16 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from glue_bench.reporting.figures.style import (
-    BAND,
-    QUIET,
-    arm_styles,
-    count_text,
-    empty,
-    legend_below,
-    new_figure,
-    paper_style,
-)
+from glue_bench.reporting.figures import style
 from glue_bench.reporting.findings import title_of
 from glue_bench.results.protocol import AVERAGE
 
@@ -31,7 +22,7 @@ WIDE_RANGE = 8
 """From this ratio of the largest to the smallest cost on its axis is logarithmic."""
 
 
-@paper_style()
+@style.paper_style()
 def score_by_steps(
     steps: pd.DataFrame, column: str = AVERAGE, arms: Sequence[str] = (), reference: str | None = None
 ) -> Figure:
@@ -41,25 +32,25 @@ def score_by_steps(
     over seeds, its band one sample standard deviation, where it is known; there are bands for FEW arms at most. The
     legend begins with the highest last score.
     """
-    figure = new_figure(height=2.0)
+    figure = style.new_figure(height=2.0)
     axes = figure.add_subplot(title=title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
     known = steps.dropna(subset=column)
     if known.empty:
-        empty(axes, "no checkpoint has a score here")
+        style.empty(axes, "no checkpoint has a score here")
         return figure
-    styles, ends = arm_styles(arms or list(steps["arm"].unique()), reference), {}
+    styles, ends = style.arm_styles(arms or list(steps["arm"].unique()), reference), {}
     for arm, mine in known.sort_values("steps").groupby("arm", sort=False):
         score, spread = mine[column], mine[f"{column}_std"]
         (line,) = axes.plot(mine["steps"], score, **styles[str(arm)])
         if known["arm"].nunique() <= FEW and spread.notna().any():
             axes.fill_between(
-                mine["steps"], score - spread, score + spread, color=line.get_color(), alpha=BAND, linewidth=0
+                mine["steps"], score - spread, score + spread, color=line.get_color(), alpha=style.BAND, linewidth=0
             )
         ends[str(arm)] = (score.iloc[-1], line)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(count_text)
+    axes.xaxis.set_major_formatter(style.count_text)
     ordered = sorted(ends, key=lambda arm: -ends[arm][0])
-    legend_below(figure, [ends[arm][1] for arm in ordered], ordered)
+    style.legend_below(figure, [ends[arm][1] for arm in ordered], ordered)
     return figure
 
 
@@ -78,7 +69,7 @@ def costs_frame(table: pd.DataFrame, budgets: pd.DataFrame) -> pd.DataFrame:
     return table.merge(spent.groupby("arm", as_index=False).mean(), on="arm", how="left")
 
 
-@paper_style()
+@style.paper_style()
 def cost_against_score(
     costs: pd.DataFrame, cost: str, column: str = AVERAGE, arms: Sequence[str] = (), reference: str | None = None
 ) -> Figure:
@@ -88,7 +79,7 @@ def cost_against_score(
     the best) and `<column>_std`, whose bar is one sample standard deviation over seeds, where it is known. Arms whose
     cost or score is unknown are left out.
     """
-    figure = new_figure(height=2.0)
+    figure = style.new_figure(height=2.0)
     name, lowest = title_of(column), "loss" in column
     axes = figure.add_subplot(
         title=f"{name} against {cost.replace('flops', 'FLOPs')}",
@@ -97,12 +88,12 @@ def cost_against_score(
     )
     known = costs.dropna(subset=[cost, column]).sort_values([cost, column], ascending=[True, lowest])
     if known.empty:
-        empty(axes, "no arm has both a score and this cost")
+        style.empty(axes, "no arm has both a score and this cost")
         return figure
-    styles = arm_styles(arms or list(costs["arm"]), reference)
+    styles = style.arm_styles(arms or list(costs["arm"]), reference)
     goodness = -known[column] if lowest else known[column]
     best = known[goodness > goodness.cummax().shift(fill_value=-np.inf)]
-    axes.plot(best[cost], best[column], color=QUIET, linewidth=0.6, drawstyle="steps-post", zorder=1)
+    axes.plot(best[cost], best[column], color=style.QUIET, linewidth=0.6, drawstyle="steps-post", zorder=1)
     points = {
         row["arm"]: axes.errorbar(
             row[cost], row[column], yerr=row[f"{column}_std"], **styles[row["arm"]] | {"linestyle": "none"}
@@ -115,8 +106,8 @@ def cost_against_score(
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(count_text)
+    axes.xaxis.set_major_formatter(style.count_text)
     axes.margins(x=0.08)
     ordered = known.sort_values(column, ascending=lowest, kind="stable")["arm"]
-    legend_below(figure, [points[arm] for arm in ordered], list(ordered))
+    style.legend_below(figure, [points[arm] for arm in ordered], list(ordered))
     return figure

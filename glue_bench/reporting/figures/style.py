@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
-from matplotlib import colormaps, style
+from matplotlib import style
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+
+from glue_bench.reporting.numbers import short
 
 COLUMN, WIDE = 3.25, 6.75
 """Inches: the width of one column of a paper, and of two with the space between them."""
@@ -56,9 +57,13 @@ SETTINGS: dict[str, Any] = {
     **{"xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.size": 1.5, "ytick.minor.size": 1.5},
     **{"xtick.minor.width": 0.4, "ytick.minor.width": 0.4, "legend.fontsize": SMALL, "legend.frameon": False},
     **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2, "legend.borderpad": 0.1},
-    **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "image.cmap": "cividis", "figure.facecolor": PAPER},
+    **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "figure.facecolor": PAPER},
     **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False},
     **{"axes.facecolor": "none", "image.interpolation": "none"},
+    # Dark blue, grey, yellow: its lightness rises evenly, so that grey print keeps the order. Signed numbers have the
+    # grey of its middle at 0: a map that is dark at both ends loses the sign in grey. Source: Nunez, Anderton & Renslow
+    # 2018, "Optimizing colormaps with consideration for color vision deficiency".
+    "image.cmap": "cividis",
 }
 
 
@@ -99,15 +104,6 @@ def panel_grid(count: int, height: float, abreast: int = 3, **options: Any) -> t
 def panel_name(name: object, panels: int) -> str:
     """A panel's title, cut to the width that it has where there are so many of `panel_grid`."""
     return fitted(str(name), 14 if panels == 2 else 24)
-
-
-def heat_colours() -> Colormap:
-    """Of pictures of numbers: dark blue, grey, yellow. Its lightness rises evenly, so that grey print keeps the order.
-
-    Signed numbers use it too, with the grey of its middle at 0: a map that is dark at both ends loses the sign in grey.
-    Source: Nunez, Anderton & Renslow 2018, "Optimizing colormaps with consideration for color vision deficiency".
-    """
-    return colormaps["cividis"]
 
 
 def arm_styles(arms: Sequence[str], reference: str | None = None) -> dict[str, dict[str, Any]]:
@@ -155,11 +151,8 @@ def empty(axes: Axes, why: str) -> None:
 
 
 def count_text(value: float, _: object = None) -> str:
-    """A large number on an axis, exact to six digits: 22.75M, 131B, 15T; B is a billion (1e9), T a trillion (1e12)."""
-    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
+    """A large number on an axis, whose ticks lie close to each other: 22.75M, 131B."""
+    return short(value, 6)
 
 
 def variable(name: str) -> str:

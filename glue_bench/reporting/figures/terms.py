@@ -10,31 +10,20 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from glue_bench.reporting.figures import style
 from glue_bench.reporting.figures.heat import even_scale, heat_panel, heat_stack, scale_bar
-from glue_bench.reporting.figures.style import (
-    COLUMN,
-    CYCLE,
-    INK,
-    PAPER,
-    SMALL,
-    legend_below,
-    new_figure,
-    panel_grid,
-    panel_name,
-    paper_style,
-)
 
 OVER_SEQUENCES = {"rms": "RMS over sequences", "mean": "mean over sequences"}
 BASELINES = {
-    "turned": ("positions turned", "v", CYCLE[5]),
-    "permuted": ("positions permuted", "s", CYCLE[1]),
-    "covariance": ("positions at random", "^", CYCLE[3]),
-    "fresh": ("fresh weights", "D", CYCLE[2]),
+    "turned": ("positions turned", "v", style.CYCLE[5]),
+    "permuted": ("positions permuted", "s", style.CYCLE[1]),
+    "covariance": ("positions at random", "^", style.CYCLE[3]),
+    "fresh": ("fresh weights", "D", style.CYCLE[2]),
 }
 PAIR = ["query", "key"]
 
 
-@paper_style()
+@style.paper_style()
 def term_panels(terms: pd.DataFrame, value: str = "rms") -> Figure:
     """The terms of the logits in the first block that the frame has, heads together: a panel for each term.
 
@@ -45,7 +34,7 @@ def term_panels(terms: pd.DataFrame, value: str = "rms") -> Figure:
     """
     mine = _without_rest(terms[terms["block"] == terms["block"].min()])
     panels = list(mine.groupby(PAIR, sort=False))
-    figure, grid = panel_grid(len(panels), 1.65, 2)
+    figure, grid = style.panel_grid(len(panels), 1.65, 2)
     scale = even_scale(mine[value], signed=value == "mean")
     for place, (axes, ((query, key), cells)) in enumerate(zip(grid, panels, strict=True)):
         heat_panel(axes, cells, value, scale)
@@ -56,7 +45,7 @@ def term_panels(terms: pd.DataFrame, value: str = "rms") -> Figure:
     return figure
 
 
-@paper_style()
+@style.paper_style()
 def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure:
     """As `term_panels`, with a row of squares for each head of block 1; in each the queries go down, the keys across.
 
@@ -68,20 +57,20 @@ def term_panels_by_head(terms_heads: pd.DataFrame, value: str = "rms") -> Figure
     largest = mine[value].abs().groupby(mine["head"]).max()
     mine = mine.assign(share=mine[value] / mine["head"].map(largest.where(largest > 0, 1.0)))
     panels = list(mine.groupby(PAIR, sort=False))
-    figure = new_figure(COLUMN, 1.05 + 0.615 * mine["head"].nunique())
+    figure = style.new_figure(style.COLUMN, 1.05 + 0.615 * mine["head"].nunique())
     grid = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
     scale = Normalize(-1 if value == "mean" else 0, 1)
     for axes, ((query, key), cells) in zip(grid, panels, strict=True):
         heat_stack(axes, cells, "share", scale)
-        axes.set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=SMALL)
-        axes.set_xlabel("key (token)", fontsize=SMALL)
+        axes.set_title(_term_name(query, key).replace(" to", "\nto"), fontsize=style.SMALL)
+        axes.set_xlabel("key (token)", fontsize=style.SMALL)
     grid[0].set_yticks(grid[0].get_yticks(), [f"{head} ({most:.2g})" for head, most in largest.items()])
     grid[0].set_ylabel("head (largest), query")
     scale_bar(figure, list(grid), f"share of the head's largest, {OVER_SEQUENCES[value]}")
     return figure
 
 
-@paper_style()
+@style.paper_style()
 def term_shares(shares: pd.DataFrame, baselines: pd.DataFrame | None = None) -> Figure:
     """Each term's share of the variance of the logits in block 1, heads together: a panel for each checkpoint.
 
@@ -92,21 +81,21 @@ def term_shares(shares: pd.DataFrame, baselines: pd.DataFrame | None = None) -> 
     mine = shares[(shares["head"] == 0) & (shares["block"] == shares["block"].min())]
     panels = list(mine.groupby("checkpoint", sort=False))
     pairs = list(mine[PAIR].drop_duplicates().itertuples(index=False, name=None))
-    figure, grid = panel_grid(len(panels), 0.55 + 0.14 * len(pairs), sharey=True)
+    figure, grid = style.panel_grid(len(panels), 0.55 + 0.14 * len(pairs), sharey=True)
     nothing = {} if baselines is None else dict(iter(baselines.groupby(["checkpoint", "baseline"])))
     places, drawn = np.arange(len(pairs)), dict[str, Any]()
     for axes, (checkpoint, rows) in zip(grid, panels, strict=True):
         for name, (label, marker, colour) in BASELINES.items():
             if (found := nothing.get((checkpoint, name))) is not None:
                 share = found.set_index(PAIR)["share"].reindex(pairs)
-                (drawn[label],) = axes.plot(share, places, marker, color=colour, markerfacecolor=PAPER)
+                (drawn[label],) = axes.plot(share, places, marker, color=colour, markerfacecolor=style.PAPER)
         share, low, high = (rows.set_index(PAIR)[key].reindex(pairs) for key in ("share", "low", "high"))
-        drawn["measured"] = axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK)
-        axes.axvline(0, color=INK, linewidth=0.6)
-        axes.set(title=panel_name(checkpoint, len(panels)), xlabel="share of variance")
+        drawn["measured"] = axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=style.INK)
+        axes.axvline(0, color=style.INK, linewidth=0.6)
+        axes.set(title=style.panel_name(checkpoint, len(panels)), xlabel="share of variance")
     grid[0].set_yticks(range(len(pairs)), [_term_name(*pair) for pair in pairs])
     grid[0].set_ylim(len(pairs) - 0.4, -0.6)
-    legend_below(figure, list(drawn.values()), list(drawn))
+    style.legend_below(figure, list(drawn.values()), list(drawn))
     return figure
 
 

@@ -19,20 +19,8 @@ from glue_bench.results.protocol import aggregate, at_rates, average, best_rates
 from glue_bench.stats.outcomes import AVERAGE as OUR_AVERAGE
 
 CELL_COLUMNS = (
-    "model",
-    "arm",
-    "variant",
-    "origin",
-    "steps",
-    "column",
-    "published",
-    "ours",
-    "low",
-    "high",
-    "seeds",
-    "difference",
-    "inside",
-    "unlike",
+    *("model", "arm", "variant", "origin", "steps", "column", "published"),
+    *("ours", "low", "high", "seeds", "difference", "inside", "unlike"),
 )
 NO_INTERVAL = {"low": math.nan, "high": math.nan}
 NO_VALUE = {"ours": math.nan, "seeds": 0, **NO_INTERVAL}

@@ -6,8 +6,8 @@ import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.records.store import open_store
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
-from glue_bench.reporting.formats import chosen_format, render_with
+from glue_bench.reporting.document import Grid, Page, PageSection
+from glue_bench.reporting.formats import render_with
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import Comparison, compare
 from glue_bench.reporting.papers.page import paper_page
@@ -32,7 +32,6 @@ def render(name: str, path: str | Path | None = None, format: str = "markdown") 
     Raises:
         UserError: the format is unknown, or as `compare_named`.
     """
-    format = chosen_format(format)
     comparison = compare_named(name, path)
     published, results = comparison.published, comparison.results
     return render_with(
@@ -53,13 +52,12 @@ def render_list(format: str = "markdown") -> str:
         UserError: the format is unknown.
     """
     frame = pd.DataFrame(_listed(), columns=["table", "title", "split", "rows", "source"])
-    return render_with(list_page(), frame, chosen_format(format))
+    return render_with(list_page(), frame, format)
 
 
 def list_page(columns: int = len(LISTED)) -> Page:
     """One row per published table: so many of LISTED."""
-    rows = tuple(tuple(GridCell(str(value)) for value in row) for row in _listed())
-    grid = Grid(header=LISTED, rows=rows, texts=frozenset({0, 1, 2, 4}))
+    grid = Grid.of(LISTED, (map(str, row) for row in _listed()), texts=(0, 1, 2, 4))
     return Page(title="Published tables", sections=(PageSection(title="", grid=grid.columns(range(columns))),))
 
 

@@ -17,7 +17,7 @@ from glue_bench.reporting.notes import (
 from glue_bench.reporting.numbers import MISSING, code, number
 from glue_bench.reporting.papers.arms import tasks_of
 from glue_bench.reporting.papers.compare import Comparison
-from glue_bench.reporting.papers.published import AVERAGE, Published
+from glue_bench.reporting.papers.published import AVERAGE
 from glue_bench.results.frame import Results
 
 ABOVE, BELOW = "▲", "▼"
@@ -39,24 +39,20 @@ def paper_page(comparison: Comparison) -> Page:
 def paper_grid(comparison: Comparison) -> Grid:
     """The printed rows, the best of a column in bold; beside an experiment those with an arm of ours, and its row."""
     published, cells = comparison.published, comparison.cells
-    best = best_printed(published)
-    rows: list[tuple[GridCell, ...]] = []
+    printed: Iterable[str] = (
+        published.rows[0].printed if len(published.rows) > 1 else ()
+    )  # of a single row nothing is the best
+    best = {column: max(float(row.printed[column]) for row in published.rows) for column in printed}
+    rows: list[tuple[GridCell | str, ...]] = []
     for row in published.rows:
         ours = cells[(cells["model"] == row.label) & (cells["arm"] != "")]
         if comparison.results is None or len(ours):
             values = (GridCell(text, bold=float(text) == best.get(column)) for column, text in row.printed.items())
-            rows.append((GridCell(row.label), *values))
+            rows.append((row.label, *values))
         for arm, mine in ours.groupby("arm", sort=False):
-            rows.append((GridCell(f"ours: {arm}"), *map(_our_cell, mine.to_dict("records"))))
+            rows.append((f"ours: {arm}", *map(_our_cell, mine.to_dict("records"))))
     header = ("Model", *(_header(comparison, column) for column in published.rows[0].printed))
-    return Grid(header=header, rows=tuple(rows))
-
-
-def best_printed(published: Published) -> dict[str, float]:
-    """The highest printed value of each column; none where there is one row."""
-    if len(published.rows) < 2:
-        return {}
-    return {column: max(float(row.printed[column]) for row in published.rows) for column in published.rows[0].printed}
+    return Grid.of(header, rows)
 
 
 def make_notes(comparison: Comparison) -> list[str]:

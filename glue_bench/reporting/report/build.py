@@ -28,7 +28,7 @@ from glue_bench.reporting.report.drawings import (
     steps_figures,
 )
 from glue_bench.reporting.report.method import commands_part, data_part, environment_part, protocol_part
-from glue_bench.reporting.report.parts import Part, Report, of_experiment, part_of
+from glue_bench.reporting.report.parts import Part, Report, part_of
 from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
 from glue_bench.results.board import steps_frame
 from glue_bench.results.budgets import budget_frame, rates_frame
@@ -56,7 +56,8 @@ def build_report(path: Paths, findings: Findings | None = None) -> Report:
         parts = [leaderboard_part(findings)]
         for one in map(open_store, path):
             mine = find(one.folder)
-            parts += [of_experiment(part, mine.results.experiment) for part in experiment_parts(one, mine)]
+            name = mine.results.experiment
+            parts += [replace(part, title=f"{name}: {part.title}") for part in experiment_parts(one, mine)]
     return Report(
         title=f"Report: {findings.results.experiment}",
         banner=banner(findings.results),
@@ -88,7 +89,7 @@ def leaderboard_part(findings: Findings) -> Part:
 
 def differences_part(findings: Findings) -> Iterator[Part]:
     """Forest plots, and the tables of the statistics' page behind a fold; nothing where no arm can be compared."""
-    if findings.assessment is None or not contrast_frames(findings.assessment):
+    if not contrast_frames(findings.assessment):
         return
     page = statistics_page(findings.assessment)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)

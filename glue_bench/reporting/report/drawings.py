@@ -58,7 +58,7 @@ def difference_figures(findings: Findings) -> Iterator[Drawing]:
 
 def contrast_figures(findings: Findings) -> Iterator[Drawing]:
     """A panel of the contrasts that the experiment names, on the column that decides."""
-    column, named = findings.columns[0], findings.assessment.contrasts if findings.assessment else findings.contrasts
+    column, named = findings.columns[0], findings.assessment.contrasts
     mine = named[(named["column"] == column) & named["difference"].notna()]
     if len(mine):
         pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")])

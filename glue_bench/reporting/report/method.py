@@ -12,7 +12,7 @@ from glue_bench.benchmark.tasks import TASKS
 from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.record import Environment
 from glue_bench.records.store import Store
-from glue_bench.reporting.document import Grid, GridCell, PageSection
+from glue_bench.reporting.document import Grid, PageSection
 from glue_bench.reporting.findings import Findings
 from glue_bench.reporting.next_step import next_step
 from glue_bench.reporting.notes import METRICS, protocol_notes
@@ -53,13 +53,11 @@ def data_part(results: Results) -> Part:
         metric, splits = TASKS[task].metrics[0], TASKS[task].splits
         sizes = [sum(s.rows for name, s in splits.items() if name.startswith(kind)) for kind in ("train", "validation")]
         share = "a part" if task in results.partial_tasks else "all"
-        numbers = (GridCell(f"{size:,}") for size in sizes)
+        numbers = (f"{size:,}" for size in sizes)
         digest = results.digests.get(task, MISSING)[:DIGITS]
-        rows.append(
-            (GridCell(TASKS[task].title), GridCell(METRICS[metric]), *numbers, GridCell(share), GridCell(digest))
-        )
+        rows.append((TASKS[task].title, METRICS[metric], *numbers, share, digest))
     header = ("Task", "Metric", "Train rows", "Validation rows", "Here", "SHA-256")
-    grid = Grid(header=header, rows=tuple(rows), texts=frozenset({0, 1, 4, 5}))
+    grid = Grid.of(header, rows, texts=(0, 1, 4, 5))
     source = ", ".join(SOURCES.get(kind, kind) for kind in results.data_source.split(", "))
     text = f"Read from {source}. Numbers of rows are GLUE's own; the digest is of the content that was read."
     return Part(title="Data", text=text, sections=(PageSection(title="", grid=grid),))
@@ -115,11 +113,9 @@ def told_apart(name: str, rows: Mapping[str, Mapping[str, Any]], title: str = ""
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     differ = [key for key in keys if len({str(row.get(key)) for row in rows.values()}) > 1]
     common = {key: next(iter(rows.values()))[key] for key in keys if key not in differ}
-    cells = tuple(
-        (GridCell(each), *(GridCell(str(row.get(key, MISSING))) for key in differ)) for each, row in rows.items()
-    )
+    cells = [(each, *(str(row.get(key, MISSING)) for key in differ)) for each, row in rows.items()]
     header = (name, *(_words(key).capitalize() for key in differ))
-    grid = Grid(header=header, rows=cells, texts=frozenset(range(len(header)))) if differ else None
+    grid = Grid.of(header, cells, texts=range(len(header))) if differ else None
     return (PageSection(title=title, text=f"The same for all: {_said(common)}." * bool(common), grid=grid),)
 
 

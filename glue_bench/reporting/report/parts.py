@@ -1,7 +1,7 @@
 """What a report is made of, whatever is in it."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -66,8 +66,3 @@ def part_of(page: Page, title: str = "") -> Part:
     """A page as a part, its notes behind a fold."""
     folded = (Part(title="Notes", notes=page.notes),) if page.notes else ()
     return Part(title=title or page.title, text=page.lead, sections=page.sections, folded=folded)
-
-
-def of_experiment(part: Part, experiment: str) -> Part:
-    """The part of one experiment among several."""
-    return replace(part, title=f"{experiment}: {part.title}")

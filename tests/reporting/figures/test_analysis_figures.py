@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from made_up import analysis, arm_names, read
 
+from glue_bench.errors import UserError
+from glue_bench.reporting.analysis_figures import figure_formats
 from glue_bench.reporting.figures.decoding import decoding_by_layer
 from glue_bench.reporting.figures.style import COLUMN, WIDE
 from glue_bench.reporting.figures.tables import dimension_deviations, position_cosines, share_curves, spectra
@@ -116,3 +118,10 @@ def test_layers_are_in_order_where_a_checkpoint_has_no_sum():
     decoding = decoding[(decoding["checkpoint"] == "add") | decoding["layer"].isin(["1", "2"])]
     labels = decoding_by_layer(decoding).axes[-1].get_xticklabels()
     assert [label.get_text() for label in labels] == ["sum", "norm", "1", "2"]
+
+
+def test_formats_are_named_in_a_list_or_none():
+    assert figure_formats("svg,png") == ["svg", "png"]
+    assert figure_formats("none") == []
+    with pytest.raises(UserError, match="unknown format of figures 'svgz'; did you mean 'svg'"):
+        figure_formats("svg,svgz")

@@ -12,7 +12,6 @@ import matplotlib
 import numpy as np
 import pytest
 
-from glue_bench.errors import UserError
 from glue_bench.reporting.figures.save import FORMATS, drawn, save, svg_text
 from glue_bench.reporting.figures.style import CYCLE, INK, new_figure, paper_style
 
@@ -63,11 +62,6 @@ def test_save_writes_every_format_and_makes_the_folder(figure, tmp_path):
     assert b"/Type3" not in paths[1].read_bytes()
     width = int.from_bytes(paths[2].read_bytes()[16:20], "big")
     assert width == 300 * figure.get_figwidth()
-
-
-def test_an_unknown_format_is_told(figure, tmp_path):
-    with pytest.raises(UserError, match="unknown format of figures 'svgz'; did you mean 'svg'"):
-        save(figure, tmp_path / "loss", ["svgz"])
 
 
 def test_inline_svg_is_told_to_screen_readers(figure):

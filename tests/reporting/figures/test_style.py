@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
 from glue_bench.reporting.figures.style import (
@@ -14,7 +15,6 @@ from glue_bench.reporting.figures.style import (
     SMALL,
     arm_styles,
     fitted,
-    heat_colours,
     legend_below,
     new_figure,
     page_css,
@@ -85,7 +85,7 @@ def test_dark_colours_have_the_order_of_the_light_ones():
 
 
 def test_pictures_become_lighter_evenly_for_every_reader():
-    steps = heat_colours()(np.linspace(0, 1, 33))[:, :3]
+    steps = colormaps[SETTINGS["image.cmap"]](np.linspace(0, 1, 33))[:, :3]
     for kind in BLIND:
         lightness = np.diff([lab(tuple(colour), kind)[0] for colour in steps])
         assert lightness.min() > 0.5
