@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import find
 from glue_bench.reporting.findings import pair_of, verdict
 from glue_bench.reporting.markdown import aligned, escape, sentence
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.build import extent
-from glue_bench.results.budgets import rates_frame
+from glue_bench.results.budgets import at_an_end, rates_frame
 
 BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
@@ -75,6 +73,9 @@ ANSWERS = (
     "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
     "compares every arm with the reference, which is another family of tests with other intervals."
 )
+AT_AN_END = """For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be better.
+
+"""
 AROUND = """# study: is adding as good as concatenating, and do untied positions help?
 
 {lead}
@@ -129,7 +130,7 @@ def readme(folder: Path) -> str:
         table=aligned([HEADER, *rows], {0, 1, 4, 5}),
         answers=ANSWERS,
         varies=" ".join([*varies(columns), *reach(contrasts)]),
-        edges=edges(rates_frame(Store(folder))),
+        edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(Store(folder))))),
         state=state(read_pretrainings(folder)),
     )
 
@@ -177,22 +178,6 @@ def reach(contrasts: Sequence[Mapping[Any, Any]]) -> Iterator[str]:
             f"The narrowest interval reaches {min(halves):.3f} nats to either side, so that these runs can show that "
             f"arms differ, and cannot show that two are alike within {BOUND:g}."
         )
-
-
-def edges(rates: pd.DataFrame) -> str:
-    """The arms whose best rate is the lowest or the highest of those tried, in a paragraph; "" where there is none."""
-    if rates.empty:
-        return ""
-    tried = rates.groupby("arm")["learning_rate"].agg(["min", "max"])
-    chosen = rates[rates["chosen"]].set_index("arm")["learning_rate"]
-    said = []
-    for end, word in (("min", "lowest"), ("max", "highest")):
-        arms = sorted(f"`{arm}`" for arm, rate in chosen.items() if rate == tried.loc[arm, end])
-        said += [
-            f"For {' and '.join(arms)} the {word} of the three rates was the best one, so that a {word[:-2]}r one, "
-            "which was not tried, may suit better."
-        ] * bool(arms)
-    return "".join(f"{line}\n\n" for line in said)
 
 
 def state(records: Sequence[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.numbers import MISSING, code, number
-from glue_bench.results.budgets import told
+from glue_bench.results.budgets import at_an_end, told
 
 COLUMNS = {
     "seeds": "Pretraining seeds",
@@ -32,7 +32,9 @@ NOTES = (
     "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down.",
     "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
     "Tokens to reference: after how many the validation loss first was the last one of the reference arm, by straight "
-    "lines between the losses measured; a dash where it never came so far.",
+    "lines between the losses measured; a dash where it never came so far. At that point the arm's own learning rate "
+    "had not come down yet and that of the reference had, so that the arm would need still fewer tokens if it ended "
+    "there.",
 )
 SWAPS = (
     "Swap test: how often the text as it was written is preferred to the same text with two neighbouring words "
@@ -43,6 +45,10 @@ SEVERAL = (
     "has each seed."
 )
 SEARCH = "Tokens of the search: those of all runs that the arm's learning rate was chosen from, once for all its seeds."
+
+AT_THE_END = (
+    "For {arms} the {end} of the rates tried was the best one: one beyond it, which was not tried, may be better."
+)
 
 
 def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | None = None) -> Page:
@@ -57,7 +63,7 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
         notes.append(SWAPS)
     if rates is not None and len(rates):
         sections.append(_search(rates))
-        notes.append(SEARCH)
+        notes += [SEARCH, *map(AT_THE_END.format_map, at_an_end(rates))]
     if "seeds" in columns:
         notes.append(SEVERAL)
     if waiting:

@@ -8,7 +8,7 @@ from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
-from glue_bench.reporting.numbers import MISSING, code
+from glue_bench.reporting.numbers import MISSING, code, decimals_of, number
 from glue_bench.results.board import Board
 from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
 from glue_bench.results.frame import Results
@@ -23,6 +23,8 @@ METRICS = {
     **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
 }
 MEANS = " Scores are medians; marks, differences and their intervals are of means over the same runs."
+UNEVEN = 1.2
+"""From this ratio of the largest to the smallest on, the smallest differences of single arms are said."""
 MEASURED = {
     "validation_loss": "that of pretraining, in nats for each masked token",
     "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
@@ -113,15 +115,26 @@ def _marks_note(findings: Findings) -> str:
 
 def _feet_note(findings: Findings) -> str:
     majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
+    tested = findings.contrasts["smallest"].notna().any()
     smallest = (
         f"{SMALLEST.capitalize()}: how large a measured difference had to be for a mark, the median over "
-        "the arms; a true difference of that size gets one about half the time (`glue-bench power`)."
+        f"the arms{_spread_of_smallest(findings)}; a true difference of that size gets one about half the time "
+        "(`glue-bench power`)."
     )
-    tested = findings.contrasts["smallest"].notna().any()
     best = {name: findings.table[name].max() for name in findings.constants if name in findings.table}
     low = [title_of(name) for name, highest in best.items() if highest <= findings.constants[name]]
     majority += f" No arm is above it on {', '.join(low)}: nothing can be read off there." if low else ""
     return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
+
+
+def _spread_of_smallest(findings: Findings) -> str:
+    """From where to where the smallest difference of the first column goes over the arms, if it differs much."""
+    name = findings.columns[0]
+    of_arms = findings.contrasts.loc[findings.contrasts["column"] == name, "smallest"].dropna()
+    if of_arms.empty or of_arms.max() < UNEVEN * of_arms.min():
+        return ""
+    least, most = (number(value, decimals_of(name)) for value in (of_arms.min(), of_arms.max()))
+    return f" (on {title_of(name)} from {least} to {most}, for whichever arm)"
 
 
 def _share(results: Results, task: str) -> str:
@@ -200,9 +213,9 @@ def _runs(results: Results) -> str:
             "(of equals the lower one; a rate with fewer finished seeds is passed over)"
         )
     elif len(rates) == 1:
-        rate = f"with the learning rate {rates[0]:g}".replace("e-0", "e-")
+        rate = f"fine-tuned at the learning rate {rates[0]:g}".replace("e-0", "e-")
     else:
-        rate = "with one learning rate for each task"
+        rate = "fine-tuned at one learning rate for each task"
     return f"{epoch}, {rate}"
 
 

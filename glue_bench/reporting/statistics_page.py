@@ -32,8 +32,10 @@ CONVERSION = (
 DECLARED = (
     "The {number} contrasts that the experiment names: each the first arm less the second, corrected by Holm's method "
     "for all of them. Their intervals hold for all of them together, so that one may include 0 where Holm's method, "
-    "which goes step by step, finds a difference."
+    "which goes step by step, finds a difference. They are what the experiment was made to ask, and the lines to cite; "
+    "above, the differences of all arms from the reference are another family of tests, with other intervals."
 )
+WITH_VERDICT = "Only those with a verdict; `statistics.csv` has all."
 ON_OTHERS = "On other columns only those with a verdict are shown."
 NOT_RUN = "Not tested yet, because an arm has not run, but counted in the correction: {which}."
 NOT_ALIKE = "Not tested, but counted in the correction, because " + APART + ": {which}."
@@ -56,9 +58,10 @@ RULES = (
     "A difference is that of two means over seeds, in points (0 to 100; of a loss nats). p is two-sided, of Student's "
     "t with the variance of the difference over examples and over seeds; the variance over seeds is pooled over the "
     "arms, or the arm's own where that is larger.",
-    "Each column is one family of tests. p (adjusted) is p times the number of arms that are compared with the "
-    "reference, and the 95% intervals hold for all of these together: an interval excludes 0 exactly where p "
-    "(adjusted) is below 0.05, and only then is an arm called better or worse.",
+    "Of the differences from the reference each column is one family of tests. p (adjusted) is p times the number of "
+    "arms that are compared with the reference, those that have not run included, and the 95% intervals hold for all "
+    "of these together: an interval excludes 0 exactly where p (adjusted) is below 0.05, and only then is an arm "
+    "called better or worse.",
     "An arm without a verdict is not shown to be equal: its interval says which differences remain possible. Smallest "
     "is the smallest difference that would have had a verdict.",
 )
@@ -193,7 +196,9 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
             title=f"{heading}, {statistics.primary.replace('_', ' ')}", text=text, grid=_grid(mine[primary & has_run])
         )
         told, tested = mine[~primary & (mine["verdict"] != "")], (mine["why"] == "").any()
-        text, grid = ("", _grid(told)) if len(told) else ("None after correction." if tested else UNTESTED, None)
+        text, grid = (
+            (WITH_VERDICT, _grid(told)) if len(told) else ("None after correction." if tested else UNTESTED, None)
+        )
         yield PageSection(title=f"{heading}, single columns", text=text, grid=grid)
     if "conversion" in frames:
         yield PageSection(title="What the conversion costs", text=CONVERSION, grid=_grid(frames["conversion"]))

@@ -20,6 +20,7 @@ FIGURES = (
 RUN = ("pretraining_seed", "learning_rate", "search_tokens")
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
 LOSSES = ("arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
+ENDS = {"lowest": "min", "highest": "max"}
 RATES = ("arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds", "chosen")
 
 
@@ -77,6 +78,17 @@ def rates_frame(store: Store) -> pd.DataFrame:
         for rate in [record.identity.learning_rate]
     ]
     return pd.DataFrame(rows, columns=list(RATES)).sort_values(["arm", "learning_rate"], ignore_index=True)
+
+
+def at_an_end(rates: pd.DataFrame) -> list[dict[str, str]]:
+    """`arms` whose best rate is the "lowest" or the "highest" (`end`) of several in a `rates_frame`."""
+    tried = rates.groupby("arm")["learning_rate"].agg(["min", "max"])
+    chosen = rates[rates["chosen"].astype(bool)].set_index("arm")["learning_rate"]
+    several = chosen[(tried["min"] < tried["max"]).reindex(chosen.index)]
+    ends = {end: several[several == tried[name].reindex(several.index)] for end, name in ENDS.items()}
+    return [
+        {"arms": " and ".join(f"`{arm}`" for arm in mine.index), "end": end} for end, mine in ends.items() if len(mine)
+    ]
 
 
 def told(frame: pd.DataFrame) -> pd.DataFrame:

@@ -143,7 +143,7 @@ def test_undefined_scores_are_called_out(bench):
 
 def test_the_rate_rule_is_declared_only_where_there_was_a_choice(bench):
     bench.finish("rte", 1, rate=2e-5)
-    assert "one run each, after the last epoch, with the learning rate 2e-5." in render(bench.plan())
+    assert "one run each, after the last epoch, fine-tuned at the learning rate 2e-5." in render(bench.plan())
     bench.finish("rte", 1, rate=3e-5)
     rule = (
         "at the learning rate with the best mean for each arm and task, chosen on the validation set that is reported"

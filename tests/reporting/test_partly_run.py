@@ -4,7 +4,6 @@ import runpy
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from read_pages import read_markdown
 from stored import Bench
@@ -147,17 +146,6 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
 def test_what_a_contrast_says_to_a_claim(low, high, verdict, expected, said):
     row = {"arm": "a", "low": low, "high": high, "verdict": verdict, "why": "", "smallest": (high - low) / 2}
     assert STUDY["answer"](row, expected) == said
-
-
-def test_arms_whose_best_rate_is_the_last_one_tried_are_named():
-    tried = [("a", 1.0, True), ("a", 2.0, False), ("b", 1.0, False), ("b", 2.0, True), ("c", 1.0, False)]
-    rates = pd.DataFrame([*tried, ("c", 1.5, True), ("c", 2.0, False)], columns=["arm", "learning_rate", "chosen"])
-    low, high = STUDY["edges"](rates).split("\n\n")[:2]
-    assert low.startswith("For `a` the lowest")
-    assert "so that a lower one" in low
-    assert high.startswith("For `b` the highest")
-    assert "so that a higher one" in high
-    assert STUDY["edges"](rates[rates["arm"] == "c"]) == ""
 
 
 def test_each_contrast_of_the_study_has_a_claim():

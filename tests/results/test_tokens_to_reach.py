@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glue_bench.records.record import LossPoint
 from glue_bench.records.store import Store
-from glue_bench.results.budgets import budget_frame, tokens_to_reach
+from glue_bench.results.budgets import at_an_end, budget_frame, tokens_to_reach
 from glue_bench.results.protocol import reference_arm
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -68,3 +69,11 @@ def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, t
     assert tokens[reference or "add"] == budgets["tokens"][reference or "add"]
     assert (tokens.isna() == (losses > goal)).all()
     assert (tokens[losses < goal] < budgets["tokens"][losses < goal]).all()
+
+
+def test_arms_whose_best_rate_is_the_last_one_tried_are_named():
+    tried = [("a", 1.0, True), ("a", 2.0, False), ("b", 1.0, False), ("b", 2.0, True), ("alone", 1.0, True)]
+    inside = [("c", 1.0, False), ("c", 1.5, True), ("c", 2.0, False)]
+    rates = pd.DataFrame([*tried, *inside], columns=["arm", "learning_rate", "chosen"])
+    assert at_an_end(rates) == [{"arms": "`a`", "end": "lowest"}, {"arms": "`b`", "end": "highest"}]
+    assert at_an_end(rates[:0]) == []

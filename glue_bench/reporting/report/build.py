@@ -150,8 +150,10 @@ def extent(results: Results) -> str:
     """How much of the experiment there is."""
     cells = results.cells
     finished, numbers = cells[cells["finished"]], []
-    for key in ("arm", "task", "pretraining_seed", "seed"):
+    seeds = "fine-tuning seed" if cells["pretraining_seed"].notna().any() else "seed"
+    names = {"arm": "arm", "task": "task", "pretraining_seed": "pretraining seed", "seed": seeds}
+    for key, name in names.items():
         planned, run = cells[key].nunique(), finished[key].nunique()
         part = f"{run} of " if 0 < run < planned else ""
-        numbers += [f"{part}{planned:,} {key.replace('_', ' ')}{'s' * (planned > 1)}"] * bool(planned)
+        numbers += [f"{part}{planned:,} {name}{'s' * (planned > 1)}"] * bool(planned)
     return f"Fine-tuned: {', '.join(numbers)}; {len(finished):,} of {len(cells):,} planned runs are finished."
