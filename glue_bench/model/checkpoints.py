@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError, quoted
-from glue_bench.model.build import canonical_options
+from glue_bench.model.build import canonical_options, segments_enter
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.foreign import check_tied, translate_config, translate_weights
@@ -180,16 +180,17 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
         grafted = model.variant.graft(_additive(checkpoint))
     if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
+    enter = segments_enter(checkpoint.config), segments_enter(config)
     if model.segment_scores is not None:
         torch.nn.init.zeros_(model.segment_scores.table.weight)
-    weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
+    replaced = ("variant.",) if enter == ("scores", "scores") else ("variant.", "segment_scores.")
+    weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith(replaced)}
     for name, tensor in weights.items():
         if ".attention.qkv." in name:
             query, key_value = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
             weights[name] = torch.cat([query * model.variant.score_terms**0.5, key_value])
-    added = ("variant.", "segment_scores.")
-    weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
-    keeps_segments = model.variant.segments is not None or "variant.segments.weight" not in checkpoint.weights
+    weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(replaced)}
+    keeps_segments = enter[0] == enter[1] or enter == ("none", "scores")  # a table of zeros adds nothing
     exact = grafted.exact and keeps_segments
     return Start(config, weights, "grafted", exact, grafted.variance_kept, _fitting_head(checkpoint, config))
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import encoder_config, saved
+from tiny_models import encoder_config, max_error, random_model, saved, states, tokens
+from tiny_models import segments as two_segments
 from torch import Tensor
 from transformers import AutoModel, BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import Checkpoint, graft, read_checkpoint
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.segments import PLACES
@@ -60,6 +61,20 @@ def test_a_graft_says_that_it_lost_the_segments(place: str, tmp_path: Path) -> N
 def test_a_graft_without_segments_to_lose_is_exact(tmp_path: Path) -> None:
     saved(tmp_path, DistilBertModel, "distilbert")
     assert graft(read_checkpoint(str(tmp_path)), "concat", {"segments": "none"}).exact
+
+
+@pytest.mark.parametrize("variant", ["add", "concat", "gate"])
+@pytest.mark.parametrize("after", PLACES)
+@pytest.mark.parametrize("before", PLACES)
+def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, after: str, variant: str) -> None:
+    theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
+    start = graft(Checkpoint("additive", theirs.config, theirs.state_dict(), {}), variant, {"segments": after})
+    ours = EncoderModel(start.config).eval()
+    ours.load_state_dict(start.weights)
+    ids = tokens()
+    error = max_error(*(states(model, ids, None, two_segments(ids)) for model in (ours, theirs)))
+    assert start.exact == (error < 1e-5)
+    assert start.exact == (before == after or (before, after) == ("none", "scores"))
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
