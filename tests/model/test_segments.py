@@ -89,6 +89,7 @@ def test_a_place_that_does_not_exist_is_refused() -> None:
         encoder("add", "score")
 
 
-def test_scores_of_segments_that_the_encoder_lacks_are_refused() -> None:
-    with pytest.raises(UserError, match="segments cannot enter the scores, the encoder has none"):
-        encoder("add", "scores", type_vocab_size=0)
+@pytest.mark.parametrize(("types", "has"), [(0, "none"), (1, "only one")])
+def test_scores_of_segments_that_the_encoder_lacks_are_refused(types: int, has: str) -> None:
+    with pytest.raises(UserError, match=f"segments cannot enter the scores, the encoder has {has}"):
+        encoder("add", "scores", type_vocab_size=types)
