@@ -42,11 +42,12 @@ def segments_enter(config: EncoderConfig) -> str:
     """Where segments enter: one of PLACES; `none` for an encoder that has no segments.
 
     Raises:
-        UserError: they are to enter the scores of an encoder that has none.
+        UserError: they are to enter the scores of an encoder that has fewer than two, which has nothing to learn there.
     """
     place = (config.variant_options or {}).get("segments", "input")
-    if not config.type_vocab_size and place == "scores":
-        raise UserError(f"variant '{config.variant}': segments cannot enter the scores, the encoder has none")
+    if config.type_vocab_size < 2 and place == "scores":
+        has = "only one" if config.type_vocab_size else "none"
+        raise UserError(f"variant '{config.variant}': segments cannot enter the scores, the encoder has {has}")
     return place if config.type_vocab_size else "none"
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError, quoted
-from glue_bench.model.build import canonical_options
+from glue_bench.model.build import canonical_options, segments_enter
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.foreign import check_tied, translate_config, translate_weights
@@ -69,9 +69,10 @@ def read_config(name: str, revision: str | None = None) -> EncoderConfig:
             encoder does not compute; of a file, as `read_tupe`.
     """
     place = locate(name, revision)
-    if place.is_file():
-        return read_tupe(place)[0]
-    raw = read_json(place / "config.json")
+    return read_tupe(place)[0] if place.is_file() else _config_of(read_json(place / "config.json"), name)
+
+
+def _config_of(raw: dict[str, Any], name: str) -> EncoderConfig:
     kind = raw.get("model_type")
     if kind not in [*FAMILIES, EncoderConfig.model_type]:
         known = ", ".join([*FAMILIES, EncoderConfig.model_type])
@@ -96,15 +97,15 @@ def read_checkpoint(name: str, revision: str | None = None, digest: str | None =
             incomplete; or files that are no longer of `digest`, their `fingerprint` when they were chosen.
     """
     place = locate(name, revision)
-    checkpoint = Checkpoint(name, *read_tupe(place)) if place.is_file() else _read_folder(place, name, revision)
+    checkpoint = Checkpoint(name, *read_tupe(place)) if place.is_file() else _read_folder(place, name)
     if digest is not None and fingerprint(place) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
     return checkpoint
 
 
-def _read_folder(folder: Path, name: str, revision: str | None) -> Checkpoint:
-    config, raw = read_config(name, revision), read_weights(folder)
+def _read_folder(folder: Path, name: str) -> Checkpoint:
     settings = read_json(folder / "config.json")
+    config, raw = _config_of(settings, name), read_weights(folder)
     family = FAMILIES.get(settings["model_type"])
     weights, head = _our_own(raw) if family is None else translate_weights(raw, family, config.pad_token_id)
     _check_complete(config, weights, name)
@@ -180,16 +181,17 @@ def _graft(checkpoint: Checkpoint, variant: str, options: Mapping[str, Any]) -> 
         grafted = model.variant.graft(_additive(checkpoint))
     if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
+    enter = segments_enter(checkpoint.config), segments_enter(config)
     if model.segment_scores is not None:
         torch.nn.init.zeros_(model.segment_scores.table.weight)
-    weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith("variant.")}
+    replaced = ("variant.",) if enter == ("scores", "scores") else ("variant.", "segment_scores.")
+    weights = {name: tensor for name, tensor in checkpoint.weights.items() if not name.startswith(replaced)}
     for name, tensor in weights.items():
         if ".attention.qkv." in name:
             query, key_value = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
             weights[name] = torch.cat([query * model.variant.score_terms**0.5, key_value])
-    added = ("variant.", "segment_scores.")
-    weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(added)}
-    keeps_segments = model.variant.segments is not None or "variant.segments.weight" not in checkpoint.weights
+    weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(replaced)}
+    keeps_segments = enter[0] == enter[1] or enter == ("none", "scores")  # a table of zeros adds nothing
     exact = grafted.exact and keeps_segments
     return Start(config, weights, "grafted", exact, grafted.variance_kept, _fitting_head(checkpoint, config))
 
@@ -228,11 +230,11 @@ def _our_own(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
 
 
 def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: str) -> None:
-    act = config.hidden_act
-    if act not in ACT2FN:
-        raise UserError(f"checkpoint '{name}': hidden_act '{act}' is not known to transformers")
-    if ACT2FN[act].state_dict():
-        raise UserError(f"checkpoint '{name}': hidden_act '{act}' has weights of its own, which are not read")
+    for key, act in [("hidden_act", config.hidden_act), ("head_act", config.head_act or config.hidden_act)]:
+        if act not in ACT2FN:
+            raise UserError(f"checkpoint '{name}': {key} '{act}' is not known to transformers")
+        if ACT2FN[act].state_dict():
+            raise UserError(f"checkpoint '{name}': {key} '{act}' has weights of its own, which are not read")
     expected = on_meta(EncoderModel, config).state_dict()
     missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
     if missing:

@@ -26,7 +26,8 @@ class EncoderConfig(PretrainedConfig):
     `origin` is how the weights came to be: pretrained, adapted, grafted or scratch.
 
     Raises:
-        ValueError: a size or a rate that no encoder can have; the bounds are many times what the largest one has.
+        ValueError: a size or a rate that no encoder can have (the bounds are many times what the largest one has), or
+            a setting that this encoder does not compute.
     """
 
     model_type = "glue_bench"
@@ -81,6 +82,11 @@ def _check_ranges(config: EncoderConfig) -> None:
     for key in ("hidden_act", "variant"):
         if not isinstance(getattr(config, key), str):
             raise ValueError(f"{key} is {quoted(getattr(config, key))}; it must be a text")
+    if not isinstance(config.head_act, str | None):
+        raise ValueError(f"head_act is {quoted(config.head_act)}; it must be a text")
+    if config.tie_word_embeddings is not True:
+        given = quoted(config.tie_word_embeddings)
+        raise ValueError(f"tie_word_embeddings is {given}; it must be true, as the decoder is the token table")
     if not isinstance(config.variant_options, dict | None):
         raise ValueError(f"variant_options is {quoted(config.variant_options)}; it must be a mapping")
     padding = config.pad_token_id

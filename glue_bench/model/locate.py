@@ -12,10 +12,8 @@ from glue_bench.errors import UserError, first_line
 from glue_bench.files import check_file, opened_zip, parse_json, read_file
 from glue_bench.remote import fetched, is_url
 
-WEIGHT_FILES = (
-    *("model.safetensors", "model.safetensors.index.json"),
-    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
-)
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
 LARGEST_WEIGHTS = 2**34
 """Bytes of a file of weights, at most: several times what the largest known encoder takes."""
 TICK = 2 * 10**9  # ns: no file system's clock is coarser
@@ -53,7 +51,8 @@ def _download(name: str, revision: str | None) -> Path:
 
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
-        if not any((folder / file).exists() for file in WEIGHT_FILES):
+        # An index of shards says nothing of the shards: torch's are fetched wherever safetensors are absent.
+        if not any((folder / file).exists() for file in SAFETENSORS):
             snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin*"])
         return folder
     except (HFValidationError, RepositoryNotFoundError) as error:
@@ -120,9 +119,9 @@ def _weight_files(folder: Path) -> list[Path]:
             if path.suffix != ".json":
                 return [path]
             shards = read_json(path).get("weight_map")
-            if not isinstance(shards, dict):
-                raise UserError(f"'{path}' has no weight_map; the file may be damaged")
-            return [folder / str(shard) for shard in sorted(set(shards.values()))]
+            if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+                raise UserError(f"'{path}' has no weight_map of names of files; the file may be damaged")
+            return [folder / shard for shard in sorted(set(shards.values()))]
     raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
 
 

@@ -30,7 +30,7 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
-        check_plugin(arm.variant)
+        check_plugin(arm.variant, arm.options)
     present = inputs.source.tasks()
     missing = [task for task in experiment.tasks if task not in present]
     if missing:

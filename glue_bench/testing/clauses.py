@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from jaxtyping import TypeCheckError
 from torch import Tensor, nn
 from transformers import (
     AutoModel,
@@ -18,7 +17,7 @@ from transformers import (
 
 from glue_bench.model.checkpoints import Checkpoint, Start, graft
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.fresh import drawing, fresh
+from glue_bench.model.fresh import drawing, fresh, on_meta
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification, EncoderModel
 from glue_bench.model.variants.base import EncoderInput, Variant
 from glue_bench.testing.tiny import (
@@ -93,13 +92,15 @@ def shapes(subject: Subject) -> str | None:
 
 
 def gradients(subject: Subject) -> str | None:
-    """Every parameter receives a gradient under both heads; only the pooler none under the masked-LM head."""
+    """Every parameter receives a finite gradient under both heads; only the pooler none under the masked-LM head."""
     for kind in HEADED:
         model = subject.model(kind).train()
         ids = tokens(3, 9)
         labels = ids if kind is EncoderForMaskedLM else torch.tensor([0, 1, 2])
         model(ids, None, subject.segments(ids), labels=labels).loss.backward()
         for name, weight in model.named_parameters():
+            if weight.grad is not None and not weight.grad.isfinite().all():
+                return f"the gradient of parameter {name} is not finite in {kind.__name__}"
             idle = weight.grad is None or not weight.grad.any()
             if idle and not (kind is EncoderForMaskedLM and "pooler" in name):
                 return f"parameter {name} receives no gradient in {kind.__name__}; what never learns is no parameter"
@@ -107,15 +108,23 @@ def gradients(subject: Subject) -> str | None:
 
 
 def padding(subject: Subject) -> str | None:
-    """The states of real tokens do not change when padding is added."""
-    model, long = subject.model(), tokens(3, 12)
-    ids, mask = pad(long, [7, 7, 7], padding_id=0)
-    alone = states(model, long[:, :7], None, subject.segments(long[:, :7]))
-    padded = [state[:, :7] for state in states(model, ids, mask, subject.segments(ids))]
-    for block, error in enumerate(errors(padded, alone)):
-        if not error < 1e-5:
-            place = f"after block {block}" if block else "before the first block"
-            return f"padding changes real tokens by {error:.1e} {place}; 1e-5 is permitted"
+    """The states of real tokens do not change when padding is added, nor with the other examples of the batch."""
+    model, lengths = subject.model(), [7, 5, 2]
+    ids, mask = pad(tokens(3, 12), lengths, padding_id=0)
+    kinds = subject.segments(ids)
+    together = states(model, ids, mask, kinds)
+    for row, length in enumerate(lengths):
+        one, real = slice(row, row + 1), (slice(row, row + 1), slice(length))
+        padded = states(model, ids[one], mask[one], kinds[one])
+        compared = {
+            "padding": (padded, states(model, ids[real], None, kinds[real])),
+            "the rest of the batch": ([state[one] for state in together], padded),
+        }
+        for what, pair in compared.items():
+            for block, error in enumerate(errors(*([state[:, :length] for state in each] for each in pair))):
+                if not error < 1e-5:
+                    place = f"after block {block}" if block else "before the first block"
+                    return f"{what} changes real tokens by {error:.1e} {place}; 1e-5 is permitted"
     return None
 
 
@@ -164,21 +173,12 @@ def autocast(subject: Subject) -> str | None:
 
 
 def wrong_shapes(subject: Subject) -> str | None:
-    """Token and segment ids of a wrong shape or type are refused, by the encoder and by the variant itself."""
+    """Token and segment ids of a wrong shape or type are refused by the variant itself."""
     model, ids = subject.model(), tokens()
-    short, long = subject.segments(ids)[:, :-1], tokens(1, POSITIONS + 1)
-    refusal = (TypeCheckError, ValueError)
-    if not _raises(refusal, model, ids[0]):
-        return "the encoder takes token ids without a batch"
-    if not _raises(refusal, model, ids.float()):
-        return "the encoder takes token ids that are no integers"
-    if not _raises(refusal, model, ids, None, short):
-        return "the encoder takes segment ids of another length"
-    if not _raises(refusal, model, long):
-        return f"the encoder takes {POSITIONS + 1} tokens, but has {POSITIONS} positions"
-    if not _raises((Exception,), model.variant, ids.float(), subject.segments(ids)):
+    short = subject.segments(ids)[:, :-1]
+    if not _raises(Exception, model.variant, ids.float(), subject.segments(ids)):
         return "the variant's forward takes token ids that are no integers"
-    if model.variant.segments is not None and not _raises((Exception,), model.variant, ids, short):
+    if model.variant.segments is not None and not _raises(Exception, model.variant, ids, short):
         return "the variant's forward takes segment ids of another length"
     return None
 
@@ -214,6 +214,14 @@ def draws(subject: Subject) -> str | None:
     return None
 
 
+def meta_device(subject: Subject) -> str | None:
+    """A step runs on the meta device, where tensors have no values: there the cost of an arm is counted."""
+    model = on_meta(EncoderModel, subject.config())
+    ids = torch.zeros(3, 9, dtype=torch.long, device="meta")
+    model(ids, None, subject.segments(ids)).last_hidden_state.sum().backward()
+    return None
+
+
 @torch.no_grad()
 def position(subject: Subject) -> str | None:
     """The order of tokens reaches [CLS]; for a variant that does not use position, it does not."""
@@ -228,7 +236,7 @@ def position(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def moved_start(subject: Subject) -> str | None:
-    """A start of 0 changes nothing, another one gives finite states, and positions that do not exist are refused.
+    """A start of 0 changes nothing, another one leaves [CLS] at 0, and positions that do not exist are refused.
 
     A variant that does not take `start` meets this clause, as does one that depends on distances alone.
     """
@@ -237,12 +245,17 @@ def moved_start(subject: Subject) -> str | None:
     if not variant.takes_start():
         return None
     last = POSITIONS - ids.shape[1]
-    still, at_zero, moved = (model.hidden_states(ids, None, kinds, *start) for start in ((), (0,), (last,)))
-    if max_error(at_zero, still):
-        return f"start=0 changes states by {max_error(at_zero, still):.1e}"
+    without, at_zero, at_last = (variant(ids, kinds, *start) for start in ((), (0,), (last,)))
+    error = max_error(_tensors(at_zero), _tensors(without))
+    if error != 0:
+        return f"start=0 changes what forward returns by {error:.1e}"
+    error = max_error(_of_cls(at_last), _of_cls(without))
+    if not error < 1e-5:
+        return f"start={last} changes what forward returns for [CLS] by {error:.1e}; it stays at position 0"
+    still, moved = (model.hidden_states(ids, None, kinds, start) for start in (0, last))
     if not all(state.isfinite().all() for state in moved):
         return f"the encoder's states are not finite with start={last}"
-    refused = _raises((ValueError,), variant, ids, kinds, last + 1)
+    refused = _raises(ValueError, variant, ids, kinds, last + 1)
     if max_error(moved, still) and not refused:
         given = f"start={last + 1} for {ids.shape[1]} tokens"
         return f"forward takes {given}, but has {POSITIONS} positions: raise ValueError"
@@ -259,6 +272,7 @@ CLAUSES: dict[str, Clause] = {
     "wrong shapes": wrong_shapes,
     "graft": grafts,
     "draws": draws,
+    "meta device": meta_device,
     "position": position,
     "start": moved_start,
 }
@@ -291,6 +305,16 @@ def _wrong_start(given: Any, expected: tuple[int, int, int], variant: Variant) -
     return None
 
 
+def _tensors(given: EncoderInput) -> list[Tensor]:
+    return [given.hidden, *(bias for bias in given.biases() if bias is not None)]
+
+
+def _of_cls(given: EncoderInput) -> list[Tensor]:
+    """What [CLS] is, and what is added to its score of itself."""
+    hidden, *biases = _tensors(given)
+    return [hidden[:, 0], *(bias[:, :, 0, 0] for bias in biases)]
+
+
 def _is_bias(scores: Tensor, batch: int, length: int) -> bool:
     return tuple(scores.shape) in {(1, HEADS, length, length), (batch, HEADS, length, length)}
 
@@ -308,8 +332,7 @@ def _differs(model: nn.Module, again: nn.Module) -> str | None:
             return f"{name} is not the same after loading"
     ids, mask = pad(tokens(), [11, 5, 2], padding_id=0)
     with torch.no_grad():
-        pairs = zip(model(ids, mask).to_tuple(), again(ids, mask).to_tuple(), strict=True)
-        error = max(float((one - other).abs().max()) for one, other in pairs)
+        error = max_error(model(ids, mask).to_tuple(), again(ids, mask).to_tuple())
     if not error < 1e-5:
         return (
             f"weights are the same after loading, outputs differ by {error:.1e}; a tensor made in __init__ that is "
@@ -318,9 +341,9 @@ def _differs(model: nn.Module, again: nn.Module) -> str | None:
     return None
 
 
-def _raises(kinds: tuple[type[Exception], ...], call: Callable[..., object], *arguments: Tensor | int | None) -> bool:
+def _raises(kind: type[Exception], call: Callable[..., object], *arguments: Tensor | int) -> bool:
     try:
         call(*arguments)
-    except kinds:
+    except kind:
         return True
     return False

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from glue_bench.model.bars import transformers_quiet
+from glue_bench.model.build import check_variant
 from glue_bench.model.fresh import drawing
 from glue_bench.model.plugins import place
 from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.base import Variant
 from glue_bench.testing.clauses import CLAUSES, Subject
 from glue_bench.testing.tiny import NARROW
 
@@ -34,6 +36,7 @@ def check_contract(variant: str, options: Mapping[str, Any] | None = None) -> No
     """Hold a variant to every clause.
 
     Raises:
+        UserError: no such variant.
         ContractError: the first clause that it breaks.
     """
     for clause in CLAUSES:
@@ -44,8 +47,11 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
     """Hold a variant to one clause, in every kind of encoder that its options permit.
 
     Raises:
+        UserError: no such variant.
         ContractError: it breaks the clause, or its own code raises; then with the line that does.
     """
+    if variant not in VARIANTS:
+        check_variant(variant, {})
     for encoder, sizes in ENCODERS.items():
         if sizes and clause in IN_ONE:
             continue
@@ -58,7 +64,15 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
                 wrong = CLAUSES[clause](Subject(variant, options or {}, sizes))
         except Exception as error:
             said = " ".join(str(error).split())
-            wrong = f"{type(error).__name__}: {said}{place(error, getsourcefile(VARIANTS[variant]))}"
+            wrong = f"{type(error).__name__}: {said}{place(error, _file_of(VARIANTS[variant]))}"
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}") from error
         if wrong:
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}")
+
+
+def _file_of(variant: type[Variant]) -> str | None:
+    """Where its class is written; None for a class of a notebook."""
+    try:
+        return getsourcefile(variant)
+    except (OSError, TypeError):
+        return None

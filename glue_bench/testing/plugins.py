@@ -1,13 +1,17 @@
 """Plugins held to the contract before they are used; glue-bench's own variants are held to it by its tests."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from glue_bench.errors import UserError
+from glue_bench.model.build import canonical_options
 from glue_bench.model.plugins import PLUGINS, load_file, remove_plugins
 from glue_bench.testing.contract import ContractError, check_contract
 
-_met: set[tuple[str, str]] = set()  # names and digests: loaded again, the same code is not checked again
+# Names, digests and options: loaded again, the same code is not checked again.
+_met: set[tuple[str, str, str]] = set()
 
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
@@ -30,17 +34,26 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
             raise
 
 
-def check_plugin(name: str) -> None:
-    """Hold a plugin's variant to the contract, once.
+def check_plugin(name: str, options: Mapping[str, Any] | None = None) -> None:
+    """Hold a plugin's variant to the contract, once with each set of options.
+
+    Options that the tiny encoders of the contract are too small for are left to the encoder that has them.
 
     Raises:
-        UserError: the first clause that it breaks, and where.
+        UserError: the first clause that it breaks, and where; an option that it does not have.
     """
     plugin = PLUGINS.get(name)
-    if plugin is None or (name, plugin.digest) in _met:
+    if plugin is None:
+        return
+    options = canonical_options(name, options) if options else {}
+    key = (name, plugin.digest, json.dumps(options, sort_keys=True))
+    if key in _met:
         return
     try:
-        check_contract(name)
+        check_contract(name, options)
     except ContractError as error:
-        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {error}") from error
-    _met.add((name, plugin.digest))
+        if options and isinstance(error.__cause__, UserError):  # it cannot be made
+            return
+        said = f"with {options}, {error}" if options else error
+        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {said}") from error
+    _met.add(key)

@@ -1,5 +1,6 @@
 """Tiny random encoders whose outputs tell tokens and positions clearly apart: what the contract is checked on."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -93,12 +94,12 @@ def states(
     return model.hidden_states(token_ids, mask, segment_ids, start)
 
 
-def errors(ours: list[Tensor], theirs: list[Tensor] | tuple[Tensor, ...], mask: Tensor | None = None) -> list[float]:
+def errors(ours: Sequence[Tensor], theirs: Sequence[Tensor], mask: Tensor | None = None) -> list[float]:
     """The largest absolute difference of each layer over real tokens."""
     away = [(a - b).abs().amax(-1) for a, b in zip(ours, theirs, strict=True)]
     return [float((layer if mask is None else layer[mask.bool()]).max()) for layer in away]
 
 
-def max_error(ours: list[Tensor], theirs: list[Tensor] | tuple[Tensor, ...], mask: Tensor | None = None) -> float:
-    """The largest of `errors`."""
-    return max(errors(ours, theirs, mask))
+def max_error(ours: Sequence[Tensor], theirs: Sequence[Tensor], mask: Tensor | None = None) -> float:
+    """The largest of `errors`; NaN where one is."""
+    return float(torch.tensor(errors(ours, theirs, mask), dtype=torch.float64).max())

@@ -55,7 +55,7 @@ def convert(
     """
     options = dict(options or {})
     check_variant(variant, options)
-    check_plugin(variant)
+    check_plugin(variant, options)
     target = _unused(Path(out))
     quiet_transformers()
     checkpoint = read_checkpoint(source, revision)

@@ -20,12 +20,14 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors.torch import load_file, save_file
-from tiny_models import saved
+from tiny_models import encoder_config, random_model, saved
 from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint, read_config
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate, read_weights
+from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on
 
@@ -87,7 +89,37 @@ def test_unknown_activation(folder: Path) -> None:
         read_checkpoint(str(folder))
 
 
-@pytest.mark.parametrize(("index", "problem"), [('{"weight_map": {', "not valid JSON"), ("{}", "has no weight_map")])
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """A good checkpoint of our own, to be spoilt."""
+    random_model(EncoderForMaskedLM, encoder_config("add")).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("act", "said"), [("gelou", "is not known"), ("prelu", "has weights of its own"), (3, "text")])
+def test_unknown_activation_of_the_head(ours: Path, act: Any, said: str) -> None:
+    change_config(ours, head_act=act)
+    with pytest.raises(UserError, match=f"head_act .*{said}"):
+        read_checkpoint(str(ours))
+
+
+def test_a_decoder_that_is_not_the_table_of_the_words_is_refused(ours: Path) -> None:
+    change_config(ours, tie_word_embeddings=False)
+    with pytest.raises(UserError, match="tie_word_embeddings is False; it must be true"):
+        read_checkpoint(str(ours))
+    with pytest.raises(ValueError, match="tie_word_embeddings is False; it must be true"):
+        EncoderConfig(tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize(
+    ("index", "problem"),
+    [
+        ('{"weight_map": {', "not valid JSON"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {"a": []}}', "has no weight_map of names of files"),
+        ('{"weight_map": {"a": 1, "b": "x"}}', "has no weight_map of names of files"),
+    ],
+)
 def test_damaged_shard_index(folder: Path, index: str, problem: str) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(index)

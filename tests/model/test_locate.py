@@ -3,12 +3,17 @@
 import hashlib
 import os
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
+from tiny_models import encoder_config, random_model
 
-from glue_bench.model.locate import fingerprint
+from glue_bench.model import checkpoints
+from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.transformers_api import EncoderModel
 
 DAY = 24 * 3600
 
@@ -78,3 +83,47 @@ def test_a_relative_path_is_that_of_the_folder_of_now(tmp_path: Path, monkeypatc
         monkeypatch.chdir(place.parent)
         found.append(fingerprint(Path("bert")))
     assert found[0] != found[1]
+
+
+TORCHS_SHARDS = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        (TORCHS_SHARDS, TORCHS_SHARDS),
+        (["pytorch_model.bin"], ["pytorch_model.bin"]),
+        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
+        (
+            ["model-1.safetensors", "model.safetensors.index.json", "pytorch_model.bin"],
+            ["model-1.safetensors", "model.safetensors.index.json"],
+        ),
+        ([*TORCHS_SHARDS, "model.fp16.safetensors"], [*TORCHS_SHARDS, "model.fp16.safetensors"]),
+    ],
+)
+def test_all_weights_of_one_form_are_fetched_from_the_hub(
+    files: list[str], wanted: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(_: str, *, revision: str | None, allow_patterns: list[str]) -> str:  # noqa: ARG001
+        for name in [*files, "tf_model.h5"]:
+            if any(fnmatch(name, pattern) for pattern in allow_patterns):
+                (tmp_path / name).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    locate("org/model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(wanted)
+
+
+def test_configuration_and_weights_are_of_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch of the hub may move between two look-ups."""
+    random_model(EncoderModel, encoder_config("add")).save_pretrained(tmp_path)
+    asked = []
+
+    def once(name: str, revision: str | None) -> Path:
+        asked.append((name, revision))
+        return tmp_path
+
+    monkeypatch.setattr(checkpoints, "locate", once)
+    checkpoints.read_checkpoint("org/model", "main")
+    assert asked == [("org/model", "main")]

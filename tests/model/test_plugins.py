@@ -111,12 +111,38 @@ def test_code_is_held_to_the_contract_once_whichever_class_it_makes(
 ) -> None:
     """A run forgets its plugins when it ends, and the next one loads them again."""
     checked: list[str] = []
-    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", checked.append)
+    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", lambda name, _: checked.append(name))
     once = LOUD.replace("More is said", "Not much more is said")
     for code in (once, once, once + "# edited\n"):
         load_plugins([write_plugin(code)])
         del VARIANTS["loud"], PLUGINS["loud"]
     assert checked == ["loud", "loud"]
+
+
+BACKWARDS = LOUD.replace("factor=2.0", "factor=2.0, backwards=False, width=1").replace(
+    "self.factor = factor",
+    """self.factor, self.backwards = factor, backwards
+        if dims.embedding_size < width:
+            raise ValueError("too wide")""",
+).replace("+ positions)", "+ (positions.flip(0) if self.backwards else positions))")  # fmt: skip
+
+
+def test_options_are_held_to_the_contract_each_once(write_plugin: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_plugins([write_plugin(BACKWARDS)])
+    said = r"'loud' does not meet the contract: with \{'backwards': True\}, clause 'padding', encoder like BERT: "
+    with pytest.raises(UserError, match=said):
+        check_plugin("loud", {"backwards": True, "factor": 2.0})
+    with pytest.raises(UserError, match="unknown option 'backward' in variant 'loud'; did you mean 'backwards'"):
+        check_plugin("loud", {"backward": True})
+    check_plugin("loud", {"factor": 3.0})
+    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", pytest.fail)
+    check_plugin("loud", {"factor": 3.0})
+    check_plugin("loud", {"backwards": False})  # as by default
+
+
+def test_options_that_a_tiny_encoder_is_too_small_for_are_left_to_others(write_plugin: Write) -> None:
+    load_plugins([write_plugin(BACKWARDS)])
+    check_plugin("loud", {"width": 100})
 
 
 def test_one_file_may_have_several_variants_and_helpers(write_plugin: Write) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import encoder_config, saved
+from tiny_models import encoder_config, max_error, random_model, saved, states, tokens
+from tiny_models import segments as two_segments
 from torch import Tensor
 from transformers import AutoModel, BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import Checkpoint, graft, read_checkpoint
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.segments import PLACES
@@ -62,6 +63,20 @@ def test_a_graft_without_segments_to_lose_is_exact(tmp_path: Path) -> None:
     assert graft(read_checkpoint(str(tmp_path)), "concat", {"segments": "none"}).exact
 
 
+@pytest.mark.parametrize("variant", ["add", "concat", "gate"])
+@pytest.mark.parametrize("after", PLACES)
+@pytest.mark.parametrize("before", PLACES)
+def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, after: str, variant: str) -> None:
+    theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
+    start = graft(Checkpoint("additive", theirs.config, theirs.state_dict(), {}), variant, {"segments": after})
+    ours = EncoderModel(start.config).eval()
+    ours.load_state_dict(start.weights)
+    ids = tokens()
+    error = max_error(*(states(model, ids, None, two_segments(ids)) for model in (ours, theirs)))
+    assert start.exact == (error < 1e-5)
+    assert start.exact == (before == after or (before, after) == ("none", "scores"))
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
     model = encoder("untied", "scores")
     model.save_pretrained(tmp_path)
@@ -74,6 +89,7 @@ def test_a_place_that_does_not_exist_is_refused() -> None:
         encoder("add", "score")
 
 
-def test_scores_of_segments_that_the_encoder_lacks_are_refused() -> None:
-    with pytest.raises(UserError, match="segments cannot enter the scores, the encoder has none"):
-        encoder("add", "scores", type_vocab_size=0)
+@pytest.mark.parametrize(("types", "has"), [(0, "none"), (1, "only one")])
+def test_scores_of_segments_that_the_encoder_lacks_are_refused(types: int, has: str) -> None:
+    with pytest.raises(UserError, match=f"segments cannot enter the scores, the encoder has {has}"):
+        encoder("add", "scores", type_vocab_size=types)

@@ -1,17 +1,21 @@
 """Each clause of the contract can be broken, and says what broke it and where."""
 
 import secrets
+import sys
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from glue_bench.errors import UserError
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.add import Add, NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput, Grafted, Variant
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Grafted, Variant, check_positions
 from glue_bench.model.variants.relative import RelativeBias
+from glue_bench.model.variants.untied import Untied
 from glue_bench.testing.contract import CLAUSES, ContractError, check_clause, check_contract
+from glue_bench.testing.tiny import max_error
 
 
 class BatchLost(Add):
@@ -56,7 +60,33 @@ class StartsAgain(Add):
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 0) -> EncoderInput:
         rows = (torch.arange(token_ids.shape[1]) + start) % self.dims.max_positions
+        rows[0] = 0
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + self.positions(rows))
+
+
+class StartsLate(Add):
+    """Without the argument it does not start at 0."""
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 3) -> EncoderInput:
+        return super().forward(token_ids, segment_ids, start)
+
+
+class StartsLateInTheScores(Untied):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 3) -> EncoderInput:
+        return super().forward(token_ids, segment_ids, start)
+
+
+class MovesCls(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 0) -> EncoderInput:
+        check_positions(token_ids.shape[1], start, self.dims.max_positions)
+        positions = self.positions.weight[start : start + token_ids.shape[1]]
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
+
+
+class AsksForValues(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden * 2 if segment_ids.any() else hidden)
 
 
 class TensorOnly(Add):
@@ -76,6 +106,15 @@ class Idle(Add):
         self.unused = nn.Linear(3, 3)
 
 
+class RootOfZero(Add):
+    """Finite forward, NaN backward."""
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        positions = self.positions.weight[: token_ids.shape[1]]
+        hidden = self.words_and_segments(token_ids, segment_ids) + positions
+        return EncoderInput(hidden + (positions - positions).sqrt())
+
+
 class SegmentsForgotten(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:  # noqa: ARG002
         return EncoderInput(self.words(token_ids) + self.positions.weight[: token_ids.shape[1]])
@@ -85,6 +124,14 @@ class CountsFromTheEnd(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         positions = self.positions.weight[: token_ids.shape[1]].flip(0)
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
+
+
+class Centred(Add):
+    """By the other examples of the batch."""
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden - 0.5 * hidden.mean(0, keepdim=True))
 
 
 class ScoresOfTheMeanKey(Add):
@@ -188,6 +235,12 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
     ("shapes", NeedsAnOption, "option 'width' needs a default, such as `width: int = 1`"),
     ("gradients", Idle, r"parameter base\.variant\.unused\.weight receives no gradient in EncoderForSequenceClass"),
     ("gradients", SegmentsForgotten, r"parameter base\.variant\.segments\.weight receives no gradient"),
+    (
+        "gradients",
+        RootOfZero,
+        r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc",
+    ),
+    ("padding", Centred, r"the rest of the batch changes real tokens by \d.* before the first block;"),
     ("padding", CountsFromTheEnd, r"padding changes real tokens by \d.* before the first block; 1e-5 is permitted"),
     ("padding", ScoresOfTheMeanKey, r"padding changes real tokens by \d.* after block 1;"),
     ("save and load", BufferLost, "outputs differ by .*a tensor made in __init__"),
@@ -199,8 +252,12 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
     ("graft", TakesTheCheckpointItself, r"the graft changes the checkpoint's own variant\.positions\.weight"),
     ("draws", DrawsAnewEachTime, r"fresh weights: variant\.scale is another each time"),
     ("draws", GraftsAnewEachTime, r"a graft: variant\.positions\.weight is another each time"),
+    ("meta device", AsksForValues, r"RuntimeError: .*meta tensors.* \(test_contract\.py:\d+\)"),
     ("position", Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
     ("position", HearsAfterAll, r"permuting tokens changes \[CLS\] by .*, although uses_position is False"),
+    ("start", StartsLate, r"start=0 changes what forward returns by \d"),
+    ("start", StartsLateInTheScores, r"start=0 changes what forward returns by \d"),
+    ("start", MovesCls, r"start=7 changes what forward returns for \[CLS\] by \d.*; it stays at position 0"),
     ("start", StartsAgain, "forward takes start=8 for 9 tokens, but has 16 positions: raise ValueError"),
 ]
 
@@ -228,3 +285,21 @@ def test_the_callers_default_device_has_no_part_in_it() -> None:
 
 def test_every_clause_is_broken_by_some_variant() -> None:
     assert {clause for clause, _, _ in BROKEN} == set(CLAUSES)
+
+
+def test_a_name_that_is_no_variants_is_refused_with_the_near_match() -> None:
+    with pytest.raises(UserError, match="unknown variant 'untide'; did you mean 'untied'"):
+        check_contract("untide")
+
+
+def test_the_code_of_a_notebook_has_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VARIANTS, "broken", Float32Only)
+    monkeypatch.setattr(Float32Only, "__module__", "__main__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    with pytest.raises(ContractError, match=r"^clause 'bfloat16', encoder like BERT: RuntimeError: .*BFloat16"):
+        check_clause("bfloat16", "broken")
+
+
+def test_an_error_that_is_nan_is_the_largest() -> None:
+    whole, damaged = torch.ones(1, 2, 3), torch.full((1, 2, 3), torch.nan)
+    assert torch.isnan(torch.tensor(max_error([whole, damaged], [whole, whole])))

@@ -57,7 +57,8 @@ class EncoderInput:
 class Additive:
     """The weights of an additive encoder that a graft starts from.
 
-    `query` and `key` are the first block's projections, the ones that meet p_i in BERT (TUPE, equation 3);
+    `query` and `key` are the first block's projections, the ones that meet p_i in BERT (TUPE, equation 3). In an
+    encoder that projects its embeddings they read what is projected: d2 is the hidden size, and d is another.
     `norm` is the LayerNorm weight applied to the sum.
     """
 

@@ -25,6 +25,7 @@ class FourTerm(Untied):
     U^Q and U^K are shared by all blocks and p is normalised, as in TUPE; [CLS] is not untied. The terms that
     hold x are computed in every block, the last one once. What none of the terms reads is not there: U^Q only with
     a term whose query is a position, U^K only with one whose key is, and no table of positions for words alone.
+    Row 0 of the table, p_theta1 of TUPE-A, is there, saved and counted, too; no term reads it.
     """
 
     summary = "any of the terms word-word, word-position, position-word, position-position (BERT-A^d)"

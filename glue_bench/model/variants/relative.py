@@ -13,22 +13,25 @@ from torch import Tensor, nn
 from glue_bench.model.variants.add import Add
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 
+BUCKETS = 32
+MAX_DISTANCE = 128
+"""Those of T5."""
+
 
 class RelativeBias(nn.Module):
     """T5's bucketed bias (Raffel et al. 2020, section 2.1), one scalar a head and bucket, not scaled by 1 / sqrt(k).
 
     Half of the buckets are for keys to the right; of each half, half are for single distances and the rest
-    grow logarithmically up to `max_distance`, beyond which all distances share the last one. `extra` rows at
+    grow logarithmically up to MAX_DISTANCE, beyond which all distances share the last one. `extra` rows at
     the end of the table belong to no distance.
     """
 
-    def __init__(self, num_heads: int, buckets: int = 32, max_distance: int = 128, extra: int = 0) -> None:
+    def __init__(self, num_heads: int, extra: int = 0) -> None:
         super().__init__()
-        self.buckets, self.max_distance = buckets, max_distance
-        self.table = nn.Embedding(buckets + extra, num_heads)
+        self.table = nn.Embedding(BUCKETS + extra, num_heads)
 
     def forward(self, length: int) -> Float[Tensor, "1 h l l"]:
-        buckets = relative_buckets(distances(length, self.table.weight), self.buckets, self.max_distance)
+        buckets = relative_buckets(distances(length, self.table.weight), BUCKETS, MAX_DISTANCE)
         return rearrange(self.table(buckets), "i j h -> 1 h i j")
 
 

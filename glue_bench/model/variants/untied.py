@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
-from glue_bench.model.variants.relative import RelativeBias
+from glue_bench.model.variants.relative import BUCKETS, RelativeBias
 
 
 class Untied(Variant):
@@ -69,6 +69,9 @@ class Untied(Variant):
         There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight
         makes up for the ratio, and sqrt(score_terms) for the wider scale of the scores. Every block starts at
         the same, whether it shares the projections or not: there p enters at the first block only.
+
+        Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is projected and do not
+        fit p. U^Q and U^K then stay fresh, and positions start at scores that are not those of the checkpoint.
         """
         self.position_norm.weight.copy_(base.norm * _share_of_positions(base))
         starts = {"position_query": base.query * self.score_terms**0.5, "position_key": base.key}
@@ -76,13 +79,16 @@ class Untied(Variant):
             projection = getattr(self, name, None)  # `four-term` has only those that its terms read
             if projection is None:
                 continue
-            if weight.shape[1] == projection.in_features:  # not when ELECTRA projects its embeddings
+            if weight.shape[1] == projection.in_features:
                 copy(projection, weight.repeat(self.projections, 1))
             projection.bias.zero_()
 
 
 class UntiedTieCls(Untied):
-    """TUPE-A without the reset function: equation 7 (the ablation `tie-cls` of TUPE's table 1)."""
+    """TUPE-A without the reset function: equation 7 (the ablation `tie-cls` of TUPE's table 1).
+
+    Row 0 of the table, p_theta1 of TUPE-A, is there, saved and counted, too; no score reads it.
+    """
 
     summary = "TUPE-A without untying [CLS] (tie-cls)"
 
@@ -99,14 +105,13 @@ class UntiedRelative(Untied):
     """
 
     summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
-    buckets = 32
 
     def __init__(self, dims: Dimensions, *, share: bool = True) -> None:
         super().__init__(dims, share=share)
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
     def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
-        to_others, to_cls = self.relative.table.weight[self.buckets // 2], self.relative.table.weight[self.buckets]
+        to_others, to_cls = self.relative.table.weight[BUCKETS // 2], self.relative.table.weight[BUCKETS]
         row = to_others[None, :, None, None].expand(-1, -1, 1, length)
         column = to_cls[None, :, None, None].expand(-1, -1, length - 1, 1)
         relative = torch.cat([row, torch.cat([column, self.relative(length)[:, :, 1:, 1:]], dim=3)], dim=2)
