@@ -73,9 +73,10 @@ ANSWERS = (
     "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
     "compares every arm with the reference, which is another family of tests with other intervals."
 )
-AT_AN_END = """For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be better.
-
-"""
+AT_AN_END = (
+    "For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be "
+    "better.\n\n"
+)
 AROUND = """# study: is adding as good as concatenating, and do untied positions help?
 
 {lead}
