@@ -71,6 +71,24 @@ def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finis
     assert "standard error 0.0173" in entries[0].notes
 
 
+def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
+    for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
+        history = [
+            {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
+            for i, value in enumerate(values, start=1)
+        ]
+        bench.record(bench.expect("rte", seed), values[-1], history=history)
+    bench.finish("mrpc", 1, 0.8)
+    bench.finish("mrpc", 2, 0.6)
+    bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}})
+    made = card(bench.path)
+    (rte,) = made.scores[made.scores["task"] == "rte"].to_dict("records")
+    assert (rte["value"], rte["n"]) == (0.5, 3)
+    assert math.isnan(rte["mean"])
+    assert stated(made)["rte", "validation", "accuracy"] == [(0.5, "Accuracy")]
+    assert len(stated(made)["mrpc", "validation", "accuracy"]) == 2
+
+
 def test_runs_from_the_same_weights_are_no_independent_ones(bench):
     cells = []
     for pretraining, values in ((1, (0.6, 0.7)), (2, (0.5, 0.6))):

@@ -168,6 +168,18 @@ def test_the_manifest_says_where_every_file_is_from(bench):
     assert told["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY["wnli"]}
 
 
+def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench):
+    history = [
+        {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
+        for i, value in enumerate((0.6, 0.7, 0.5), start=1)
+    ]
+    bench.record(bench.expect("rte"), 0.5, history=history)
+    store_logits(bench, bench.cells[-1])
+    bench.plan(config={"protocol": {"epoch": "best"}})
+    assert chosen(bench).value == pytest.approx(70)
+    assert manifest(gather(bench.store), "x.zip")["files"]["RTE.tsv"]["validation"] == 50
+
+
 def test_an_undefined_validation_score_is_null_in_the_manifest(bench):
     finish(bench, "stsb", value=None)
     bench.plan()
