@@ -71,6 +71,18 @@ def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finis
     assert "standard error 0.0173" in entries[0].notes
 
 
+def test_an_undefined_score_is_not_left_out_of_the_mean(bench):
+    for seed, value in enumerate((0.5, None, 0.7), start=1):
+        bench.finish("cola", seed, value)
+    bench.plan()
+    made = card(bench.path)
+    (row,) = made.scores.to_dict("records")
+    assert (row["value"], row["n"]) == (0.5, 3)
+    assert math.isnan(row["mean"])
+    assert math.isnan(row["error"])
+    assert "mean" not in made.results
+
+
 def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
         history = [
