@@ -135,8 +135,10 @@ def write_submission(submission: Submission, output: Path) -> dict[str, Any]:
     """Write the zip, and beside it as JSON its `manifest`, which is returned.
 
     Raises:
-        UserError: they cannot be written.
+        UserError: the name does not end in .zip, or they cannot be written.
     """
+    if output.suffix != ".zip":  # the manifest of `add.json` would replace it
+        raise UserError(f"'{output}': the name of a submission ends in .zip")
     told = manifest(submission, output.name)
     text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:

@@ -12,7 +12,7 @@ from glue_bench.benchmark.submission import FILES, MAJORITY
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.results.board import make_board
-from glue_bench.results.submission import fill, gather, manifest, median_runs
+from glue_bench.results.submission import fill, gather, manifest, median_runs, write_submission
 
 
 def store_logits(bench, cell, without=(), rows=None) -> dict[str, np.ndarray]:
@@ -195,6 +195,14 @@ def test_the_zip_is_the_same_every_time(bench):
 
 
 # Bad input
+
+
+def test_a_zip_is_not_replaced_by_its_manifest(bench, tmp_path):
+    finish(bench, "rte")
+    bench.plan()
+    with pytest.raises(UserError, match=r"add\.json': the name of a submission ends in \.zip"):
+        write_submission(gather(bench.store), tmp_path / "add.json")
+    assert not list(tmp_path.glob("add.*"))
 
 
 def test_an_unknown_arm_is_refused_with_the_nearest(bench):
