@@ -29,6 +29,8 @@ METRIC_NAMES = {
     "pearson": "Pearson correlation",
     "spearmanr": "Spearman correlation",
 }
+PLACEHOLDER = "REPOSITORY"
+"""In the text of a card, the repository that it is sent to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +130,11 @@ def write_card(made: Card, folder: Path) -> None:
     """Write a card, its results and its models to a folder, as they would be pushed.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: there are files in it, or it cannot be written.
     """
     try:
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten")
         for name, content in made.files.items():
             write_atomically(folder / name, content if isinstance(content, bytes) else content.read_bytes())
     except OSError as error:
@@ -152,7 +156,8 @@ def push_card(made: Card, repository: str) -> str:
             f"arm '{made.arm}' has kept no model to push; `finetuning: {{keep: best}}` keeps them, and "
             "`run --yes` trains finished runs once more for that"
         )
-    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in made.files.items()]
+    files = made.files | {"README.md": made.text.replace(PLACEHOLDER, repository).encode()}
+    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()]
     try:
         api = HfApi()
         api.create_repo(repository, private=True, exist_ok=True)
@@ -266,6 +271,6 @@ def _usage(places: Mapping[str, Path], *, native: bool) -> str:
     first = "" if native else "import glue_bench  # lets transformers know the encoder\n"
     return (
         f"```python\n{first}from transformers import AutoModelForSequenceClassification, AutoTokenizer\n\n"
-        f'model = AutoModelForSequenceClassification.from_pretrained("REPOSITORY"{inside})\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("REPOSITORY"{inside})\n```'
+        f'model = AutoModelForSequenceClassification.from_pretrained("{PLACEHOLDER}"{inside})\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("{PLACEHOLDER}"{inside})\n```'
     )

@@ -148,6 +148,16 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
         card(finished.path)
 
 
+def test_a_card_overwrites_no_files(refused, finished, tmp_path):
+    (tmp_path / "mine").mkdir()
+    write_card(card(finished.path), tmp_path / "mine")
+    before = {path: path.read_bytes() for path in (tmp_path / "mine").rglob("*.md")}
+    assert "mine' is not empty; give a folder that does not exist yet" in refused(
+        "card", finished.path, "-o", tmp_path / "mine"
+    )
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_where_an_arm_lies_on_the_disk_is_no_ones_business(bench):
     hub = {"name": "google-bert/bert-base-uncased", "revision": "main"}
     for arm, start in (("local", {"name": "mine/bert"}), ("hub", hub), ("fresh", {"name": "scratch"})):
@@ -213,7 +223,8 @@ def test_a_push_is_one_commit_of_card_results_and_models(glue_bench, finished, h
     files = {each["path"]: base64.b64decode(each["content"]) for each in content}
     made = card(finished.path)
     assert set(files) == set(made.files)
-    assert files["README.md"].decode() == made.text
+    assert files["README.md"].decode() == made.text.replace("REPOSITORY", "me/it")
+    assert made.text.count("REPOSITORY") == 2
     assert files["rte/model.safetensors"] == b"add-rte-lr2e-05-s3"
 
 
