@@ -115,6 +115,12 @@ class Arm(Section):
         return self
 
     @model_validator(mode="after")
+    def _revision_of_a_hub_id(self) -> "Arm":
+        if self.revision is not None and self.checkpoint == SCRATCH:
+            raise ValueError(f"revision is of a hub id; an arm from {SCRATCH} has none")
+        return self
+
+    @model_validator(mode="after")
     def _native_as_it_is(self) -> "Arm":
         if self.variant == NATIVE and (self.checkpoint == SCRATCH or self.options):
             wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
