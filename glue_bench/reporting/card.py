@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from glue_bench.benchmark.hub import PINNED, REPOSITORY
+from glue_bench.benchmark.hub import REPOSITORY
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, first_line
@@ -207,8 +207,8 @@ def _eval_results(stated: pd.DataFrame, records: Mapping[str, Record]) -> list[d
         if row["metric"] != TASKS[row["task"]].metrics[0]:
             continue
         dataset = {"id": REPOSITORY, "task_id": row["task"]}
-        if records[row["task"]].data.source == "hub":
-            dataset["revision"] = PINNED
+        if revision := records[row["task"]].data.revision:
+            dataset["revision"] = revision
         over = f"; {_mean_of(row)}: {_number(row['mean'])}" if _has_mean(row) else ""
         notes = f"{METRIC_NAMES[row['metric']]} on {row['split']}{over}"
         found.append({"dataset": dataset, "value": _number(row["value"]), "notes": notes})

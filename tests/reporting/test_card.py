@@ -21,8 +21,9 @@ VALUES = {1: 0.60, 2: 0.66, 3: 0.63}
 @pytest.fixture
 def finished(bench):
     """RTE with three seeds, of which the third is the median, and MNLI with one."""
+    hub = {"source": "hub", "digest": "d", "revision": PINNED}
     for seed, value in VALUES.items():
-        bench.finish("rte", seed, value, source="hub")
+        bench.record(bench.expect("rte", seed), value, data=hub)
     bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
     bench.plan()
     return bench
@@ -69,6 +70,12 @@ def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finis
     ]
     assert [entry.dataset_revision for entry in entries] == [PINNED, None, None]
     assert "standard error 0.0173" in entries[0].notes
+
+
+def test_a_clone_has_no_revision_to_state(bench):
+    bench.finish("rte", 1, 0.6, source="hub")
+    bench.plan()
+    assert "revision" not in card(bench.path).results
 
 
 def test_an_undefined_score_is_not_left_out_of_the_mean(bench):
