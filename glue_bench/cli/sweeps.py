@@ -139,6 +139,7 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     import yaml
 
     from glue_bench.config import NATIVE, Finetuning
+    from glue_bench.config.sections import MOST_NAME
 
     if config is not None:
         if checkpoint or only_described:
@@ -148,7 +149,8 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
         raise UserError(
             "give an experiment file (glue-bench init NAME writes one), or --checkpoint NAME with --arm, --task, --seed"
         )
-    name = re.sub(r"[^A-Za-z0-9_.-]+|^[_.-]+", "", PurePath(checkpoint).name) or "experiment"
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "", PurePath(checkpoint).name).lstrip("_.-")
+    name = readable[:MOST_NAME] or "experiment"
     arms = described.pop("arms") or [NATIVE]
     values = {"name": name, "data": described.pop("data") or "hub", "checkpoint": checkpoint, "arms": arms}
     values |= {key: value for key, value in described.items() if value}
