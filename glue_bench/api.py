@@ -109,6 +109,9 @@ def explain(
 
     `cell` is its id, or as much of it as no other has; the rest is as for `run`.
 
+    Example:
+        >>> print(glue_bench.explain("add-rte", "configs/demo.yaml").state)  # doctest: +SKIP
+
     Raises:
         UserError: bad input, or no cell or several have such an id.
     """
