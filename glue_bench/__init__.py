@@ -12,7 +12,7 @@ from wrapt import when_imported
 if TYPE_CHECKING:
     from glue_bench.analysis.analyse import analyse
     from glue_bench.analysis.checkpoints import intrinsic
-    from glue_bench.api import export, plan, power, predictions, run, statistics, status, submit, table
+    from glue_bench.api import explain, export, plan, power, predictions, run, statistics, status, submit, table
     from glue_bench.audit.verify import verify
     from glue_bench.benchmark.glue_metric import GlueMetric
     from glue_bench.benchmark.tasks import TASKS
@@ -32,6 +32,7 @@ __all__ = [
     "analyse",
     "card",
     "convert",
+    "explain",
     "export",
     "intrinsic",
     "leaderboard",
@@ -55,6 +56,7 @@ _HOMES = {
     "analyse": "glue_bench.analysis.analyse",
     "card": "glue_bench.reporting.card",
     "convert": "glue_bench.training.convert",
+    "explain": "glue_bench.api",
     "export": "glue_bench.api",
     "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.results.board",

@@ -1,6 +1,6 @@
 """What the verbs do, as plain functions that return frames; some verbs' functions stand in their own rooms."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ def run(
     limit: int | None = None,
     console: "Console | None" = None,
     agree: "Agree | None" = None,
+    told: "Callable[[Summary], None] | None" = None,
     **options: Any,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
@@ -40,7 +41,8 @@ def run(
     files with variants, beside those that the experiment names. `options` are those of
     `glue_bench.sweep.options.RunOptions`: results, only, dry_run, workers, address, device, precision, json_log, track,
     again. Where `finetuning.keep` asks for models of runs that were finished without, `agree` is called with their ids
-    and about how many seconds it takes to train them once more; they are if it returns True.
+    and about how many seconds it takes to train them once more; they are if it returns True. Before that, `told` is
+    called with what is returned in the end.
 
     Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
 
@@ -50,20 +52,6 @@ def run(
     Raises:
         UserError: bad input, before any cell is run.
     """
-    return run_with(RunOptions(**options), experiment, data, corpus, plugins, console, limit, agree)
-
-
-def run_with(
-    options: RunOptions,
-    experiment: str | Path | Mapping[str, Any] | Experiment,
-    data: str | None = None,
-    corpus: Sequence[str] = (),
-    plugins: Iterable[str | Path] = (),
-    console: "Console | None" = None,
-    limit: int | None = None,
-    agree: "Agree | None" = None,
-) -> "Summary":
-    """`run` with its options as one value."""
     from glue_bench.files import results_written_to
     from glue_bench.records.store import Store
     from glue_bench.results.submission import chosen_runs
@@ -74,13 +62,16 @@ def run_with(
     from glue_bench.training.runtime import computing
     from glue_bench.watch.observers import check_observers, make_observers
 
+    how = RunOptions(**options)
     parsed = _experiment(experiment, data, corpus, plugins, limit)
-    with process_kept(), computing(options.device, options.precision):
-        check_observers(options)
-        summary = sweep(parsed, options, console, partial(make_observers, options=options), chosen_runs)
-        if summary.is_main and not options.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
+    with process_kept(), computing(how.device, how.precision):
+        check_observers(how)
+        summary = sweep(parsed, how, console, partial(make_observers, options=how), chosen_runs)
+        if summary.is_main and not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
             with results_written_to(summary.folder):
                 write_results(summary.folder)
+    if told:
+        told(summary)
     if agree and summary.unkept and not summary.interrupted:
         with process_kept():
             train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True)
@@ -117,6 +108,9 @@ def explain(
     """Why a cell of the experiment would run, or why not, by what is stored in `results/<experiment>`.
 
     `cell` is its id, or as much of it as no other has; the rest is as for `run`.
+
+    Example:
+        >>> print(glue_bench.explain("add-rte", "configs/demo.yaml").state)  # doctest: +SKIP
 
     Raises:
         UserError: bad input, or no cell or several have such an id.

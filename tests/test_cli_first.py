@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from glue_bench import __version__
+from glue_bench.cli import sweeps
+from glue_bench.config import parse_experiment
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,6 +43,9 @@ def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(glue_ben
     assert "nothing is overwritten" in refused("init", "mine")
     assert Path("mine.yaml").read_text() == text
     assert "no name of an experiment" in refused("init", "../mine")
+    assert "no name of an experiment" in refused("init", "x" * 101)
+    assert glue_bench("init", "x" * 100).status == 0
+    assert load_experiment(f"{'x' * 100}.yaml").name == "x" * 100
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -59,6 +64,22 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints(glue_bench, make_
     found = glue_bench("run", config, "--dry-run")
     assert "native-rte-lr2e-05-s1" in found.out
     assert "would run 8 of 8 cells, 0 are done, in runs/bert-tiny" in found.out
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "name"),
+    [
+        ("./модель-bert", "bert"),
+        ("org/bert-base", "bert-base"),
+        ("модель", "experiment"),
+        ("/x/" + "b" * 120, "b" * 100),
+    ],
+    ids=["cyrillic", "hub id", "nothing left", "long"],
+)
+def test_a_run_without_a_file_has_a_name_that_is_one(checkpoint, name):
+    described = {"data": "demo", "limit": None, "arms": ["add"], "tasks": ["rte"], "seeds": [1]}
+    values = sweeps._experiment(None, checkpoint, **described)
+    assert parse_experiment(values).name == values["name"] == name
 
 
 def test_a_run_needs_a_file_or_a_checkpoint_and_not_both(refused, tmp_path):

@@ -66,6 +66,14 @@ def test_what_runs_is_said(glue_bench, folder):
     assert lines[-1] == f"1 of 3 cells done in {folder}"
 
 
+def test_only_failures_of_what_the_plan_asks_for_are_listed(glue_bench, folder):
+    for cell_id in ("c1", "of-an-earlier-plan"):
+        Store(folder).write_failure(FailureRecord(cell_id=cell_id, error="out of luck"))
+    said = glue_bench("status", folder).out
+    assert "failed: c1: out of luck" in said
+    assert "of-an-earlier-plan" not in said
+
+
 def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(folder, watching):
     process = watching(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     first = process.stdout.readline()

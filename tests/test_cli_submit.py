@@ -93,6 +93,13 @@ def test_bad_input_is_refused(refused, finished, tmp_path, monkeypatch, words, e
     assert error in refused("submit", finished, *words)
 
 
+@pytest.mark.parametrize("more", [["--data", "d"], ["--corpus", "c"], ["--plugin", "p.py"]], ids=str)
+def test_a_check_ignores_no_option(refused, good, more):
+    assert "--check takes a zip alone, without an experiment or any other option" in refused(
+        "submit", "--check", good, *more
+    )
+
+
 def test_no_experiment_is_refused(refused, tmp_path):
     assert "no experiment in" in refused("submit", tmp_path, "-o", tmp_path / "x.zip")
 
@@ -237,6 +244,12 @@ def test_the_labelled_diagnostic_set_is_scored(glue_bench, finished, tmp_path):
     assert "agree in their number only" not in said.out
     glue_bench("diagnostics", finished, "--labels", labelled(tmp_path), "-o", tmp_path / "page.md")
     assert (tmp_path / "page.md").read_text() == said.out
+
+
+def test_a_page_that_has_no_place_is_refused_before_any_work(refused, tmp_path):
+    for verb in (["diagnostics", tmp_path, "--labels", tmp_path], ["intrinsic", "absent", "--corpus", "absent"]):
+        assert f"-o {tmp_path} is a folder" in refused(*verb, "-o", tmp_path)
+        assert "there is no folder" in refused(*verb, "-o", tmp_path / "nowhere" / "page.md")
 
 
 def labelled(folder: Path) -> Path:

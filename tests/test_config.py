@@ -98,6 +98,11 @@ def test_arms_inherit_checkpoint_revision_and_tokenizer_together():
     ]
 
 
+def test_an_arm_from_scratch_has_no_revision():
+    arm = {"variant": "add", "checkpoint": "scratch", "revision": "r1"}
+    assert "revision is of a hub id; an arm from scratch has none" in refused(arms=[arm])
+
+
 def test_an_experiment_is_immutable():
     experiment = parsed()
     with pytest.raises(ValueError, match="frozen"):

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 from stored import bench
+from typer.main import get_command
 
 import glue_bench
+from glue_bench.cli import app
 from glue_bench.errors import UserError
 
 __all__ = ["bench"]
 
 VERBS = (
     *("run", "plan", "status", "leaderboard", "statistics", "power", "table", "analyse", "report"),
-    *("convert", "submit", "export", "verify", "predictions", "card"),
+    *("convert", "submit", "export", "verify", "predictions", "card", "explain"),
 )
 
 
@@ -32,6 +34,11 @@ def test_every_verb_is_a_function_with_an_example(verb):
     text = getattr(glue_bench, verb).__doc__
     assert f"glue_bench.{verb}(" in text
     assert "Raises:" in text
+
+
+def test_all_verbs_about_results_are_functions_but_one():
+    others = {"demo", "init", "fetch-data", "data", "tasks", "variants"}
+    assert set(get_command(app).commands) - others - set(dir(glue_bench)) == {"diagnostics"}
 
 
 @pytest.mark.usefixtures("small_demo")

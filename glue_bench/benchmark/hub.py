@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pandas as pd
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.tasks import TASKS, Task, find_task
 from glue_bench.benchmark.tsv import SCORES, needed_splits, unlabelled
-from glue_bench.errors import UserError, first_line, quoted
-from glue_bench.files import check_file
+from glue_bench.errors import DiskError, UserError, first_line, quoted
+from glue_bench.files import check_file, disk_trouble
 
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -40,12 +41,14 @@ class HubSource:
             with quiet():
                 loaded = datasets.load_dataset(REPOSITORY, row.name, revision=PINNED)
         except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
+            if said := disk_trouble(error):
+                raise DiskError(f"cannot keep {REPOSITORY}, task {row.name}: {said}; make room in the cache") from error
             raise UserError(
                 f"cannot reach the hub for {REPOSITORY}, task {row.name} ({first_line(error)}); "
                 "give a folder instead: --data PATH "
                 "(classic TSV layout, or a clone of the dataset repository)"
             ) from error
-        return to_task_data(row, loaded, f"{REPOSITORY}/{row.name}")
+        return replace(to_task_data(row, loaded, f"{REPOSITORY}/{row.name}"), revision=PINNED)
 
 
 class CloneSource:

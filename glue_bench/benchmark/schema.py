@@ -21,13 +21,14 @@ class TaskData:
     `splits` maps a split's name to a frame with the columns `text_a`, `text_b` (absent for tasks of
     one sentence) and `label`: a class id in the order of `Task.labels`, a float for regression, or
     -1 where the label is not public. `source` is the kind of source, never a path. `skipped` counts
-    malformed rows left out of each split.
+    malformed rows left out of each split. `revision` is that of the dataset on the hub, where it is known.
     """
 
     task: str
     source: str
     splits: Mapping[str, pd.DataFrame]
     skipped: Mapping[str, int] = field(default_factory=dict)
+    revision: str | None = None
 
     @cached_property
     def digest(self) -> str:

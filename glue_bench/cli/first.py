@@ -1,6 +1,5 @@
 """Verbs for the first minutes: the demo, an experiment file to begin with, and GLUE itself."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +8,11 @@ import typer
 from glue_bench.cli.app import app
 from glue_bench.cli.printing import say
 from glue_bench.cli.sweeps import Results, run_and_print
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.sweep.options import RunOptions
 from glue_bench.terminal import echo
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @app.command()
@@ -29,9 +27,17 @@ def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from glue_bench.config.sections import MOST_NAME, Name
+
     path, text = Path(f"{name}.yaml"), (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
-    if not NAME.fullmatch(name):
-        raise UserError(f"'{name}' is no name of an experiment: give letters, digits, '_', '.' and '-'")
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError as error:
+        raise UserError(
+            f"{quoted(name)} is no name of an experiment: give letters, digits, '_', '.' and '-', at most {MOST_NAME}"
+        ) from error
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from glue_bench.cli.app import Device, Format, Output, Plugins, Tokenizer, app
-from glue_bench.cli.printing import emit, new_table, print_table, say
+from glue_bench.cli.printing import check_place, emit, new_table, print_table, say
 from glue_bench.terminal import echo
 
 
@@ -76,6 +76,7 @@ def intrinsic(
     from glue_bench.reporting.formats import chosen_format
 
     chosen = chosen_format(format, output)
+    check_place(output)
     say("reading the text and the checkpoints ...")
     from glue_bench.analysis.checkpoints import intrinsic as measure
     from glue_bench.reporting.intrinsic_page import render_intrinsic

@@ -38,6 +38,17 @@ def check_output(output: Path, suffix: str, what: str) -> None:
     """
     if output.suffix != suffix:
         raise UserError(f"-o {output}: the name of {what} ends in {suffix}")
+    check_place(output)
+
+
+def check_place(output: Path | None) -> None:
+    """As `check_output`, for a file of any name, or none.
+
+    Raises:
+        UserError: a folder, or a file in no folder.
+    """
+    if output is None:
+        return
     if output.is_dir():
         raise UserError(f"-o {output} is a folder; give the name of a file")
     if not output.parent.is_dir():

@@ -98,8 +98,7 @@ def _print(looking: "Watch", snapshot: "Snapshot", folder: Path) -> None:
         )
     print_table(table)
     echo_some(snapshot.running, "running: ")
-    failures = looking.store.read_failures()
-    echo_some([f"{failure.cell_id}: {failure.error}" for failure in failures], "failed: ")
+    echo_some([f"{failure.cell_id}: {failure.error}" for failure in looking.failures()], "failed: ")
     pace = describe_pace(snapshot)
     if pace:
         echo(f"at the last hour's pace: {pace}")

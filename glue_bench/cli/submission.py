@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glue_bench.cli.app import FAILED, Folder, Format, Output, Plugins, app
-from glue_bench.cli.printing import agreement, check_output, echo_some, emit, new_table, print_table, say, warn
+from glue_bench.cli.printing import (
+    agreement,
+    check_output,
+    check_place,
+    echo_some,
+    emit,
+    new_table,
+    print_table,
+    say,
+    warn,
+)
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
@@ -47,8 +57,8 @@ def submit(
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
     if check is not None:
-        if folder or arm or output or fill or yes:
-            raise UserError("--check takes a zip alone, without an experiment, --arm, -o, --fill or --yes")
+        if folder or arm or output or fill or yes or data or corpus or plugin:
+            raise UserError("--check takes a zip alone, without an experiment or any other option")
         _check(check)
         return
     if folder is None or output is None:
@@ -86,6 +96,7 @@ def diagnostics(
     from glue_bench.reporting.formats import chosen_format
     from glue_bench.results.diagnostics import score_diagnostic, without_diagnostic
 
+    check_place(output)
     chosen, store, diagnostic = chosen_format(format, output), open_store(folder), read_diagnostic(labels)
     _predict(store, without_diagnostic(store), yes, data, corpus or (), plugin or ())
     emit(render_diagnostics(score_diagnostic(store, diagnostic), chosen), output)

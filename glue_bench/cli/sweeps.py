@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,6 +139,7 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
     import yaml
 
     from glue_bench.config import NATIVE, Finetuning
+    from glue_bench.config.sections import MOST_NAME
 
     if config is not None:
         if checkpoint or only_described:
@@ -147,7 +149,8 @@ def _experiment(config: Path | None, checkpoint: str | None, **described: Any) -
         raise UserError(
             "give an experiment file (glue-bench init NAME writes one), or --checkpoint NAME with --arm, --task, --seed"
         )
-    name = re.sub(r"[^A-Za-z0-9_.-]+|^[_.-]+", "", PurePath(checkpoint).name) or "experiment"
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "", PurePath(checkpoint).name).lstrip("_.-")
+    name = readable[:MOST_NAME] or "experiment"
     arms = described.pop("arms") or [NATIVE]
     values = {"name": name, "data": described.pop("data") or "hub", "checkpoint": checkpoint, "arms": arms}
     values |= {key: value for key, value in described.items() if value}
@@ -169,22 +172,39 @@ def run_and_print(
 ) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
-    from glue_bench.api import run_with
+    from glue_bench.api import run as run_experiment
 
     agree = agreement(yes, "a kept model") if yes or sys.stdin.isatty() else None
-    summary = run_with(options, experiment, data, corpus, plugins, Screen(stderr=True), limit, agree)
+    summary = run_experiment(
+        experiment,
+        data=data,
+        corpus=corpus,
+        plugins=plugins,
+        limit=limit,
+        console=Screen(stderr=True),
+        agree=agree,
+        told=partial(_print_run, dry=options.dry_run, asks=agree is not None),
+        **vars(options),
+    )
+    if summary.is_main and not options.dry_run:
+        ended = FAILED if summary.cause or summary.failed or summary.gone else 0
+        raise typer.Exit(STATUS.get(summary.cause, ended))
+
+
+def _print_run(summary: "Summary", *, dry: bool, asks: bool) -> None:
+    """What was done; with `asks`, finished runs are trained once more for their models after this, or asked about."""
     if not summary.is_main:
         return
-    if options.dry_run:
+    if dry:
         _print_dry_run(summary)
         return
     if summary.cause != stop.TERMINATED:
         _print_budget(summary.folder)
     _print_summary(summary)
+    if summary.unkept and not asks:
+        _print_unkept(summary)
     if summary.cause != stop.TERMINATED:
         print_leaderboard(summary.folder, summary=summary)
-    ended = FAILED if summary.cause or summary.failed or summary.gone else 0
-    raise typer.Exit(STATUS.get(summary.cause, ended))
 
 
 def _print_dry_run(summary: "Summary") -> None:
@@ -231,10 +251,19 @@ def _print_budget(folder: Path) -> None:
     echo()
 
 
-def _print_summary(summary: "Summary") -> None:
+def _print_unkept(summary: "Summary") -> None:
     from glue_bench.records.store import Store
     from glue_bench.values import duration
 
+    seconds = sum(Store(summary.folder).read_record(name).seconds.total for name in summary.unkept)
+    echo(
+        f"finetuning.keep: {len(summary.unkept)} finished runs have left no model; `--yes` trains them once more, "
+        f"which takes about {duration(seconds)}",
+        err=True,
+    )
+
+
+def _print_summary(summary: "Summary") -> None:
     left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
     elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
     echo(
@@ -243,13 +272,6 @@ def _print_summary(summary: "Summary") -> None:
     )
     for cell_id, error in summary.failed.items():
         echo(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
-    if unkept := [name for name in summary.unkept if not Store(summary.folder).model_folder(name).is_dir()]:
-        seconds = sum(Store(summary.folder).read_record(name).seconds.total for name in unkept)
-        echo(
-            f"finetuning.keep: {len(unkept)} finished runs have left no model; `--yes` trains them once more, "
-            f"which takes about {duration(seconds)}",
-            err=True,
-        )
     if summary.gone:
         listed = ", ".join(summary.gone[:LISTED]) + (", ..." if len(summary.gone) > LISTED else "")
         line = f"gone: {len(summary.gone)} records that were in {summary.folder}/records are missing: {listed}"

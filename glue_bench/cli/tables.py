@@ -1,6 +1,6 @@
 """Verbs that print what is known: tables from records, beside those of papers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,6 @@ from glue_bench.cli.printing import emit
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
-    from glue_bench.reporting.document import Page
     from glue_bench.sweep.run import Summary
 
 
@@ -76,16 +75,13 @@ def table(
     from glue_bench.reporting.formats import chosen_format
     from glue_bench.reporting.papers.export import compare_named, list_page, render, render_list
     from glue_bench.reporting.papers.page import paper_page
+    from glue_bench.reporting.terminal import show
 
-    if name is None:
-        show_or_emit(lambda: list_page(4), lambda: render_list(chosen_format(format, output)), format, output)
+    console, chosen = Screen(), chosen_format(format, output)
+    if output is None and format is None and console.is_terminal:
+        show(list_page(4) if name is None else paper_page(compare_named(name, folder)), console)
     else:
-        show_or_emit(
-            lambda: paper_page(compare_named(name, folder)),
-            lambda: render(name, folder, chosen_format(format, output)),
-            format,
-            output,
-        )
+        emit(render_list(chosen) if name is None else render(name, folder, chosen), output)
 
 
 @app.command()
@@ -156,14 +152,3 @@ def print_leaderboard(
         show(screen, console, [legend(findings, screen), *ending])
     else:
         echo("\n" + "\n".join(ending).replace("`", ""))
-
-
-def show_or_emit(page: Callable[[], "Page"], text: Callable[[], str], format: str | None, output: Path | None) -> None:
-    """A page fit for the terminal, or its text where a format is asked for or the output goes elsewhere."""
-    from glue_bench.reporting.terminal import show
-
-    console = Screen()
-    if output is None and format is None and console.is_terminal:
-        show(page(), console)
-    else:
-        emit(text(), output)

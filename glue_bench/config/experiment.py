@@ -152,6 +152,8 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _mnli_fits(self) -> "Experiment":
         if not self.finetuning.from_mnli:
+            if self.finetuning.mnli_rate is not None:
+                raise ValueError("finetuning.mnli_rate needs finetuning.from_mnli, the tasks that start from that run")
             return self
         if "mnli" not in self.tasks:
             raise ValueError("finetuning.from_mnli needs mnli among the tasks")

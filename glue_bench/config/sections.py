@@ -19,7 +19,8 @@ from pydantic import (
 from glue_bench.benchmark.tasks import TRAINABLE, find_task
 from glue_bench.errors import UserError, unknown
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+MOST_NAME = 100
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MOST_NAME)]
 """What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
 Place = Annotated[str, StringConstraints(min_length=1)]
 """A file, a folder, a URL, or a name of the hub."""
@@ -127,6 +128,12 @@ class Arm(Section):
             raise ValueError(
                 f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have their own width"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _revision_of_a_hub_id(self) -> "Arm":
+        if self.revision is not None and self.checkpoint == SCRATCH:
+            raise ValueError(f"revision is of a hub id; an arm from {SCRATCH} has none")
         return self
 
     @model_validator(mode="after")

@@ -5,6 +5,9 @@ of its checkpoint or the sizes of fresh weights. A draw follows from these alone
 constant for grafts, else the seed of the pretraining or of the cell, which the identity has too) and by the names and
 sizes of the modules. What the process has drawn or computed before, the arm's name and the other arms have no part in
 it. So `glue-bench convert`, a sweep in one process and its workers start an arm with the same bits.
+
+This is of grafts and pretrained arms. An arm from scratch that is only fine-tuned is drawn as a whole, by one stream of
+the cell's seed: it starts with the same bits each time, but does not share those of modules with other arms.
 """
 
 import hashlib

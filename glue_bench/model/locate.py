@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from glue_bench.errors import UserError, first_line
-from glue_bench.files import check_file, opened_zip, parse_json, read_file
+from glue_bench.errors import DiskError, UserError, first_line
+from glue_bench.files import check_file, disk_trouble, opened_zip, parse_json, read_file
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -18,29 +18,35 @@ LARGEST_WEIGHTS = 2**34
 """Bytes of a file of weights, at most: several times what the largest known encoder takes."""
 TICK = 2 * 10**9  # ns: no file system's clock is coarser
 _digests: dict[tuple[Path, int, int, int], str] = {}
-# Everything an encoder and its tokenizer need; other frameworks' copies of the weights stay where they are.
-_WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+# Everything an encoder and its tokenizer need but the weights, of which other frameworks' copies stay where they are.
+_WANTED = ["*.json", "*.txt", "*.model"]
 
 
-def locate(name: str, revision: str | None = None) -> Path:
+def locate(name: str, revision: str | None = None, *, weights: bool = True) -> Path:
     """Where checkpoint `name` lies: the folder or file of that name, a copy of a URL's, or a snapshot from the hub.
 
+    Without `weights` a snapshot may lack them: a tokenizer needs none.
+
     Raises:
-        UserError: no such folder, file, URL or hub repository, or the hub cannot be reached.
+        UserError: no such folder, file, URL or hub repository, the hub cannot be reached, or a revision of what is no
+            hub id.
+        DiskError: the hub's cache is full or cannot be written.
     """
+    path = Path(name).expanduser()
+    if revision is not None and (is_url(name) or path.exists()):
+        raise UserError(f"revision '{revision}' of '{name}', which is no hub id: leave the revision out")
     if is_url(name):
         return fetched(name)
-    path = Path(name).expanduser()
     if path.exists():
         return path
     if path.suffix == ".pt":
         raise UserError(f"no checkpoint file '{name}'")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
-    return _download(name, revision)
+    return _download(name, revision, weights)
 
 
-def _download(name: str, revision: str | None) -> Path:
+def _download(name: str, revision: str | None, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HFValidationError,
@@ -50,9 +56,10 @@ def _download(name: str, revision: str | None) -> Path:
     )
 
     try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
+        wanted = [*_WANTED, "model*.safetensors"] if weights else _WANTED
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
         # An index of shards says nothing of the shards: torch's are fetched wherever safetensors are absent.
-        if not any((folder / file).exists() for file in SAFETENSORS):
+        if weights and not any((folder / file).exists() for file in SAFETENSORS):
             snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin*"])
         return folder
     except (HFValidationError, RepositoryNotFoundError) as error:
@@ -63,9 +70,11 @@ def _download(name: str, revision: str | None) -> Path:
     except RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
     except (HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of these
+        if said := disk_trouble(error):
+            raise DiskError(f"cannot keep '{name}' of the hub: {said}; make room in the cache") from error
         raise UserError(
-            f"no folder '{name}' here, and the hub cannot be reached for it ({type(error).__name__}); "
-            "give the folder of a downloaded copy instead"
+            f"no folder '{name}' here, and the hub cannot be reached for it ({type(error).__name__}: "
+            f"{first_line(error)}); give the folder of a downloaded copy instead"
         ) from error
 
 

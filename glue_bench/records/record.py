@@ -116,15 +116,16 @@ class Tokens(StoredValue):
 class DataFacts(StoredValue):
     """The data of a task: where they are from, the digest of their content, and whether official rows are missing.
 
-    Of partial data `rows` has how many examples each split has.
+    Of partial data `rows` has how many examples each split has. `revision` is that of the hub, where it is known.
     """
 
-    left_out: ClassVar = frozenset({"rows"})
+    left_out: ClassVar = frozenset({"rows", "revision"})
 
     source: str
     digest: Word
     partial: bool = False
     rows: dict[str, Whole] = Field({})
+    revision: str | None = None
 
 
 class Diagnostic(StoredValue):

@@ -9,19 +9,23 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from glue_bench.benchmark.hub import PINNED, REPOSITORY
+from glue_bench.benchmark.hub import REPOSITORY
 from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
 from glue_bench.records.record import Record
-from glue_bench.records.store import open_store
+from glue_bench.records.store import Store, open_store
 from glue_bench.reporting.notes import METRICS
 from glue_bench.results.arm_scores import arm_scores
 from glue_bench.results.board import Board, make_board
+from glue_bench.results.epochs import is_last, points
+from glue_bench.results.protocol import at_rates
 from glue_bench.results.submission import Run, known_arm, median_runs
 
 METRIC_NAMES = {metric: name.capitalize() for metric, name in METRICS.items()}
+PLACEHOLDER = "REPOSITORY"
+"""In the text of a card, the repository that it is sent to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,9 @@ class Card:
     """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
 
     A place is a folder of the repository, "" where there is only one model. `scores` are those of
-    `results.arm_scores.arm_scores`. `without` are the tasks whose run has left no model.
+    `results.arm_scores.arm_scores`, but `value` is that of the last epoch, of which the weights are; where the protocol
+    reports an earlier epoch of a task's runs, there is no mean of them. `without` are the tasks whose run has left no
+    model.
     """
 
     arm: str
@@ -78,10 +84,10 @@ def card(path: str | Path, arm: str | None = None) -> Card:
             check_checksums(folder)
         except ValueError as error:
             raise UserError(f"{error}; delete its folder, and `run --yes` makes it again") from error
-    scores = arm_scores(board, arm, runs)
+    records = {task: store.read_record(run.cell_id) for task, run in runs.items()}
+    scores = _of_last_epochs(arm_scores(board, arm, runs), records, _tasks_of_earlier_epochs(store, board, arm))
     partial = set(board.results.partial_tasks)
     stated = scores.iloc[:0] if "demo" in board.results.data_source else scores[~scores["task"].isin(partial)]
-    records = {task: store.read_record(run.cell_id) for task, run in runs.items()}
     places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
     first = next(iter(records.values()))
     header = yaml.safe_dump(_header(arm, first, stated), sort_keys=False, allow_unicode=True)
@@ -95,13 +101,35 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     )
 
 
+def _tasks_of_earlier_epochs(store: Store, board: Board, arm: str) -> set[str]:
+    """The tasks of which a reported score is of an earlier epoch than the last."""
+    cells = at_rates(board.results.cells, board.rates)
+    mine = cells[(cells["arm"] == arm) & cells["finished"]]
+    return {
+        str(task)
+        for task, cell in zip(mine["task"], mine["cell_id"], strict=True)
+        if not is_last(store.read_record(cell), board.results.protocol)
+    }
+
+
+def _of_last_epochs(scores: pd.DataFrame, records: Mapping[str, Record], earlier: set[str]) -> pd.DataFrame:
+    """What the weights score: they are of the last epoch, so that a mean with `earlier` ones tells nothing of them."""
+    named = zip(scores["task"], scores["split"], scores["metric"], strict=True)
+    values = [points(records[task].scores.get(split, {}).get(metric)) / 100 for task, split, metric in named]
+    scores = scores.assign(value=values)
+    scores.loc[scores["task"].isin(earlier), ["mean", "error"]] = math.nan
+    return scores
+
+
 def write_card(made: Card, folder: Path) -> None:
     """Write a card, its results and its models to a folder, as they would be pushed.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: there are files in it, or it cannot be written.
     """
     try:
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten")
         for name, content in made.files.items():
             write_atomically(folder / name, content if isinstance(content, bytes) else content.read_bytes())
     except OSError as error:
@@ -123,7 +151,8 @@ def push_card(made: Card, repository: str) -> str:
             f"arm '{made.arm}' has kept no model to push; `finetuning: {{keep: best}}` keeps them, and "
             "`run --yes` trains finished runs once more for that"
         )
-    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in made.files.items()]
+    files = made.files | {"README.md": made.text.replace(PLACEHOLDER, repository).encode()}
+    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()]
     try:
         api = HfApi()
         api.create_repo(repository, private=True, exist_ok=True)
@@ -156,7 +185,7 @@ def _result(task: str, split: str, group: pd.DataFrame) -> dict[str, Any]:
     for row in group.to_dict("records"):
         name = METRIC_NAMES[row["metric"]]
         metrics.append({"type": row["metric"], "value": _number(row["value"]), "name": name})
-        if row["n"] > 1:
+        if _has_mean(row):
             title = f"{name}, {_mean_of(row)}"
             metrics.append({"type": row["metric"], "value": _number(row["mean"]), "name": title})
     return {
@@ -173,12 +202,17 @@ def _eval_results(stated: pd.DataFrame, records: Mapping[str, Record]) -> list[d
         if row["metric"] != TASKS[row["task"]].metrics[0]:
             continue
         dataset = {"id": REPOSITORY, "task_id": row["task"]}
-        if records[row["task"]].data.source == "hub":
-            dataset["revision"] = PINNED
-        over = f"; {_mean_of(row)}: {_number(row['mean'])}" if row["n"] > 1 else ""
+        if revision := records[row["task"]].data.revision:
+            dataset["revision"] = revision
+        over = f"; {_mean_of(row)}: {_number(row['mean'])}" if _has_mean(row) else ""
         notes = f"{METRIC_NAMES[row['metric']]} on {row['split']}{over}"
         found.append({"dataset": dataset, "value": _number(row["value"]), "notes": notes})
     return found
+
+
+def _has_mean(row: Mapping[Any, Any]) -> bool:
+    """Whether there is a mean over several runs to state."""
+    return bool(row["n"] > 1 and not math.isnan(row["mean"]))
 
 
 def _mean_of(row: Mapping[Any, Any]) -> str:
@@ -232,6 +266,6 @@ def _usage(places: Mapping[str, Path], *, native: bool) -> str:
     first = "" if native else "import glue_bench  # lets transformers know the encoder\n"
     return (
         f"```python\n{first}from transformers import AutoModelForSequenceClassification, AutoTokenizer\n\n"
-        f'model = AutoModelForSequenceClassification.from_pretrained("REPOSITORY"{inside})\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("REPOSITORY"{inside})\n```'
+        f'model = AutoModelForSequenceClassification.from_pretrained("{PLACEHOLDER}"{inside})\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("{PLACEHOLDER}"{inside})\n```'
     )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.hub import PINNED, REPOSITORY
+from glue_bench.benchmark.hub import REPOSITORY
 from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.sources import open_source
@@ -189,6 +189,8 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
     task, metric, records = TASKS[row["task"]], row["metric"], arm.records[row["task"]]
     share = metric in ("accuracy", "f1")
     data = {"config": task.name, "digest": records[0].data.digest}
+    if records[0].data.revision:
+        data["revision"] = records[0].data.revision
     over = f"mean over {row['n']} independent runs" if row["n"] > 1 else "of one run"
     details: dict[str, Any] = {"score": over, "runs": [record.cell_id for record in records]}
     score: dict[str, Any] = {"score": float(row["mean"])}
@@ -212,7 +214,7 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
             "hf_repo": REPOSITORY,
             "hf_split": row["split"],
             "samples_number": task.splits[row["split"]].rows,
-            "additional_details": data | ({"revision": PINNED} if records[0].data.source == "hub" else {}),
+            "additional_details": data,
         },
         "metric_config": {
             "evaluation_description": task.summary,

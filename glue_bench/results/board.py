@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.benchmark.tasks import COLUMNS
-from glue_bench.config import Protocol, changed_protocol
-from glue_bench.errors import unknown
-from glue_bench.records.plan import NO_PLAN
+from glue_bench.config import HELD_OUT, Protocol, changed_protocol
+from glue_bench.errors import UserError, unknown
+from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.store import Store, open_store
 from glue_bench.results.encoders import FACTS, distinct_starts
 from glue_bench.results.frame import ORIGINS, Results, read_results
@@ -76,12 +76,15 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
     """The leaderboard of the experiment in a folder, or of several together, the (first) protocol changed by KEY=VALUE.
 
     Raises:
-        UserError: there is no experiment in a folder, its records name an unknown task or origin, a change is wrong,
-            or as `together`.
+        UserError: there is no experiment in a folder, its records name an unknown task or origin, a change is wrong
+            or asks for what the experiment has not, or as `together`.
     """
     stores = [open_store(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    declared = [(store.read_plan() or NO_PLAN).protocol for store in stores]
+    plans = [store.read_plan() or NO_PLAN for store in stores]
+    declared = [plan.protocol for plan in plans]
     protocol = changed_protocol(declared[0], changes)
+    for plan in plans if protocol != declared[0] else ():  # an experiment's own protocol was checked with its file
+        _check_fits(protocol, plan)
     if len(stores) == 1:
         board = make_board(stores[0], protocol=protocol)
     else:
@@ -92,6 +95,24 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
     if protocol.reference not in (None, declared[0].reference, *arms):
         raise unknown("arm", str(protocol.reference), arms, "--protocol reference")
     return board
+
+
+def _check_fits(protocol: Protocol, plan: Plan) -> None:
+    """Refuse what an experiment's file may not declare either; of an experiment without a plan nothing is known.
+
+    Raises:
+        UserError: the experiment has no slice held out, several rates for a task, or no pretraining.
+    """
+    if not plan.cells:
+        return
+    rates = pd.DataFrame([(cell.task, cell.learning_rate) for cell in plan.cells]).groupby(0, sort=False)[1].nunique()
+    several, of = [str(task) for task in rates.index[rates > 1]], f"'{plan.experiment}'"
+    if protocol.choose_on == HELD_OUT and plan.held_out_share is None:
+        raise UserError(f"--protocol choose_on={HELD_OUT}: {of} was run without finetuning.held_out_share")
+    if protocol.rate == "fixed" and several:
+        raise UserError(f"--protocol rate=fixed: in {of}, {', '.join(several)} has several learning rates")
+    if protocol.primary == "validation_loss" and all(cell.steps is None for cell in plan.cells):
+        raise UserError(f"--protocol primary=validation_loss: {of} has no pretraining, which measures it")
 
 
 def steps_frame(store: Store, results: Results | None = None) -> pd.DataFrame:

@@ -11,11 +11,13 @@ import pandas as pd
 
 from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
 from glue_bench.benchmark.tasks import TASKS
+from glue_bench.config import Protocol
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import write_atomically
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
+from glue_bench.results.epochs import choosing_value
 from glue_bench.results.protocol import SEEDS, aggregate, at_rates, main_scores
 
 HOW = (
@@ -42,6 +44,7 @@ class Run:
 class Submission:
     """One arm's files by name, the run that each comes from, and why the others are missing.
 
+    A run's value is that of its last epoch, of which its predictions are, also where an earlier epoch is reported.
     `digests` are those of the data that was predicted; None in records from before AX's was kept.
     """
 
@@ -79,13 +82,14 @@ def gather(store: Store, arm: str | None = None) -> Submission:
     records = {record.cell_id: record for record in store.scan_records()[0]}
     if not files:
         raise UserError(f"arm '{arm}' of '{store.folder}' has no test predictions at all; {HOW}")
+    made = {task: replace(run, value=choosing_value(records[run.cell_id], Protocol())) for task, run in runs.items()}
     return Submission(
         experiment=board.results.experiment,
         arm=arm,
         data_source=board.results.data_source,
         steps=board.results.steps,
         files=files,
-        runs={name: runs[FILES[name].model] for name in files},
+        runs={name: made[FILES[name].model] for name in files},
         digests={
             name: record.data.digest if FILES[name].task == FILES[name].model else diagnostic_digest(store, record)
             for name, record in ((name, records[runs[FILES[name].model].cell_id]) for name in files)
@@ -131,8 +135,10 @@ def write_submission(submission: Submission, output: Path) -> dict[str, Any]:
     """Write the zip, and beside it as JSON its `manifest`, which is returned.
 
     Raises:
-        UserError: they cannot be written.
+        UserError: the name does not end in .zip, or they cannot be written.
     """
+    if output.suffix != ".zip":  # the manifest of `add.json` would replace it
+        raise UserError(f"'{output}': the name of a submission ends in .zip")
     told = manifest(submission, output.name)
     text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:

@@ -1,7 +1,7 @@
 """Finished cells that are trained once more, for what they have not left; each has to come out as it did."""
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from glue_bench.sweep.records import store_tests
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import all_threads, computing, in_float32, is_float32
+from glue_bench.training.runtime import DEVICES, PRECISIONS, all_threads, computing, device_name, in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder
 
 Agree = Callable[[Sequence[str], float], bool]
@@ -47,8 +47,9 @@ def train_again(
     is trained as its record says: on the same kind of device, in the same precision, with as many threads.
 
     Raises:
-        UserError: the experiment does not give these cells, what they start from is gone, or a cell does not give its
-            stored validation predictions again. What did come out as stored is kept.
+        UserError: the experiment does not give these cells, this machine or version cannot repeat one, what they start
+            from is gone, or a cell does not give its stored validation predictions again. What did come out as stored
+            is kept.
     """
     quiet_libraries()
     inputs = Inputs(experiment, store.folder / "checkpoints")
@@ -56,6 +57,7 @@ def train_again(
     chosen = [planned for planned in _chosen(cells, cell_ids) if wanted(planned, inputs)]
     todo = in_order(chosen, cells, inputs)
     records = {planned.id: store.read_record(planned.id) for planned in todo}
+    _check_repeatable(records)
     if not todo or not agree(list(records), sum(record.seconds.total for record in records.values())):
         return
     try:
@@ -84,6 +86,28 @@ def _chosen(cells: Sequence[PlannedCell], cell_ids: Collection[str]) -> list[Pla
         if by_id[name].recipe != recipes.RECIPE:
             raise UserError(f"'{name}' was trained by an older recipe, which this version cannot repeat; run it anew")
     return [by_id[name] for name in cell_ids]
+
+
+def _check_repeatable(records: Mapping[str, Record]) -> None:
+    """Refuse, before anybody is asked, runs whose record rules out that they come out the same here.
+
+    Raises:
+        UserError: one was run on another kind of device, or in a precision that this version does not train in.
+    """
+    for name, record in records.items():
+        made = record.environment
+        if made.precision and made.precision not in PRECISIONS:
+            raise UserError(f"'{name}' was run in {made.precision}, in which no run can be trained once more")
+        if made.device not in (None, "cpu") and _kind(made.device) != _kind(device_name()):
+            raise UserError(
+                f"'{name}' was run on {made.device}, but this machine computes on {device_name()}, which does not give "
+                "the same bits; use the kind of machine that ran it"
+            )
+
+
+def _kind(device: str) -> str:
+    """The kind of a device that `device_name` has named: GPUs of CUDA have names of their own."""
+    return device if device in DEVICES else "cuda"
 
 
 def _again(planned: PlannedCell, inputs: Inputs, record: Record) -> Outcome:

@@ -116,16 +116,10 @@ def _pretrain(
 ) -> Generator[LossPoint, None, FinishedPretraining]:
     folder = pretraining_folder(job.run, inputs)
     decided_by_main(folder.prepare)
-    points = pretraining(inputs.initial(job.run.arm), task, folder)
-    while True:
-        try:
-            point = LossPoint(**next(points))
-        except StopIteration as end:
-            # Fewer than were asked for where memory was too short for these.
-            at_once = task.settings.rows_at_once * task.settings.length
-            record = _record(job, inputs, **end.value.facts, micro_batch_tokens=at_once)
-            return FinishedPretraining(record, end.value.validation)
-        yield point
+    left = yield from pretraining(inputs.initial(job.run.arm), task, folder)
+    # Fewer than were asked for where memory was too short for these.
+    at_once = task.settings.rows_at_once * task.settings.length
+    return FinishedPretraining(_record(job, inputs, **left.facts, micro_batch_tokens=at_once), left.validation)
 
 
 def _record(job: PlannedPretraining, inputs: Inputs, **outcome: Any) -> PretrainingRecord:

@@ -129,6 +129,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
             digest=data.digest,
             partial=data.partial,
             rows={name: len(split) for name, split in data.splits.items()} if data.partial else {},
+            revision=data.revision,
         ),
     )
 

@@ -58,7 +58,8 @@ def convert(
     check_plugin(variant, options)
     target = _unused(Path(out))
     quiet_transformers()
-    checkpoint = read_checkpoint(source, revision)
+    digest = fingerprint(locate(source, revision))
+    checkpoint = read_checkpoint(source, revision, digest)
     loaded = _tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
     head = dict(start.head)
@@ -66,7 +67,7 @@ def convert(
         before = _model(Checkpoint(source, checkpoint.config, checkpoint.weights, head))
         after = _model(Checkpoint(source, start.config, start.weights, head))
         record = {
-            **_history(checkpoint, revision, start),
+            **_history(checkpoint, revision, digest, start),
             "masked_lm_head": _fate(checkpoint, start),
             "tokenizer": None if loaded is None else tokenizer or source,
             **_measure(before, after, draw_sample(checkpoint.config, loaded)),
@@ -116,11 +117,11 @@ def _model(checkpoint: Checkpoint) -> Model:
     return (masked_lm(checkpoint) if checkpoint.head else encoder(checkpoint)).eval()
 
 
-def _history(checkpoint: Checkpoint, revision: str | None, start: Start) -> dict[str, Any]:
+def _history(checkpoint: Checkpoint, revision: str | None, digest: str, start: Start) -> dict[str, Any]:
     return {
         "source": checkpoint.name,
         "source_variant": checkpoint.config.variant,
-        "fingerprint": fingerprint(locate(checkpoint.name, revision)),
+        "fingerprint": digest,
         "revision": revision,
         "variant": start.config.variant,
         "options": start.config.variant_options or {},

@@ -84,10 +84,11 @@ class Engine:
         if shape.device.type == "cuda":
             _compile(self.model)
 
-    def padded(self, length: int) -> int:
-        """The length that a batch is padded to whose longest example has `length` tokens."""
+    def padded(self, length: int, most: int) -> int:
+        """The length that a batch is padded to whose longest example has `length` tokens, of at most `most`."""
         longest = self.model.config.max_position_embeddings
-        return next((fixed for fixed in LENGTHS if length <= fixed <= longest), longest)
+        beyond = min(-(-most // LENGTHS[0]) * LENGTHS[0], longest)
+        return next((fixed for fixed in LENGTHS if length <= fixed <= longest), beyond)
 
     def prepare(self, lengths: Iterable[int], labels: torch.dtype) -> None:
         """Record the steps of padded lengths that have none yet. It changes the weights; `load` comes after it."""

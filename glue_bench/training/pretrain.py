@@ -19,6 +19,7 @@ from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh, number
 from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.records.record import LossPoint
 from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, set_rate
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
@@ -33,7 +34,7 @@ IGNORED = -100  # a target that cross_entropy leaves out
 SAVE_SECONDS = 60.0  # between two states to continue from
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
-Report = Callable[[dict[str, Any]], None]
+Report = Callable[[LossPoint], None]
 
 
 @dataclass
@@ -86,7 +87,7 @@ def pretrain(
 
 def pretraining(
     start: Start, task: PretrainingTask, folder: PretrainingFolder, save_seconds: float | None = None
-) -> Generator[dict[str, Any], None, Pretrained]:
+) -> Generator[LossPoint, None, Pretrained]:
     """Train `start` to the last step and keep its checkpoints; yields the points of the loss curve as they are made.
 
     Returns what is stored of the run. Continues from the folder's state if there is one; on a CPU the weights
@@ -156,7 +157,7 @@ class _PretrainingRun:
         self.clock = time.perf_counter()
         self.validation: dict[str, np.ndarray] = {}
 
-    def points(self, save_seconds: float) -> Iterator[dict[str, Any]]:
+    def points(self, save_seconds: float) -> Iterator[LossPoint]:
         """Go to the last step; yields each new point of the loss curve."""
         saved = self.clock = time.perf_counter()
         while self.state.step < self.settings.steps:
@@ -242,7 +243,7 @@ class _PretrainingRun:
         self.optimizer.zero_grad()
         return self.runtime.reduce(loss, "sum")
 
-    def _point(self) -> dict[str, Any]:
+    def _point(self) -> LossPoint:
         """Close the mean since the last point, with the validation loss where it is due."""
         state = self.state
         loss = float(torch.stack(state.pending).mean())
@@ -259,7 +260,7 @@ class _PretrainingRun:
             }
         )
         state.pending = []
-        return state.losses[-1]
+        return LossPoint(**state.losses[-1])
 
     @torch.inference_mode()
     def _validate(self) -> float:

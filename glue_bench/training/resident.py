@@ -101,12 +101,13 @@ class ResidentTraining:
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, list[int]]:
         """The rows (steps, b) of an epoch's batches, ABSENT where one is short, and the length each is padded to."""
-        size, lengths = self.cell.hyperparameters.batch_size, self.train_split.lengths
+        settings, lengths = self.cell.hyperparameters, self.train_split.lengths
+        size, most = settings.batch_size, settings.max_length
         batches = bucketed_rows(lengths, size, np.random.default_rng([self.cell.seed, epoch]))
         rows = np.full((len(batches), size), ABSENT)
         for place, batch in enumerate(batches):
             rows[place, : len(batch)] = batch
-        return rows, [self.engine.padded(int(lengths[batch].max())) for batch in batches]
+        return rows, [self.engine.padded(int(lengths[batch].max()), most) for batch in batches]
 
     def _rates(self, steps: int) -> Float[Tensor, " s"]:
         settings = self.cell.hyperparameters

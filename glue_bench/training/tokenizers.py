@@ -53,7 +53,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     Raises:
         UserError: there is none that can be used, it has no padding token, or ids beyond MOST_TOKENS.
     """
-    folder = locate(name, revision)
+    folder = locate(name, revision, weights=False)
     if not folder.is_dir():
         raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")
     try:

@@ -72,13 +72,15 @@ class JsonLog:
 
     def _append(self, values: dict[str, Any]) -> None:
         line = (json.dumps(values, ensure_ascii=False) + "\n").encode()
+        if self._torn:  # this line must not continue what may be there of the last one
+            line = b"\n" + line
         try:
-            written = os.write(self._file, b"\n" + line if self._torn else line)
+            written = os.write(self._file, line)
             if written < len(line):
                 raise OSError(None, "no room for a whole line")
             self._torn = False
         except OSError as error:
-            self._torn = True  # the next line must not continue what may be there of this one
+            self._torn = True
             if not self._said:
                 self._said = True
                 message = f"cannot write to {self}: {error.strerror}; the sweep goes on, lines of the log are missing"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from glue_bench.errors import UserError
 from glue_bench.records.plan import AskedCell, Plan
-from glue_bench.records.record import Record
+from glue_bench.records.record import FailureRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import read_claims
 from glue_bench.training.progress import read_progress
@@ -58,6 +58,10 @@ class Watch:
         per_hour, tokens = self._pace()
         left = self._estimate.seconds_left(self.cells.keys() - states, dict.fromkeys(running), len(running))
         return replace(snapshot, seconds_left=left, cells_per_hour=per_hour, tokens_per_second=tokens)
+
+    def failures(self) -> list[FailureRecord]:
+        """Those of cells and pretrainings that the plan asked for at the last look, sorted by id."""
+        return [failure for failure in self.store.read_failures() if failure.cell_id in self._jobs]
 
     def _read_plan(self) -> None:
         """Its cells and what they cost, if it is another plan than before."""

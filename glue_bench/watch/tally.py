@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glue_bench.records.record import LossPoint
-from glue_bench.sweep.events import Event, JobElsewhere, JobEnded, JobStarted, PretrainingPoint, SweepStarted
+from glue_bench.sweep.events import (
+    Event,
+    JobElsewhere,
+    JobEnded,
+    JobStarted,
+    PretrainingPoint,
+    SweepInterrupted,
+    SweepStarted,
+)
 from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.progress import read_progress
@@ -75,6 +83,9 @@ class Tally:
                     self._estimate.learn(job.id, result.record.seconds)
             case JobElsewhere(job, error):
                 self._end(job, error)
+            case SweepInterrupted():
+                self._states |= dict.fromkeys(self._running, "queued")
+                self._running.clear()
 
     def _end(self, job: Job, error: str | None) -> None:
         self._running.pop(job.id, None)

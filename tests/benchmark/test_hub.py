@@ -1,5 +1,6 @@
 """The dataset repository, on the hub and as a clone, against the same content as TSV."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from glue_bench.benchmark import hub
 from glue_bench.benchmark.schema import TaskData, split_digest
 from glue_bench.benchmark.sources import open_source
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError, UserError
 
 Writer = Callable[[dict[str, str | bytes]], Path]
 
@@ -204,6 +205,16 @@ def test_hub_is_asked_for_the_pinned_revision(monkeypatch: pytest.MonkeyPatch) -
     data = open_source("hub").load("cola")
     assert asked == [(("nyu-mll/glue", "cola"), {"revision": hub.PINNED})]
     assert rows(data, "train") == [["a", 0], ["b", 1]]
+    assert data.revision == hub.PINNED
+
+
+def test_a_full_disk_is_no_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: str, **__: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(DiskError, match=r"cannot keep nyu-mll/glue, task cola: .*make room in the cache"):
+        open_source("hub").load("cola")
 
 
 @pytest.mark.parametrize(

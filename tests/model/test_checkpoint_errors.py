@@ -1,5 +1,6 @@
 """What cannot be read is refused in words that say what to do."""
 
+import errno
 import json
 import zipfile
 from collections.abc import Callable
@@ -23,11 +24,12 @@ from safetensors.torch import load_file, save_file
 from tiny_models import encoder_config, random_model, saved
 from torch import Tensor
 
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint, read_config
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate, read_weights
 from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.training.tokenizers import load_tokenizer
 
 httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on
 
@@ -262,6 +264,40 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+
+
+def test_a_full_disk_is_no_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(DiskError, match=r"cannot keep 'org/model' of the hub: .*; make room in the cache"):
+        locate("org/model")
+
+
+def test_what_the_hub_client_says_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, ConnectionError("no route\nto it"))
+    with pytest.raises(UserError, match=r"\(ConnectionError: no route.*\); give the folder"):
+        locate("org/model")
+
+
+@pytest.mark.parametrize("name", ["folder", "https://example.org/bert"])
+def test_a_revision_of_no_hub_id_is_refused(name: str, folder: Path) -> None:
+    place = str(folder) if name == "folder" else name
+    with pytest.raises(UserError, match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out"):
+        locate(place, "v2")
+
+
+def test_a_tokenizer_is_fetched_without_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def download(*_: object, allow_patterns: list[str], **__: object) -> str:
+        asked.append(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(UserError, match="no tokenizer in 'org/model'"):
+        load_tokenizer("org/model")
+    assert asked == [["*.json", "*.txt", "*.model"]]
+    locate("org/model")
+    assert asked[1:] == [[*asked[0], "model*.safetensors"], ["pytorch_model*.bin*"]]
 
 
 @pytest.fixture

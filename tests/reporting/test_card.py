@@ -21,8 +21,9 @@ VALUES = {1: 0.60, 2: 0.66, 3: 0.63}
 @pytest.fixture
 def finished(bench):
     """RTE with three seeds, of which the third is the median, and MNLI with one."""
+    hub = {"source": "hub", "digest": "d", "revision": PINNED}
     for seed, value in VALUES.items():
-        bench.finish("rte", seed, value, source="hub")
+        bench.record(bench.expect("rte", seed), value, data=hub)
     bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
     bench.plan()
     return bench
@@ -71,6 +72,42 @@ def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finis
     assert "standard error 0.0173" in entries[0].notes
 
 
+def test_a_clone_has_no_revision_to_state(bench):
+    bench.finish("rte", 1, 0.6, source="hub")
+    bench.plan()
+    assert "revision" not in card(bench.path).results
+
+
+def test_an_undefined_score_is_not_left_out_of_the_mean(bench):
+    for seed, value in enumerate((0.5, None, 0.7), start=1):
+        bench.finish("cola", seed, value)
+    bench.plan()
+    made = card(bench.path)
+    (row,) = made.scores.to_dict("records")
+    assert (row["value"], row["n"]) == (0.5, 3)
+    assert math.isnan(row["mean"])
+    assert math.isnan(row["error"])
+    assert "mean" not in made.results
+
+
+def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
+    for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
+        history = [
+            {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
+            for i, value in enumerate(values, start=1)
+        ]
+        bench.record(bench.expect("rte", seed), values[-1], history=history)
+    bench.finish("mrpc", 1, 0.8)
+    bench.finish("mrpc", 2, 0.6)
+    bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}})
+    made = card(bench.path)
+    (rte,) = made.scores[made.scores["task"] == "rte"].to_dict("records")
+    assert (rte["value"], rte["n"]) == (0.5, 3)
+    assert math.isnan(rte["mean"])
+    assert stated(made)["rte", "validation", "accuracy"] == [(0.5, "Accuracy")]
+    assert len(stated(made)["mrpc", "validation", "accuracy"]) == 2
+
+
 def test_runs_from_the_same_weights_are_no_independent_ones(bench):
     cells = []
     for pretraining, values in ((1, (0.6, 0.7)), (2, (0.5, 0.6))):
@@ -116,6 +153,16 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
     (finished.store.model_folder("add-mnli-lr2e-05-s1") / "config.json").write_text("{ }")
     with pytest.raises(UserError, match="`run --yes` makes it again"):
         card(finished.path)
+
+
+def test_a_card_overwrites_no_files(refused, finished, tmp_path):
+    (tmp_path / "mine").mkdir()
+    write_card(card(finished.path), tmp_path / "mine")
+    before = {path: path.read_bytes() for path in (tmp_path / "mine").rglob("*.md")}
+    assert "mine' is not empty; give a folder that does not exist yet" in refused(
+        "card", finished.path, "-o", tmp_path / "mine"
+    )
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_where_an_arm_lies_on_the_disk_is_no_ones_business(bench):
@@ -183,7 +230,8 @@ def test_a_push_is_one_commit_of_card_results_and_models(glue_bench, finished, h
     files = {each["path"]: base64.b64decode(each["content"]) for each in content}
     made = card(finished.path)
     assert set(files) == set(made.files)
-    assert files["README.md"].decode() == made.text
+    assert files["README.md"].decode() == made.text.replace("REPOSITORY", "me/it")
+    assert made.text.count("REPOSITORY") == 2
     assert files["rte/model.safetensors"] == b"add-rte-lr2e-05-s3"
 
 

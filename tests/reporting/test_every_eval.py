@@ -76,6 +76,16 @@ def test_a_score_is_the_mean_with_its_standard_error_and_the_lines_give_it(bench
     assert lines[0]["input"]["raw"] == "\N{SNOWMAN} 0\n\N{SNOWMAN} 0"
 
 
+def test_only_a_revision_that_the_record_knows_is_stated(bench, written):
+    bench.record(bench.expect("rte"), 0.7, data={"source": "hub", "digest": "d", "revision": "r"})
+    bench.finish("cola", source="hub")
+    bench.plan()
+    told = {each["source_data"]["dataset_name"]: each for each in written(data=None)[0]["evaluation_results"]}
+    about = {name: each["source_data"]["additional_details"] for name, each in told.items()}
+    assert about["GLUE RTE"]["revision"] == "r"
+    assert "revision" not in about["GLUE CoLA"]
+
+
 def test_one_run_has_a_standard_error_over_the_examples(bench, written):
     bench.finish_predicted("rte", "add", 0.7, seeds=1, spread=0)
     log, _, told = written(data=None)

@@ -100,6 +100,30 @@ def test_a_reference_that_no_arm_has_is_one_line(bench):
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("choose_on=held_out", "--protocol choose_on=held_out: 'toy' was run without finetuning.held_out_share"),
+        ("rate=fixed", "--protocol rate=fixed: in 'toy', rte has several learning rates"),
+        ("primary=validation_loss", "--protocol primary=validation_loss: 'toy' has no pretraining"),
+    ],
+    ids=["no slice", "several rates", "no pretraining"],
+)
+def test_a_change_that_the_experiment_cannot_give_is_refused(bench, change, message):
+    outlier(bench)
+    bench.finish("mrpc")
+    with pytest.raises(UserError, match=message):
+        open_board(bench.plan(), [change])
+
+
+@pytest.mark.parametrize("change", ["choose_on=held_out", "rate=fixed", "primary=validation_loss"])
+def test_a_change_that_the_experiment_can_give_is_tried(bench, change):
+    bench.record(bench.expect() | {"steps": 10}, 0.5)
+    bench.cells[0]["steps"] = 10
+    board = open_board(bench.plan(config={"finetuning": {"held_out_share": 0.1}}), [change])
+    assert change in str(board.results.protocol).replace("'", "")
+
+
+@pytest.mark.parametrize(
     ("protocol", "said"),
     [
         ({"epoch": "best"}, "**optimistic**: after each run's best epoch on the validation set"),

@@ -12,7 +12,7 @@ from glue_bench.benchmark.submission import FILES, MAJORITY
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.results.board import make_board
-from glue_bench.results.submission import fill, gather, manifest, median_runs
+from glue_bench.results.submission import fill, gather, manifest, median_runs, write_submission
 
 
 def store_logits(bench, cell, without=(), rows=None) -> dict[str, np.ndarray]:
@@ -168,6 +168,18 @@ def test_the_manifest_says_where_every_file_is_from(bench):
     assert told["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY["wnli"]}
 
 
+def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench):
+    history = [
+        {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
+        for i, value in enumerate((0.6, 0.7, 0.5), start=1)
+    ]
+    bench.record(bench.expect("rte"), 0.5, history=history)
+    store_logits(bench, bench.cells[-1])
+    bench.plan(config={"protocol": {"epoch": "best"}})
+    assert chosen(bench).value == pytest.approx(70)
+    assert manifest(gather(bench.store), "x.zip")["files"]["RTE.tsv"]["validation"] == 50
+
+
 def test_an_undefined_validation_score_is_null_in_the_manifest(bench):
     finish(bench, "stsb", value=None)
     bench.plan()
@@ -183,6 +195,14 @@ def test_the_zip_is_the_same_every_time(bench):
 
 
 # Bad input
+
+
+def test_a_zip_is_not_replaced_by_its_manifest(bench, tmp_path):
+    finish(bench, "rte")
+    bench.plan()
+    with pytest.raises(UserError, match=r"add\.json': the name of a submission ends in \.zip"):
+        write_submission(gather(bench.store), tmp_path / "add.json")
+    assert not list(tmp_path.glob("add.*"))
 
 
 def test_an_unknown_arm_is_refused_with_the_nearest(bench):

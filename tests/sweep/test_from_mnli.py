@@ -140,9 +140,10 @@ def test_less_is_trained_on_when_a_slice_is_held_out(tiny):
         ({"from_mnli": ["cola"]}, TASKS, "'cola' cannot start from MNLI; those that can: rte, mrpc, stsb"),
         ({}, ["rte"], "finetuning.from_mnli needs mnli among the tasks"),
         ({"learning_rates": [1e-3, 2e-3]}, TASKS, "say with mnli_rate which run to start from"),
+        ({"from_mnli": [], "mnli_rate": 1e-3}, TASKS, "finetuning.mnli_rate needs finetuning.from_mnli"),
         ({"mnli_rate": 5e-3}, TASKS, "mnli_rate 0.005 is none of mnli's learning rates"),
     ],
-    ids=["task", "no mnli", "several rates", "another rate"],
+    ids=["task", "no mnli", "several rates", "rate for nothing", "another rate"],
 )
 def test_what_cannot_be_is_refused(sweep, finetuning, tasks, message):
     with pytest.raises(UserError, match=message):

@@ -149,6 +149,28 @@ def test_a_run_that_does_not_come_out_as_stored_leaves_no_model(sweep):
     assert not store.model_folder(record.cell_id).exists()
 
 
+def made_elsewhere(store: Store, **environment) -> str:
+    """Let the only record say that it was made in this environment; its id."""
+    (record,) = read_records(store)
+    there = record.model_copy(update={"environment": record.environment.model_copy(update=environment)})
+    store.write_record(there, store.read_predictions(record.cell_id))
+    return record.cell_id
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"device": "NVIDIA H200"}, "' was run on NVIDIA H200, but this machine computes on cpu"),
+        ({"precision": "fp16"}, "' was run in fp16, in which no run can be trained once more"),
+    ],
+    ids=["device", "precision"],
+)
+def test_what_cannot_come_out_as_stored_is_refused_before_anybody_is_asked(sweep, made, said):
+    cell_id = made_elsewhere(Store(sweep().folder), **made)
+    with pytest.raises(UserError, match=f"'{cell_id}{said}"):
+        sweep("all", lambda *_: pytest.fail("asked"))
+
+
 def test_what_a_run_without_a_record_has_left_is_replaced(sweep):
     summary = sweep("all")
     store = Store(summary.folder)
@@ -186,6 +208,16 @@ def test_the_command_says_what_it_would_take_and_does_it_with_yes(glue_bench, sw
     assert "1 runs without a kept model; to train them once more takes about" in said.err
     assert "have left no model" not in said.err
     assert len(list((tmp_path / "runs" / "tiny" / "models").iterdir())) == 1
+
+
+def test_a_refusal_to_train_again_comes_after_what_the_run_has_done(glue_bench, sweep, write_yaml, tiny, tmp_path):
+    made_elsewhere(Store(sweep().folder), precision="fp16")
+    config = write_yaml(tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}))
+    said = glue_bench("run", config, "--results", tmp_path / "runs", "--yes")
+    assert "0 cells run, 1 were done before, 0 failed, 0 left" in said.out
+    assert "| add" in said.out
+    assert "in which no run can be trained once more" in said.err
+    assert said.status == 2
 
 
 def test_other_values_are_refused(tiny):

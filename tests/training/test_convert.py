@@ -89,6 +89,17 @@ def test_the_record_says_what_was_converted_into_what(bert: Path, tmp_path: Path
     }
 
 
+def test_the_fingerprint_is_of_the_files_that_were_read(bert: Path, tmp_path: Path, monkeypatch) -> None:
+    before, grafted = fingerprint(bert), conversion.graft
+
+    def changed_meanwhile(*given: Any) -> Any:
+        change(bert, lambda weights: weights["embeddings.position_embeddings.weight"].zero_())
+        return grafted(*given)
+
+    monkeypatch.setattr(conversion, "graft", changed_meanwhile)
+    assert convert(str(bert), tmp_path / "out", "add")["fingerprint"] == before != fingerprint(bert)
+
+
 def test_the_distance_is_what_it_says(bert: Path, tmp_path: Path) -> None:
     """`none` is `add` where positions are zero, and far from it where they outweigh the words."""
     change(bert, lambda weights: weights["embeddings.position_embeddings.weight"].zero_())

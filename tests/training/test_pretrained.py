@@ -34,7 +34,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, arm):
         torch.manual_seed(step)
     assert broken.read_state()["progress"]["step"] == 14
     steps = []
-    outcome = pretrain(fresh(*arm), todo, broken, lambda point: steps.append(point["step"]))
+    outcome = pretrain(fresh(*arm), todo, broken, lambda point: steps.append(point.step))
     assert steps == list(range(15, 21))
     assert timeless(outcome) == timeless(expected)
     for step in (9, 20):

@@ -270,9 +270,12 @@ def test_lengths_are_padded_to_few_and_never_past_the_positions(inputs_of):
     config = build_classifier(inputs.initial(cell.arm), "cola", 1).config
     engine = Engine(config, Shape.of(config, cell.hyperparameters, None, None, CPU), cell.hyperparameters)
     assert config.max_position_embeddings == 32
-    assert [engine.padded(length) for length in (1, 16, 17, 31, 32)] == [16, 16, 32, 32, 32]
+    assert [engine.padded(length, 32) for length in (1, 16, 17, 31, 32)] == [16, 16, 32, 32, 32]
     engine.model.config.max_position_embeddings = 40
-    assert [engine.padded(length) for length in (17, 33, 40)] == [32, 40, 40]
+    assert [engine.padded(length, 40) for length in (17, 33, 40)] == [32, 40, 40]
+    engine.model.config.max_position_embeddings = 8192
+    assert [engine.padded(length, 1000) for length in (40, 512, 513, 1000)] == [48, 512, 1008, 1008]
+    assert engine.padded(8192, 8192) == 8192
 
 
 def test_gathering_is_collating():

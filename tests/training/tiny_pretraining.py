@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.records.record import LossPoint
 from glue_bench.training import pretrain as module
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText, pack
@@ -121,8 +122,8 @@ class Stopped(Exception):
 def stop_at(step: int) -> Report:
     """Ends a run when it reports this step."""
 
-    def report(point: dict[str, Any]) -> None:
-        if point["step"] == step:
+    def report(point: LossPoint) -> None:
+        if point.step == step:
             raise Stopped
 
     return report

@@ -137,16 +137,19 @@ def test_a_full_disk_under_the_log_is_said_once_and_costs_no_cell(logged, tiny, 
 
 def test_a_torn_line_spoils_no_other(tmp_path, monkeypatch):
     log = JsonLog(tmp_path / "log.jsonl", Tally(), Console(file=io.StringIO()))
-    write, room = os.write, [10]
+    short_by_one = len('{"event": "also torn"}\n')  # the line that ends the torn one is written before it
+    write, room = os.write, [short_by_one, 10]
 
     def short(handle, content):
         return write(handle, content[: room.pop()] if room else content)
 
     monkeypatch.setattr(os, "write", short)
     log._append({"event": "torn"})
+    log._append({"event": "also torn"})
     log._append({"event": "whole"})
     log.hear(SweepEnded())
-    torn, whole, end = (tmp_path / "log.jsonl").read_text().splitlines()
+    torn, also_torn, whole, end = (tmp_path / "log.jsonl").read_text().splitlines()
     assert len(torn) == 10
+    assert len(also_torn) == short_by_one - 1
     assert json.loads(whole) == {"event": "whole"}
     assert json.loads(end)["event"] == "sweep_ended"

@@ -17,6 +17,7 @@ from glue_bench.sweep.events import (
     JobStarted,
     Observers,
     SweepEnded,
+    SweepInterrupted,
     SweepStarted,
 )
 from glue_bench.sweep.jobs import Failure, PlannedCell
@@ -69,6 +70,16 @@ def begin(cells, clock, tmp_path):
         return tally, begun
 
     return start
+
+
+def test_what_an_interruption_stopped_is_queued_again(cells, begin):
+    tally, _ = begin()
+    for planned in cells[1:3]:
+        tally.hear(JobStarted(planned, "here:1"))
+    tally.hear(JobEnded(cells[1], outcome(1.0)))
+    tally.hear(SweepInterrupted("interrupted"))
+    assert (tally.total_counts.running, tally.total_counts.queued) == (0, len(cells) - 2)
+    assert not tally.snapshot().running
 
 
 # The estimate
