@@ -15,10 +15,15 @@ from glue_bench.reporting.numbers import csv_text, json_text
 def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
     """Write the files; the paths written. The same numbers give the same bytes.
 
+    analysis.json names the frames, so that a file which an earlier analysis has left there is not taken for one.
+
     Raises:
         DiskError: the folder cannot be written.
     """
-    contents = {"analysis.json": json_text(document), "analysis.md": render_page(analysis_page(document))}
+    contents = {
+        "analysis.json": json_text({**document, "frames": sorted(frames)}),
+        "analysis.md": render_page(analysis_page(document)),
+    }
     for name, frame in frames.items():
         contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
     with results_written_to(folder, "the measures are not kept"):
