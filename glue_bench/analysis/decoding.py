@@ -21,8 +21,8 @@ from jaxtyping import Float, Int
 from sklearn.linear_model import Ridge
 from torch import Tensor
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, expected_share
+from glue_bench.analysis.input_sum import InputSum
+from glue_bench.analysis.measured import SEED, Measured, expected, expected_share, moving, numpy
 
 PAIRS = 10_000  # words and positions whose word is told
 FEWER = 2_000  # of each draw of random positions, after the norm, and where the position is known
@@ -44,8 +44,7 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
     Raises:
         LeftOut: no position enters at the input.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
+    table.check_positions()
     n, v = len(table.positions), len(table.words)
     found = {"sum": decoded(table, plain, PAIRS), "norm": decoded(table, norm, FEWER)}
     draws = [decoded(with_random_positions(table, draw), plain, FEWER, draw) for draw in range(DRAWS)]
@@ -138,8 +137,9 @@ def _nearness(rows: Rows, candidates: Float[Tensor, "v e"]) -> Iterator[Float[Te
 
 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
-    """Positions of random directions and the norms of the table's own."""
+    """Positions of random directions, among the dimensions in which the table's own move, and of their norms."""
     drawn = np.random.default_rng([SEED, draw]).standard_normal(table.positions.shape)
+    drawn *= moving(numpy(table.positions))
     rows = torch.from_numpy(drawn).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
     return InputSum(table.words, rows - rows.mean(0), table.mean)

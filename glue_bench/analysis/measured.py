@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
 COVERAGE = 0.95
 SEED = 0  # of everything that the measures draw
+EXACT = 1e-5  # of the largest value: what rounding in float32 may make of a sum
 
 
 class LeftOut(Exception):
@@ -59,6 +61,13 @@ def confidence(values: np.ndarray) -> np.ndarray:
     """The half width of the 95% interval of a mean over the first axis, by Student's t: the shape of the rest."""
     n = len(values)
     return stats.t.ppf((1 + COVERAGE) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+
+
+def moving(table: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " d"]:
+    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
+    largest = np.abs(table).max(0)
+    found: np.ndarray = largest >= EXACT * largest.max()
+    return found
 
 
 def numpy(tensor: Tensor) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from glue_bench.analysis.attention import measure_attention
 from glue_bench.analysis.decoding import measure_decoding
 from glue_bench.analysis.decoding_layers import measure_decoding_layers
-from glue_bench.analysis.dimensions import measure_dimensions
+from glue_bench.analysis.dimensions import measure_correlation, measure_dimensions
 from glue_bench.analysis.layers import measure_layers
 from glue_bench.analysis.measure_terms import measure_terms
 from glue_bench.analysis.measured import Measured, numpy
@@ -65,6 +65,9 @@ MEASURES: dict[str, tuple[Part, ...]] = {
         ),
         Part(lambda subject: measure_attention(subject.attention), {"positions.attention": ()}),
     ),
-    "dimensions": (Part(lambda subject: measure_dimensions(subject.sum), {"dimensions": ("share_95", "spearman")}),),
+    "dimensions": (
+        Part(lambda subject: measure_dimensions(subject.sum), {"dimensions": ("share_95",)}),
+        Part(lambda subject: measure_correlation(subject.sum), {"dimensions": ("spearman",)}),
+    ),
     "order": (Part(measure_order, {"order.swap": ("1",)}),),
 }

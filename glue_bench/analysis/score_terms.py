@@ -17,14 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.analysis.measured import LeftOut, Measured, numpy
+from glue_bench.analysis.measured import EXACT, LeftOut, Measured, numpy
 from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.share_tables import MIXED, named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, Subject
 from glue_bench.analysis.terms import Term
 from glue_bench.analysis.watching import Scores, watching
 
-EXACT = 1e-5  # of the largest logit: how far the sum of the terms may be from the encoder's own
 FOUR = (("word", "word"), *MIXED, ("position", "position"))
 
 

@@ -20,8 +20,8 @@ from jaxtyping import Float
 from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, wishart
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, middle, numpy
+from glue_bench.analysis.input_sum import InputSum
+from glue_bench.analysis.measured import SEED, Measured, expected, middle, moving, numpy
 
 ROTATIONS = 200
 DRAWS = 20  # tables of random numbers for the participation ratio
@@ -34,10 +34,10 @@ def measure_subspaces(table: InputSum) -> Measured:
     """All numbers of this file, and the frames `subspace_curve` and `spectrum`.
 
     Raises:
-        LeftOut: no position enters at the input.
+        LeftOut: no position enters at the input, or words and positions have dimensions of their own, as in
+            `concat-split`, where R and |cos| are 0 by construction.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
+    table.check_shared()
     words, positions = (numpy(part) for part in (table.words, table.positions))
     return subspaces(words, positions)
 
@@ -79,13 +79,15 @@ def subspaces(words: Float[np.ndarray, "v d"], positions: Float[np.ndarray, "n d
 def measure_tables(table: InputSum) -> Measured:
     """The participation ratio of each table, beside that of a table of independent normal numbers of its shape.
 
+    Dimensions in which a table does not move, because they are of other tables alone, are none of its shape.
+
     Raises:
         LeftOut: no position enters at the input.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
-    tables = {"words": table.words, "positions": table.positions}
-    ratios = {name: participation_ratio(numpy(rows)) for name, rows in tables.items()}
+    table.check_positions()
+    tables = {"words": numpy(table.words), "positions": numpy(table.positions)}
+    tables = {name: rows[:, moving(rows)] for name, rows in tables.items()}
+    ratios = {name: participation_ratio(rows) for name, rows in tables.items()}
     bands = {name: random_participation(*rows.shape) for name, rows in tables.items()}
     return Measured({"tables": {"participation_ratio": ratios, "participation_ratio_random": bands}})
 

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
+from glue_bench.analysis.input_sum import InputSum
 from glue_bench.analysis.losses import row_losses
-from glue_bench.analysis.measured import LeftOut, Measured, confidence, numpy
+from glue_bench.analysis.measured import Measured, confidence, numpy
 from glue_bench.analysis.share_tables import named
 from glue_bench.analysis.subject import AT_ONCE, FEW, Subject
 from glue_bench.analysis.terms import NINE, PARTS, heads, parts, position_bias
@@ -36,8 +36,7 @@ def measure_effect(subject: Subject) -> Measured:
     Raises:
         LeftOut: no position enters at the input, or there is no text.
     """
-    if not subject.sum.has_positions:
-        raise LeftOut(NO_POSITIONS)
+    subject.sum.check_positions()
     ids = subject.tokens[:FEW]
     found = numpy(torch.cat([divergences(subject.model, subject.sum, some) for some in ids.split(AT_ONCE)]))
     mean, half = found.mean(0), confidence(found)
