@@ -59,7 +59,8 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
             "position_accuracy": expected_share(by_name["position_accuracy"], TESTS, TESTS),
         },
         "words_alone": dict(zip(("position_accuracy", "position_mae"), position_told(alone, plain), strict=True)),
-        "chance": {"position_accuracy": 1 / n, "position_mae": n / 4, "word_accuracy": 1 / v},
+        "chance": {"position_accuracy": 1 / n, "position_mae": mae_by_chance(n), "word_accuracy": 1 / v},
+        "position_mae_constant": n / 4,
         "word_accuracy_position_known": word_told(table, plain, FEWER, known=True),
         "collisions": collisions(table),
         "pairs": {"sum": PAIRS, "norm": FEWER, "random": FEWER},
@@ -68,7 +69,9 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
     for layer, told in found.items():
         word, position, mae = (told[name] for name in ("word_accuracy", "position_accuracy", "position_mae"))
         random = numbers["random"] if layer == "sum" else {}
-        rows.append((layer, "position", position, 1 / n, mae, n / 4, random.get("position_accuracy", np.nan)))
+        rows.append(
+            (layer, "position", position, 1 / n, mae, mae_by_chance(n), random.get("position_accuracy", np.nan))
+        )
         rows.append((layer, "word", word, 1 / v, np.nan, np.nan, random.get("word_accuracy", np.nan)))
     return Measured({"decoding": numbers}, {"decoding": pd.DataFrame(rows, columns=COLUMNS)})
 
@@ -81,8 +84,16 @@ def plain(rows: Rows) -> Rows:
 def decoded(table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int, draw: int = 0) -> dict[str, float]:
     """How often word and position are told, and the mean absolute error of the position; each `draw` has its pairs."""
     accuracy, error = position_told(table, norm)
-    found = {"word_accuracy": word_told(table, norm, pairs, draw), "position_accuracy": accuracy}
-    return found | {"position_mae": error, "position_mae_relative": 4 * error / len(table.positions)}
+    word = word_told(table, norm, pairs, draw)
+    return {"word_accuracy": word, "position_accuracy": accuracy, "position_mae": error}
+
+
+def mae_by_chance(n: int) -> float:
+    """The mean |i - j| of two independent positions of n: the error of a probe that tells any of them.
+
+    The best constant guess errs by n / 4, but these probes name the most likely position.
+    """
+    return (n * n - 1) / (3 * n)
 
 
 def position_told(table: InputSum, norm: Callable[[Tensor], Tensor]) -> tuple[float, float]:

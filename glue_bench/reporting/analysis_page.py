@@ -9,7 +9,7 @@ from glue_bench.reporting.numbers import MISSING
 
 NOTES = (
     "A number says something by its distance to the baseline beside it, which is what chance alone gives.",
-    "`analysis.json` has every number with its interval, and the CSV files what the figures draw.",
+    "`analysis.json` has every number, with its interval where it has one, and the CSV files what the figures draw.",
 )
 
 
@@ -36,6 +36,8 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
         if value is None or baseline is None:
             continue
         interval = at(numbers, question.interval)
+        if interval and None in interval:  # an older analysis wrote what one sequence alone does not tell
+            interval = None
         sides.setdefault(side(value, baseline, interval), []).append(label)
         shown = _shown(value, question) + (f" [{_shown(interval, question)}]" if interval else "")
         rows.append(tuple(GridCell(text) for text in (label, shown, _shown(baseline, question))))

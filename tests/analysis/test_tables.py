@@ -18,11 +18,20 @@ from glue_bench.analysis.decoding import (
 from glue_bench.analysis.dimensions import correlation, measure_correlation, measure_dimensions, share_of_variance
 from glue_bench.analysis.input_sum import InputSum
 from glue_bench.analysis.layers import parts_of, share
-from glue_bench.analysis.measured import LeftOut, confidence, expected, expected_share, middle
+from glue_bench.analysis.measured import (
+    LeftOut,
+    confidence,
+    expected,
+    expected_share,
+    middle,
+    ratio_interval,
+    share_interval,
+)
 from glue_bench.analysis.position_rows import heads, rows
 from glue_bench.analysis.position_scores import locality, symmetric, toeplitz
 from glue_bench.analysis.positions import absolute_error, cosines, measure_positions, order_accuracy
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables, participation_ratio, subspaces
+from glue_bench.analysis.sums import Sums
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import POSITIONS, encoder_config, random_model
 
@@ -75,7 +84,13 @@ def test_planted_directions_are_found():
     assert (
         apart.numbers["subspaces"]["mean_abs_cosine"] < apart.numbers["subspaces"]["mean_abs_cosine_random_interval"][0]
     )
-    assert apart.numbers["subspaces"]["angles"]["smallest"] == pytest.approx(90)
+    angles = apart.numbers["subspaces"]["angles"]
+    assert angles["smallest"] == pytest.approx(90)
+    low, high = angles["median_random"]
+    assert low < high < 90
+    random = subspaces(drawn(WORDS), drawn(PLACES, seed=3)[:6]).numbers["subspaces"]["angles"]
+    assert (random["words_dimensions"], random["positions_dimensions"]) == (23, 6)
+    assert random["median_random"][0] < random["median"] < random["median_random"][1]
 
 
 def test_a_participation_ratio_counts_the_dimensions():
@@ -125,7 +140,11 @@ def test_all_numbers_of_decoding_have_their_baselines(monkeypatch):
     norm = torch.nn.LayerNorm(WIDTH)
     found = measure_decoding(summed(drawn(WORDS), drawn(PLACES, seed=1)), norm)
     numbers = found.numbers["decoding"]
-    assert numbers["chance"] == {"position_accuracy": 1 / PLACES, "position_mae": 10, "word_accuracy": 1 / WORDS}
+    assert numbers["chance"] == {"position_accuracy": 1 / PLACES, "position_mae": 13.325, "word_accuracy": 1 / WORDS}
+    places = np.arange(PLACES)
+    assert np.abs(places - places[:, None]).mean() == pytest.approx(numbers["chance"]["position_mae"])
+    assert numbers["position_mae_constant"] == np.abs(places - 19.5).mean() == PLACES / 4
+    assert found.frames["decoding"]["mae_chance"].dropna().unique() == pytest.approx(13.325)
     assert numbers["random"]["position_accuracy"] == pytest.approx(numbers["sum"]["position_accuracy"], abs=0.1)
     assert numbers["words_alone"]["position_accuracy"] < 0.1
     assert found.frames["decoding"]["layer"].tolist() == ["sum", "sum", "norm", "norm"]
@@ -278,6 +297,27 @@ def test_bands_cover_what_they_say():
     low, high = middle(generator.standard_normal(5_000))
     assert (low, high) == (pytest.approx(-1.96, abs=0.1), pytest.approx(1.96, abs=0.1))
     assert confidence(generator.standard_normal((1_000, 2))) == pytest.approx(1.96 / np.sqrt(1_000), rel=0.1)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95, 0.99, 1.0])
+@pytest.mark.parametrize("sequences", [8, 16])
+def test_intervals_of_few_sequences_cover_what_they_say(share, sequences):
+    generator, inside = np.random.default_rng(0), 0
+    for _ in range(400):
+        low, high = share_interval(Sums(generator.binomial(4, share, sequences), np.full(sequences, 4.0)))
+        assert 0 <= low <= high <= 1
+        inside += low <= share <= high
+    assert inside / 400 > 0.93
+    rises = [ratio_interval(Sums(generator.normal(1, 1, sequences), np.ones(sequences))) for _ in range(1_000)]
+    assert 0.935 < np.mean([low < 1 < high for low, high in rises]) < 0.965
+
+
+def test_an_interval_needs_two_sequences():
+    one = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
+    assert ratio_interval(one) is share_interval(one) is None
+    low, high = share_interval(Sums(np.zeros(8), np.full(8, 4.0)))
+    assert (low, high) == (0, pytest.approx(1 - 0.025 ** (1 / 8)))
+    assert share_interval(Sums(np.full(8, 2.0), np.full(8, 4.0))) == [0.5, 0.5]  # ties, as without positions
 
 
 def test_the_band_of_a_share_leaves_room_for_what_a_sample_may_miss():
