@@ -13,7 +13,7 @@ import pandas as pd
 
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.benchmark.tsv import read_lines, read_split, refuse_repeated, unlabelled
+from glue_bench.benchmark.tsv import DOWNLOADED, read_lines, read_split, refuse_repeated, unlabelled
 from glue_bench.errors import UserError, quoted
 
 LABELLED = "diagnostic-full.tsv"
@@ -71,11 +71,11 @@ def read_diagnostic(path: Path) -> Diagnostic:
 def _locate(path: Path) -> Path:
     if not path.is_dir():
         return path
-    tried = [path / AX.title / LABELLED, path / LABELLED]
+    tried = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED]
     for file in tried:
         if file.is_file():
             return file
-    raise UserError(f"no {LABELLED} in {path}; looked for {' and '.join(map(str, tried))}")
+    raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, tried))}")
 
 
 def _row(path: Path, number: int, line: str, columns: Sequence[str]) -> dict[str, str]:
