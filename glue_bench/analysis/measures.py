@@ -14,9 +14,11 @@ from glue_bench.analysis.order import measure_order
 from glue_bench.analysis.position_rows import heads, rows
 from glue_bench.analysis.position_scores import measure_position_scores
 from glue_bench.analysis.positions import measure_positions
+from glue_bench.analysis.share_tables import named
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
 from glue_bench.analysis.term_effect import measure_effect
+from glue_bench.analysis.terms import FOUR
 
 
 class Part(NamedTuple):
@@ -32,7 +34,7 @@ def _positions(subject: Subject) -> Measured:
     return measure_positions(found, first=len(subject.sum.positions) - len(found))
 
 
-_FOUR = ("word_word", "word_position", "position_word", "position_position")
+_FOUR = tuple(map(named, FOUR))
 _SUBSPACES = ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random")
 MEASURES: dict[str, tuple[Part, ...]] = {
     "terms": (

@@ -19,12 +19,10 @@ from torch import Tensor
 
 from glue_bench.analysis.measured import EXACT, LeftOut, Measured, numpy
 from glue_bench.analysis.panels import Panels
-from glue_bench.analysis.share_tables import MIXED, named, share_frame, share_numbers
+from glue_bench.analysis.share_tables import named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, Subject
-from glue_bench.analysis.terms import Term
+from glue_bench.analysis.terms import FOUR, Term
 from glue_bench.analysis.watching import Scores, watching
-
-FOUR = (("word", "word"), *MIXED, ("position", "position"))
 
 
 def measure_score_terms(subject: Subject) -> Measured:

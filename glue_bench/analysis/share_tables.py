@@ -11,9 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from glue_bench.analysis.measured import confidence
-from glue_bench.analysis.terms import Term
-
-MIXED = (("word", "position"), ("position", "word"))
+from glue_bench.analysis.terms import MIXED, Term
 
 
 def named(term: Term) -> str:

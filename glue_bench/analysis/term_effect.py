@@ -20,14 +20,13 @@ from glue_bench.analysis.measured import Measured, confidence, numpy, ratio_inte
 from glue_bench.analysis.share_tables import named
 from glue_bench.analysis.subject import AT_ONCE, FEW, Subject
 from glue_bench.analysis.sums import Sums
-from glue_bench.analysis.terms import NINE, PARTS, Term, heads, parts, position_bias
+from glue_bench.analysis.terms import FOUR, NINE, PARTS, Term, heads, parts, position_bias
 from glue_bench.analysis.text import HeldOut
 from glue_bench.analysis.validation import validation_sums
 from glue_bench.analysis.watching import changed
 from glue_bench.model.transformers_api import EncoderModel
 
 MASKED = 32  # sequences of which a loss is taken
-FOUR = tuple(term for term in NINE if "rest" not in term)
 
 
 @torch.no_grad()

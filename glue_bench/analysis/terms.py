@@ -36,6 +36,8 @@ Term = tuple[str, str]
 """The part that the query is of, and that of the key."""
 PARTS = ("word", "position", "rest")
 NINE: tuple[Term, ...] = tuple((query, key) for query in PARTS for key in PARTS)
+FOUR: tuple[Term, ...] = tuple(term for term in NINE if "rest" not in term)
+MIXED: tuple[Term, ...] = (("word", "position"), ("position", "word"))
 
 
 def parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Float[Tensor, "3 b l d"]:

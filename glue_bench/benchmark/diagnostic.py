@@ -115,17 +115,13 @@ def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
     predicted, _ = read_split(beside, AX, "test")
     if digest is not None and TaskData("ax", "tsv", {"test": predicted}).digest != digest:
         raise UserError(f"the runs predicted other sentences than those of {beside}; run MNLI again on this data")
-    _check_pairs(diagnostic, predicted, beside)
-    return True
-
-
-def _check_pairs(diagnostic: Diagnostic, predicted: pd.DataFrame, beside: Path) -> None:
     ours, theirs = _words(diagnostic.pairs), _words(predicted)
     if len(ours) != len(theirs):
         raise UserError(f"{diagnostic.path} has {len(ours)} rows, {beside} {len(theirs)}; expected the same sentences")
     for number, (mine, other) in enumerate(zip(ours, theirs, strict=True), 2):
         if mine != other:
             raise UserError(f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}")
+    return True
 
 
 def _words(pairs: pd.DataFrame) -> list[tuple[list[str], list[str]]]:
