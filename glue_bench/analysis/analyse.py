@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 from glue_bench.analysis.measured import LeftOut, Measured
 from glue_bench.analysis.measures import MEASURES
-from glue_bench.analysis.reading import DEFAULT_TEXT
+from glue_bench.analysis.reading import DEFAULT_TEXT, FEWEST
 from glue_bench.analysis.sources import Source, find_sources, trained_positions
 from glue_bench.analysis.subject import Asked, Subject
 from glue_bench.errors import UserError, unknown
@@ -66,6 +66,9 @@ def analyse(
     for name in only:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
+    for option, value in (("--positions", positions), ("--sequences", sequences)):
+        if value is not None and value < FEWEST:
+            raise UserError(f"{option} {value}: too few to measure anything; give {FEWEST} or more")
     chosen = list(only) or list(MEASURES)
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
     names = [str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)]
@@ -75,6 +78,8 @@ def analyse(
     with process_kept(), computing(device, "float32"), threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
         asked = Asked(open_corpus(texts), sequences, positions, layers, tokenizer)
+        for source in found[1:]:  # what cannot be read is said before anything is measured
+            _opened(source, asked)
         results = {source.label: _measured(source, asked, chosen) for source in found}
     document = {
         "schema_version": SCHEMA,
@@ -89,13 +94,24 @@ def analyse(
     return Analysis(document, frames, tuple(gone))
 
 
+def _opened(source: Source, asked: Asked) -> Subject:
+    """A checkpoint, read.
+
+    Raises:
+        UserError: it cannot be, or does not have a layer that is asked for.
+    """
+    subject = Subject(source.label, source.name, trained_positions(source.name), asked)
+    blocks = subject.model.config.num_hidden_layers
+    for layer in asked.layers or ():
+        if not 1 <= layer <= blocks:
+            raise UserError(f"--layers {layer}: this encoder has blocks 1 to {blocks}")
+    return subject
+
+
 def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
     """Everything that applies to one checkpoint; what does not has its reason in the numbers."""
-    subject = Subject(source.label, source.name, trained_positions(source.name), asked)
+    subject = _opened(source, asked)
     config = subject.model.config
-    wrong = [layer for layer in asked.layers or () if not 1 <= layer <= config.num_hidden_layers]
-    if wrong:
-        raise UserError(f"--layers {wrong[0]}: this encoder has blocks 1 to {config.num_hidden_layers}")
     numbers: dict[str, Any] = {
         "variant": config.variant,
         "origin": config.origin,

@@ -65,7 +65,7 @@ class _Measurable:
         self.name = name
         self.model = open_masked_lm(folder)
         self.positions = trained_positions(folder) or int(self.model.config.max_position_embeddings)
-        loaded = _fitting_tokenizer(self.model, tokenizer or folder)
+        loaded = fitting_tokenizer(self.model.config.vocab_size, tokenizer or folder)
         self.text = HeldOut(pack_beginning(corpus, loaded, min(length, self.positions), tokens), loaded, tokens=tokens)
 
 
@@ -78,11 +78,16 @@ def open_masked_lm(name: str) -> EncoderForMaskedLM:
     return masked_lm(read_checkpoint(name)).eval().to(accelerator().device)
 
 
-def _fitting_tokenizer(model: EncoderForMaskedLM, name: str) -> PreTrainedTokenizerBase:
+def fitting_tokenizer(rows: int, name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of this name, for a checkpoint that embeds so many tokens.
+
+    Raises:
+        UserError: there is none, or it has more tokens.
+    """
     tokenizer = load_tokenizer(name)
-    if vocabulary_size(tokenizer) > model.config.vocab_size:
+    if vocabulary_size(tokenizer) > rows:
         raise UserError(
             f"the tokenizer of '{name}' has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
-            f"{model.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
+            f"{rows}; give the tokenizer it was trained with as --tokenizer"
         )
     return tokenizer

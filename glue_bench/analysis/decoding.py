@@ -21,8 +21,8 @@ from jaxtyping import Float, Int
 from sklearn.linear_model import Ridge
 from torch import Tensor
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, expected_share
+from glue_bench.analysis.input_sum import InputSum
+from glue_bench.analysis.measured import SEED, Measured, expected, expected_share, moving, numpy
 
 PAIRS = 10_000  # words and positions whose word is told
 FEWER = 2_000  # of each draw of random positions, after the norm, and where the position is known
@@ -44,8 +44,7 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
     Raises:
         LeftOut: no position enters at the input.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
+    table.check_positions()
     n, v = len(table.positions), len(table.words)
     found = {"sum": decoded(table, plain, PAIRS), "norm": decoded(table, norm, FEWER)}
     draws = [decoded(with_random_positions(table, draw), plain, FEWER, draw) for draw in range(DRAWS)]
@@ -60,7 +59,8 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
             "position_accuracy": expected_share(by_name["position_accuracy"], TESTS, TESTS),
         },
         "words_alone": dict(zip(("position_accuracy", "position_mae"), position_told(alone, plain), strict=True)),
-        "chance": {"position_accuracy": 1 / n, "position_mae": n / 4, "word_accuracy": 1 / v},
+        "chance": {"position_accuracy": 1 / n, "position_mae": mae_by_chance(n), "word_accuracy": 1 / v},
+        "position_mae_constant": n / 4,
         "word_accuracy_position_known": word_told(table, plain, FEWER, known=True),
         "collisions": collisions(table),
         "pairs": {"sum": PAIRS, "norm": FEWER, "random": FEWER},
@@ -69,7 +69,9 @@ def measure_decoding(table: InputSum, norm: Callable[[Tensor], Tensor]) -> Measu
     for layer, told in found.items():
         word, position, mae = (told[name] for name in ("word_accuracy", "position_accuracy", "position_mae"))
         random = numbers["random"] if layer == "sum" else {}
-        rows.append((layer, "position", position, 1 / n, mae, n / 4, random.get("position_accuracy", np.nan)))
+        rows.append(
+            (layer, "position", position, 1 / n, mae, mae_by_chance(n), random.get("position_accuracy", np.nan))
+        )
         rows.append((layer, "word", word, 1 / v, np.nan, np.nan, random.get("word_accuracy", np.nan)))
     return Measured({"decoding": numbers}, {"decoding": pd.DataFrame(rows, columns=COLUMNS)})
 
@@ -82,8 +84,16 @@ def plain(rows: Rows) -> Rows:
 def decoded(table: InputSum, norm: Callable[[Tensor], Tensor], pairs: int, draw: int = 0) -> dict[str, float]:
     """How often word and position are told, and the mean absolute error of the position; each `draw` has its pairs."""
     accuracy, error = position_told(table, norm)
-    found = {"word_accuracy": word_told(table, norm, pairs, draw), "position_accuracy": accuracy}
-    return found | {"position_mae": error, "position_mae_relative": 4 * error / len(table.positions)}
+    word = word_told(table, norm, pairs, draw)
+    return {"word_accuracy": word, "position_accuracy": accuracy, "position_mae": error}
+
+
+def mae_by_chance(n: int) -> float:
+    """The mean |i - j| of two independent positions of n: the error of a probe that tells any of them.
+
+    The best constant guess errs by n / 4, but these probes name the most likely position.
+    """
+    return (n * n - 1) / (3 * n)
 
 
 def position_told(table: InputSum, norm: Callable[[Tensor], Tensor]) -> tuple[float, float]:
@@ -138,8 +148,9 @@ def _nearness(rows: Rows, candidates: Float[Tensor, "v e"]) -> Iterator[Float[Te
 
 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
-    """Positions of random directions and the norms of the table's own."""
+    """Positions of random directions, among the dimensions in which the table's own move, and of their norms."""
     drawn = np.random.default_rng([SEED, draw]).standard_normal(table.positions.shape)
+    drawn *= moving(numpy(table.positions))
     rows = torch.from_numpy(drawn).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
     return InputSum(table.words, rows - rows.mean(0), table.mean)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from sklearn.linear_model import Ridge
 
-from glue_bench.analysis.decoding import COLUMNS, TRAINED, nearest, told_by_ridge
+from glue_bench.analysis.decoding import COLUMNS, TRAINED, mae_by_chance, nearest, told_by_ridge
 from glue_bench.analysis.measured import SEED, Measured
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import unit
@@ -37,14 +37,16 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     types = np.random.default_rng(SEED).permutation(np.unique(ids))
     trained = np.isin(ids, types[: int(TRAINED * len(types))])  # tokens of the types to train on
     numbers: dict[str, Any] = {"sequences": len(deep.states[0])}
-    numbers["chance"] = {"position_accuracy": 1 / places, "position_mae": places / 4, "word_accuracy": 1 / len(table)}
+    by_chance = mae_by_chance(places)
+    numbers["chance"] = {"position_accuracy": 1 / places, "position_mae": by_chance, "word_accuracy": 1 / len(table)}
+    numbers["position_mae_constant"] = places / 4
     rows = []
     for layer in (0, *subject.blocks):
         states = deep.states[layer][:, 1:-1].reshape(len(ids), -1)
         position, mae = position_told(states, trained, places)
         word = word_told(states, ids, trained, table)
         numbers[str(layer)] = {"position_accuracy": position, "position_mae": mae, "word_accuracy": word}
-        rows.append((str(layer), "position", position, 1 / places, mae, places / 4, np.nan))
+        rows.append((str(layer), "position", position, 1 / places, mae, by_chance, np.nan))
         rows.append((str(layer), "word", word, 1 / len(table), np.nan, np.nan, np.nan))
     return Measured({"decoding": {"layers": numbers}}, {"decoding": pd.DataFrame(rows, columns=COLUMNS)})
 

@@ -3,7 +3,7 @@
 Shapes: n positions, v words, d width.
 
     sd_j = standard deviation over rows of a table's dimension j
-    share_95 = the smallest share of dimensions that hold 95% of the positions' variance
+    share_95 = the smallest share that holds 95% of the positions' variance, of the dimensions in which they move
     rho = Spearman's correlation of sd over positions and sd over words, d pairs
 
 Baselines: of share_95 a table of independent normal numbers of the same shape; of rho, permutations of the dimensions.
@@ -14,8 +14,8 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import rankdata
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, middle, numpy
+from glue_bench.analysis.input_sum import InputSum
+from glue_bench.analysis.measured import SEED, Measured, middle, moving, numpy
 from glue_bench.analysis.subspaces import VARIANCE
 
 PERMUTATIONS = 10_000
@@ -27,27 +27,36 @@ Deviations = Float[np.ndarray, " d"]
 
 
 def measure_dimensions(table: InputSum) -> Measured:
-    """All numbers of this file, and the frame `dimensions`.
+    """share_95 and the seed's sinusoids, and the frame `dimensions`.
 
     Raises:
         LeftOut: no position enters at the input.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
-    of_words, of_positions = numpy(table.words).std(0), numpy(table.positions).std(0)
-    rho, band, p = correlation(of_words, of_positions)
+    table.check_positions()
+    positions = numpy(table.positions)
+    of_words, of_positions = numpy(table.words).std(0), positions.std(0)
+    moves = moving(positions)
     numbers = {
-        "share_95": share_of_variance(of_positions),
-        "share_95_random": random_share(*table.positions.shape),
-        "spearman": rho,
-        "spearman_random": band,
-        "spearman_p": p,
-        "permutations": PERMUTATIONS,
+        "share_95": share_of_variance(of_positions[moves]),
+        "share_95_random": random_share(len(positions), int(moves.sum())),
         "width": len(of_words),
+        "moving": int(moves.sum()),
         "sinusoid": printed_sinusoids(),
     }
     places = {"dimension": np.arange(len(of_words)), "sd_words": of_words, "sd_positions": of_positions}
     return Measured({"dimensions": numbers}, {"dimensions": pd.DataFrame(places)})
+
+
+def measure_correlation(table: InputSum) -> Measured:
+    """rho with its baseline.
+
+    Raises:
+        LeftOut: no position enters at the input, or words and positions have dimensions of their own.
+    """
+    table.check_shared()
+    rho, band, p = correlation(numpy(table.words).std(0), numpy(table.positions).std(0))
+    numbers = {"spearman": rho, "spearman_random": band, "spearman_p": p, "permutations": PERMUTATIONS}
+    return Measured({"dimensions": numbers})
 
 
 def share_of_variance(deviations: Deviations) -> float:

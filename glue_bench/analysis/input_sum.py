@@ -9,11 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glue_bench.analysis.measured import SEED, LeftOut
+from glue_bench.analysis.measured import EXACT, SEED, LeftOut, moving, numpy
 from glue_bench.model.transformers_api import EncoderModel
-
-EXACT = 1e-5  # of the largest value: what rounding in float32 may make of a sum
-NO_POSITIONS = "no position enters at the input, which positions would share with the words"
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,17 @@ class InputSum:
     def has_positions(self) -> bool:
         """Whether the rows of `positions` differ by more than rounding."""
         return bool(self.positions.abs().max() > EXACT * self.words.abs().max())
+
+    def check_positions(self) -> None:
+        """Raises LeftOut where no position enters at the input."""
+        if not self.has_positions:
+            raise LeftOut("no position enters at the input, which positions would share with the words")
+
+    def check_shared(self) -> None:
+        """Raises LeftOut where no position enters, or where words and positions move in no dimension together."""
+        self.check_positions()
+        if not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
+            raise LeftOut("words and positions have dimensions of their own")
 
 
 @torch.inference_mode()

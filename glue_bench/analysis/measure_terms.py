@@ -13,9 +13,10 @@ from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.measured import SEED, Measured, expected, numpy
 from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.score_terms import measure_score_terms
-from glue_bench.analysis.share_tables import MIXED, named, share_frame, share_numbers
+from glue_bench.analysis.share_tables import named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, FEW, Subject
 from glue_bench.analysis.terms import (
+    MIXED,
     NINE,
     PARTS,
     centred,

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
+from glue_bench.analysis.sums import Sums
+
 COVERAGE = 0.95
 SEED = 0  # of everything that the measures draw
+EXACT = 1e-5  # of the largest value: what rounding in float32 may make of a sum
 
 
 class LeftOut(Exception):
@@ -59,6 +63,42 @@ def confidence(values: np.ndarray) -> np.ndarray:
     """The half width of the 95% interval of a mean over the first axis, by Student's t: the shape of the rest."""
     n = len(values)
     return stats.t.ppf((1 + COVERAGE) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+
+
+def ratio_interval(sums: Sums) -> list[float] | None:
+    """The 95% interval of a ratio of sums over sequences, by Student's t; None of fewer than two sequences."""
+    if sums.n < 2:
+        return None
+    half = float(stats.t.ppf((1 + COVERAGE) / 2, sums.n - 1)) * sums.standard_error
+    return [sums.value - half, sums.value + half]
+
+
+def share_interval(sums: Sums) -> list[float] | None:
+    """As `ratio_interval`, of a share from 0 to 1.
+
+    Near 0 and 1 few sequences hardly spread, so it is at least as wide as the exact binomial interval (Clopper &
+    Pearson 1934) of all trials; and at 0 and 1 as that of so many sequences, however alike the trials of each are.
+    Sequences that all say the same between 0 and 1 have no interval but that: all ties of the swap test are exact.
+    """
+    interval = ratio_interval(sums)
+    if interval is None:
+        return None
+    trials = sums.n if sums.value in (0, 1) else float(sums.counts.sum())
+    told, tail = sums.value * trials, (1 - COVERAGE) / 2
+    exact = [
+        float(stats.beta.ppf(tail, told, trials - told + 1)) if told else 0.0,
+        float(stats.beta.ppf(1 - tail, told + 1, trials - told)) if told < trials else 1.0,
+    ]
+    if 0 < sums.value < 1 and not sums.standard_error:
+        return interval
+    return [max(0.0, min(interval[0], exact[0])), min(1.0, max(interval[1], exact[1]))]
+
+
+def moving(table: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " d"]:
+    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
+    largest = np.abs(table).max(0)
+    found: np.ndarray = largest >= EXACT * largest.max()
+    return found
 
 
 def numpy(tensor: Tensor) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from glue_bench.analysis.attention import measure_attention
 from glue_bench.analysis.decoding import measure_decoding
 from glue_bench.analysis.decoding_layers import measure_decoding_layers
-from glue_bench.analysis.dimensions import measure_dimensions
+from glue_bench.analysis.dimensions import measure_correlation, measure_dimensions
 from glue_bench.analysis.layers import measure_layers
 from glue_bench.analysis.measure_terms import measure_terms
 from glue_bench.analysis.measured import Measured, numpy
@@ -14,9 +14,11 @@ from glue_bench.analysis.order import measure_order
 from glue_bench.analysis.position_rows import heads, rows
 from glue_bench.analysis.position_scores import measure_position_scores
 from glue_bench.analysis.positions import measure_positions
+from glue_bench.analysis.share_tables import named
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
 from glue_bench.analysis.term_effect import measure_effect
+from glue_bench.analysis.terms import FOUR
 
 
 class Part(NamedTuple):
@@ -32,7 +34,7 @@ def _positions(subject: Subject) -> Measured:
     return measure_positions(found, first=len(subject.sum.positions) - len(found))
 
 
-_FOUR = ("word_word", "word_position", "position_word", "position_position")
+_FOUR = tuple(map(named, FOUR))
 _SUBSPACES = ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random")
 MEASURES: dict[str, tuple[Part, ...]] = {
     "terms": (
@@ -65,6 +67,9 @@ MEASURES: dict[str, tuple[Part, ...]] = {
         ),
         Part(lambda subject: measure_attention(subject.attention), {"positions.attention": ()}),
     ),
-    "dimensions": (Part(lambda subject: measure_dimensions(subject.sum), {"dimensions": ("share_95", "spearman")}),),
+    "dimensions": (
+        Part(lambda subject: measure_dimensions(subject.sum), {"dimensions": ("share_95",)}),
+        Part(lambda subject: measure_correlation(subject.sum), {"dimensions": ("spearman",)}),
+    ),
     "order": (Part(measure_order, {"order.swap": ("1",)}),),
 }

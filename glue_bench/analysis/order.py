@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.analysis.intrinsic import intrinsic_sums
-from glue_bench.analysis.measured import LeftOut, Measured
+from glue_bench.analysis.measured import LeftOut, Measured, ratio_interval, share_interval
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.swap import DISTANCES
 from glue_bench.analysis.text import HeldOut
@@ -20,7 +20,7 @@ SEQUENCES, FEWER = 128, 16
 
 
 def measure_order(subject: Subject) -> Measured:
-    """order.swap.1 and its like, each with its standard error and 95% interval, and the frame `order`.
+    """order.swap.1 and its like, each with its 95% interval where it has one, and the frame `order`.
 
     Raises:
         LeftOut: there is no masked-LM head, or no text.
@@ -38,12 +38,15 @@ def measure_order(subject: Subject) -> Measured:
         kind, _, size = measure.rpartition("_")
         chance = math.nan if kind == "validation" else 0.5 if kind == "swap" else 0.0
         rows.append((measure, sums.value, sums.standard_error, chance, sums.n))
-        half = 1.96 * sums.standard_error
-        for suffix, value in (("", sums.value), ("_interval", [sums.value - half, sums.value + half])):
+        interval = share_interval(sums) if kind == "swap" else ratio_interval(sums)
+        for suffix, value in (("", sums.value), *([("_interval", interval)] if interval else [])):
             if size.isdecimal():
                 numbers.setdefault(kind + suffix, {})[size] = value
             else:
                 numbers[measure + suffix] = value
+    if lacking := [str(distance) for distance in distances if str(distance) not in numbers.get("swap", {})]:
+        reason = f"the text has no two words to swap at a distance of {', '.join(lacking)}"
+        numbers["swap"] = numbers.get("swap", {}) | dict.fromkeys(lacking) | {"left_out": reason}
     numbers["chance"] = {"swap": 0.5, "shuffle": 0.0, "reverse": 0.0, "start": 0.0}
     frame = pd.DataFrame(rows, columns=["measure", "value", "standard_error", "chance", "n"])
     return Measured({"order": numbers}, {"order": frame})

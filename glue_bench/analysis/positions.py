@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from glue_bench.analysis.dimensions import sinusoids
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected
+from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, moving
 from glue_bench.analysis.subspaces import unit
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -37,13 +37,14 @@ Rows = Float[np.ndarray, "n d"]
 def measure_positions(rows: Rows, first: int = 0) -> Measured:
     """The probes with their baselines, and the frames `positions_cosine` and `positions_probe`.
 
-    The first row is that of place `first`.
+    The first row is that of place `first`. Dimensions in which no row moves are left out, of the baselines too.
 
     Raises:
         LeftOut: too few positions.
     """
     if len(rows) < FEWEST:
         raise LeftOut(f"{len(rows)} positions; a probe needs {FEWEST}")
+    rows = rows[:, moving(rows)]
     generator = np.random.default_rng([SEED, *rows.shape])
     numbers: dict[str, Any] = {"positions": len(rows), "absolute_mae_constant": len(rows) / 4, "order_chance": 0.5}
     shuffled = generator.permutation(rows)

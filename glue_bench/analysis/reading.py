@@ -1,6 +1,5 @@
 """Text as an encoder reads it for these measures: sequences of one length, without padding."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,7 +33,10 @@ class Reading:
         if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
             raise LeftOut("its tokenizer has no [CLS] or no [SEP]; name another (--tokenizer NAME)")
         room = length - 2
-        tokens = np.fromiter(islice(_tokens(corpus, tokenizer), room * sequences), dtype=np.int64)
+        encode, sentences = encoder(tokenizer), iter(corpus)
+        some = iter(lambda: list(islice(sentences, AT_ONCE)), [])
+        stream = (token for texts in some for ids in encode(texts) for token in ids)
+        tokens = np.fromiter(islice(stream, room * sequences), dtype=np.int64)
         rows = tokens[: len(tokens) // room * room].reshape(-1, room)
         if len(rows) < FEWEST:
             raise LeftOut(
@@ -48,10 +50,3 @@ class Reading:
         """The first sequences as the measures of order read them."""
         ids = self.ids[:sequences]
         return PackedText(ids.flatten(), np.arange(len(ids) + 1) * ids.shape[1])
-
-
-def _tokens(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
-    encode, sentences = encoder(tokenizer), iter(corpus)
-    while some := list(islice(sentences, AT_ONCE)):
-        for ids in encode(some):
-            yield from ids

@@ -17,15 +17,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.analysis.measured import LeftOut, Measured, numpy
+from glue_bench.analysis.measured import EXACT, LeftOut, Measured, numpy
 from glue_bench.analysis.panels import Panels
-from glue_bench.analysis.share_tables import MIXED, named, share_frame, share_numbers
+from glue_bench.analysis.share_tables import named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, Subject
-from glue_bench.analysis.terms import Term
+from glue_bench.analysis.terms import FOUR, Term
 from glue_bench.analysis.watching import Scores, watching
-
-EXACT = 1e-5  # of the largest logit: how far the sum of the terms may be from the encoder's own
-FOUR = (("word", "word"), *MIXED, ("position", "position"))
 
 
 def measure_score_terms(subject: Subject) -> Measured:
@@ -56,7 +53,7 @@ def measure_score_terms(subject: Subject) -> Measured:
 
 
 def terms_of(scores: Scores) -> dict[Term, Float[Tensor, "#b #h l l"]]:
-    """The terms that a variant has.
+    """The terms that a variant has; a score that is the same for all keys of a token is none, as softmax shows.
 
     Raises:
         LeftOut: it has none but words, or the positions turn queries and keys.
@@ -69,10 +66,15 @@ def terms_of(scores: Scores) -> dict[Term, Float[Tensor, "#b #h l l"]]:
         ("position", "word"): scores.position_word,
         ("position", "position"): scores.position_position,
     }
-    terms = {name: term for name, term in named.items() if term is not None and bool(term.any())}
+    terms = {name: term for name, term in named.items() if term is not None and _differs(term)}
     if all(name == ("word", "word") for name in terms):
         raise LeftOut("positions enter neither its input nor its scores")
     return terms
+
+
+def _differs(term: Float[Tensor, "#b #h l l"]) -> bool:
+    """Whether any row differs over its keys by more than rounding."""
+    return bool(centred(term).abs().max() > EXACT * term.abs().max())
 
 
 def centred(term: Float[Tensor, "*b l l"]) -> Float[Tensor, "*b l l"]:

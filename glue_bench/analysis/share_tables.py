@@ -11,9 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from glue_bench.analysis.measured import confidence
-from glue_bench.analysis.terms import Term
-
-MIXED = (("word", "position"), ("position", "word"))
+from glue_bench.analysis.terms import MIXED, Term
 
 
 def named(term: Term) -> str:
@@ -22,14 +20,18 @@ def named(term: Term) -> str:
 
 
 def share_numbers(terms: Sequence[Term], found: Float[np.ndarray, "s h t"]) -> dict[str, Any]:
-    """The mean over heads of each term's share, and of the two mixed ones together, with intervals over sequences."""
+    """The mean over heads of each term's share, and of the mixed ones together, with intervals over sequences.
+
+    Without `mixed` where no term is mixed.
+    """
     mean, reach = found.mean((0, 1)), confidence(found.mean(1))
     each = list(zip(map(named, terms), mean, reach, strict=True))
-    mixed = found[..., [term in MIXED for term in terms]].sum(-1).mean(1)
-    half = float(confidence(mixed))
-    return {
-        "mixed": float(mixed.mean()),
-        "mixed_interval": [float(mixed.mean()) - half, float(mixed.mean()) + half],
+    numbers: dict[str, Any] = {}
+    if any(term in MIXED for term in terms):
+        mixed = found[..., [term in MIXED for term in terms]].sum(-1).mean(1)
+        value, half = float(mixed.mean()), float(confidence(mixed))
+        numbers = {"mixed": value, "mixed_interval": [value - half, value + half]}
+    return numbers | {
         "share": {name: float(value) for name, value, _ in each},
         "share_interval": {name: [float(value - half), float(value + half)] for name, value, half in each},
     }

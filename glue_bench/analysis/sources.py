@@ -68,7 +68,7 @@ def trained_positions(folder: str) -> int | None:
     Raises:
         UserError: what the pretraining says of itself is damaged.
     """
-    identity = locate(folder).parent / IDENTITY
+    identity = _named(locate(folder)).parent / IDENTITY
     if not identity.is_file():
         return None
     try:
@@ -77,7 +77,12 @@ def trained_positions(folder: str) -> int | None:
         raise UserError(f"'{identity}' is damaged ({first_line(error)}); copy the checkpoint elsewhere") from error
 
 
+def _named(path: Path) -> Path:
+    """The path, but of `.` and `..` that of the folder which they stand for: only that has a name and a parent."""
+    return path.resolve() if path.name in ("", "..") else path
+
+
 def _short(name: str) -> str:
     """The last part of a path or hub id; for step-1000 of a pretraining, the pretraining's folder too."""
-    parts = Path(name).parts
+    parts = _named(Path(name)).parts
     return "/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1]

@@ -14,7 +14,7 @@ import numpy as np
 
 from glue_bench.analysis.losses import row_losses
 from glue_bench.analysis.sums import Sums
-from glue_bench.analysis.text import IGNORED, HeldOut, Row
+from glue_bench.analysis.text import HeldOut, Row, predicted
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 STARTS = (8, 16, 32, 64)
@@ -31,7 +31,7 @@ def start_sums(model: EncoderForMaskedLM, text: HeldOut, positions: int) -> Iter
     if not starts:
         return
     rows = [_cut(probe.masked, positions - starts[-1]) for probe in text.probes]
-    counts = np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float)
+    counts = predicted(rows)
     base = row_losses(model, rows)
     for start in starts:
         yield start, Sums(row_losses(model, rows, start) - base, counts)

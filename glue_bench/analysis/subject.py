@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.analysis.checkpoints import fitting_tokenizer
 from glue_bench.analysis.deep import Deep, read_deep
 from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.measured import LeftOut
@@ -18,7 +19,6 @@ from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.runtime import accelerator
-from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 LENGTH = 128  # tokens of a sequence, at most
 AT_ONCE = 16  # sequences that go through together
@@ -61,16 +61,9 @@ class Subject:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Its tokenizer, or the one that was named. Raises LeftOut where there is none that fits."""
         try:
-            tokenizer = load_tokenizer(self.asked.tokenizer or self.name)
+            return fitting_tokenizer(self.model.config.vocab_size, self.asked.tokenizer or self.name)
         except UserError as error:
             raise LeftOut(f"{error}: the measures of text need one (--tokenizer NAME)") from error
-        if vocabulary_size(tokenizer) > self.model.config.vocab_size:
-            raise LeftOut(
-                f"the tokenizer has {vocabulary_size(tokenizer)} tokens but the checkpoint embeds "
-                f"{self.model.config.vocab_size}; "
-                "give the one that it was trained with (--tokenizer NAME)"
-            )
-        return tokenizer
 
     @cached_property
     def reading(self) -> Reading:

@@ -13,6 +13,7 @@ and the eigenvalues alone.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,11 @@ from jaxtyping import Float
 from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, wishart
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, middle, numpy
+from glue_bench.analysis.input_sum import InputSum
+from glue_bench.analysis.measured import SEED, Measured, expected, middle, moving, numpy
 
 ROTATIONS = 200
-DRAWS = 20  # tables of random numbers for the participation ratio
+DRAWS = 20  # of tables of random numbers for the participation ratio, of random subspaces for their angles
 PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
 VARIANCE = 0.95  # of a table, in the leading directions whose angles are told
 Array = Float[np.ndarray, "..."]
@@ -34,10 +35,10 @@ def measure_subspaces(table: InputSum) -> Measured:
     """All numbers of this file, and the frames `subspace_curve` and `spectrum`.
 
     Raises:
-        LeftOut: no position enters at the input.
+        LeftOut: no position enters at the input, or words and positions have dimensions of their own, as in
+            `concat-split`, where R and |cos| are 0 by construction.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
+    table.check_shared()
     words, positions = (numpy(part) for part in (table.words, table.positions))
     return subspaces(words, positions)
 
@@ -48,10 +49,13 @@ def subspaces(words: Float[np.ndarray, "v d"], positions: Float[np.ndarray, "n d
     inside = np.square(directions.T @ axes)
     sample = unit(words[np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)])
     rows = unit(positions)
-    overlaps, curves, cosines = [], [], []
+    leading = dimensions_held(of_words), dimensions_held(of_positions)
+    overlaps, curves, cosines, medians = [], [], [], []
     for turn in rotations(words.shape[1]):
         overlaps.append(overlap(of_words, of_positions, np.square(turn)))
         curves.append(curve(of_positions, np.square(turn)))
+        if len(medians) < DRAWS:
+            medians.append(median_angle(turn[: leading[0], : leading[1]]))
         cosines.append(np.abs((sample @ turn.astype(np.float32)) @ rows.T).mean())
     band = np.quantile(curves, [0.025, 0.975], axis=0)
     numbers = {
@@ -60,7 +64,7 @@ def subspaces(words: Float[np.ndarray, "v d"], positions: Float[np.ndarray, "n d
         "mean_abs_cosine": float(np.abs(sample @ rows.T).mean()),
         "mean_abs_cosine_random": float(np.sqrt(2 / (np.pi * words.shape[1]))),
         "mean_abs_cosine_random_interval": middle(cosines),
-        "angles": angles(directions, of_words, axes, of_positions),
+        "angles": angles(directions[:, : leading[0]], axes[:, : leading[1]]) | {"median_random": expected(medians)},
         "rotations": ROTATIONS,
         "words": len(words),
         "positions": len(positions),
@@ -79,13 +83,15 @@ def subspaces(words: Float[np.ndarray, "v d"], positions: Float[np.ndarray, "n d
 def measure_tables(table: InputSum) -> Measured:
     """The participation ratio of each table, beside that of a table of independent normal numbers of its shape.
 
+    Dimensions in which a table does not move, because they are of other tables alone, are none of its shape.
+
     Raises:
         LeftOut: no position enters at the input.
     """
-    if not table.has_positions:
-        raise LeftOut(NO_POSITIONS)
-    tables = {"words": table.words, "positions": table.positions}
-    ratios = {name: participation_ratio(numpy(rows)) for name, rows in tables.items()}
+    table.check_positions()
+    tables = {"words": numpy(table.words), "positions": numpy(table.positions)}
+    tables = {name: rows[:, moving(rows)] for name, rows in tables.items()}
+    ratios = {name: participation_ratio(rows) for name, rows in tables.items()}
     bands = {name: random_participation(*rows.shape) for name, rows in tables.items()}
     return Measured({"tables": {"participation_ratio": ratios, "participation_ratio_random": bands}})
 
@@ -130,18 +136,25 @@ def rotations(width: int) -> Iterator[Float[np.ndarray, "d d"]]:
     return (ortho_group.rvs(width, random_state=generator) for _ in range(ROTATIONS))
 
 
-def angles(words: Array, of_words: Array, positions: Array, of_positions: Array) -> dict[str, float]:
+def dimensions_held(variances: Array) -> int:
+    """How many leading directions hold 95% of a table's variance."""
+    return 1 + int(np.searchsorted(np.cumsum(variances) / variances.sum(), VARIANCE))
+
+
+def angles(words: Float[np.ndarray, "d a"], positions: Float[np.ndarray, "d b"]) -> dict[str, Any]:
     """Principal angles, in degrees, between the leading directions that hold 95% of the variance of each table.
 
-    Subspaces whose dimensions together exceed d meet, whatever the tables: of so many the angle is 0.
+    Subspaces whose dimensions together exceed d meet, whatever the tables: of so many the angle is 0. The baseline is
+    the median angle of random subspaces of these dimensions.
     """
-    sizes = [
-        1 + int(np.searchsorted(np.cumsum(values) / values.sum(), VARIANCE)) for values in (of_words, of_positions)
-    ]
-    found = np.degrees(subspace_angles(words[:, : sizes[0]], positions[:, : sizes[1]]))
-    smallest, median, largest = np.quantile(found, [0, 0.5, 1])
-    names = ("words_dimensions", "positions_dimensions", "smallest", "median", "largest")
-    return dict(zip(names, (*sizes, float(smallest), float(median), float(largest)), strict=True))
+    smallest, median, largest = np.quantile(np.degrees(subspace_angles(words, positions)), [0, 0.5, 1])
+    sizes = {"words_dimensions": words.shape[1], "positions_dimensions": positions.shape[1]}
+    return {**sizes, "smallest": float(smallest), "median": float(median), "largest": float(largest)}
+
+
+def median_angle(cosines: Float[np.ndarray, "a b"]) -> float:
+    """The median principal angle, in degrees, of subspaces whose orthonormal bases have these products."""
+    return float(np.degrees(np.median(np.arccos(np.linalg.svd(cosines, compute_uv=False).clip(max=1)))))
 
 
 def unit(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:

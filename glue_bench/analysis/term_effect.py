@@ -15,18 +15,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.analysis.input_sum import NO_POSITIONS, InputSum
-from glue_bench.analysis.losses import row_losses
-from glue_bench.analysis.measured import LeftOut, Measured, confidence, numpy
+from glue_bench.analysis.input_sum import InputSum
+from glue_bench.analysis.measured import Measured, confidence, numpy, ratio_interval
 from glue_bench.analysis.share_tables import named
 from glue_bench.analysis.subject import AT_ONCE, FEW, Subject
-from glue_bench.analysis.terms import NINE, PARTS, heads, parts, position_bias
+from glue_bench.analysis.sums import Sums
+from glue_bench.analysis.terms import FOUR, NINE, PARTS, Term, heads, parts, position_bias
 from glue_bench.analysis.text import HeldOut
+from glue_bench.analysis.validation import validation_sums
 from glue_bench.analysis.watching import changed
 from glue_bench.model.transformers_api import EncoderModel
 
 MASKED = 32  # sequences of which a loss is taken
-FOUR = tuple(term for term in NINE if "rest" not in term)
 
 
 @torch.no_grad()
@@ -36,20 +36,23 @@ def measure_effect(subject: Subject) -> Measured:
     Raises:
         LeftOut: no position enters at the input, or there is no text.
     """
-    if not subject.sum.has_positions:
-        raise LeftOut(NO_POSITIONS)
+    subject.sum.check_positions()
     ids = subject.tokens[:FEW]
     found = numpy(torch.cat([divergences(subject.model, subject.sum, some) for some in ids.split(AT_ONCE)]))
     mean, half = found.mean(0), confidence(found)
     rises = {} if subject.no_masks else _loss_rises(subject)
+    intervals = {term: ratio_interval(rise) for term, rise in rises.items()}
     numbers: dict[str, Any] = {
         "kl": {named(term): float(value) for term, value in zip(NINE, mean, strict=True)},
         "kl_interval": {named(term): [float(m - r), float(m + r)] for term, m, r in zip(NINE, mean, half, strict=True)},
         "kl_sequences": len(ids),
-        "loss_rise": {named(term): rise for term, rise in rises.items()} or {"left_out": subject.no_masks},
+        "loss_rise": {named(term): rise.value for term, rise in rises.items()} or {"left_out": subject.no_masks},
+        "loss_rise_interval": {named(term): interval for term, interval in intervals.items() if interval},
     }
     frame = pd.DataFrame(NINE, columns=["query", "key"]).assign(kl=mean, kl_low=mean - half, kl_high=mean + half)
-    frame["loss_rise"] = [rises.get(term, np.nan) for term in NINE]
+    bounds = [intervals.get(term) or (np.nan, np.nan) for term in NINE]
+    frame["loss_rise"] = [rises[term].value if term in rises else np.nan for term in NINE]
+    frame["loss_rise_low"], frame["loss_rise_high"] = zip(*bounds, strict=True)
     return Measured({"terms": numbers}, {"terms_effect": frame})
 
 
@@ -66,17 +69,15 @@ def divergences(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[Tens
     return torch.stack(found, -1)
 
 
-def _loss_rises(subject: Subject) -> dict[tuple[str, str], float]:
-    """The rise of the masked-LM loss, per masked token, with one of the four terms taken out."""
+def _loss_rises(subject: Subject) -> dict[Term, Sums]:
+    """The rise of the masked-LM loss with one of the four terms taken out, paired by sequence."""
     assert subject.head is not None, "a loss needs a head"
     text = HeldOut(subject.reading.packed(MASKED), subject.tokenizer)
-    rows = [probe.masked for probe in text.probes]
-    count = sum(int((row.labels >= 0).sum()) for row in rows)
-    base = row_losses(subject.head, rows).sum()
+    base = validation_sums(subject.head, text)
     rises = {}
     for query, key in FOUR:
         with _without(subject.model, subject.sum, PARTS.index(query), PARTS.index(key)):
-            rises[query, key] = float(row_losses(subject.head, rows).sum() - base) / count
+            rises[query, key] = Sums(validation_sums(subject.head, text).sums - base.sums, base.counts)
     return rises
 
 

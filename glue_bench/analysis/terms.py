@@ -28,7 +28,7 @@ from scipy.stats import ortho_group
 from torch import Tensor
 
 from glue_bench.analysis.input_sum import InputSum
-from glue_bench.analysis.measured import SEED, LeftOut
+from glue_bench.analysis.measured import EXACT, SEED, LeftOut
 from glue_bench.analysis.watching import Scores, watching
 from glue_bench.model.transformers_api import EncoderModel
 
@@ -36,7 +36,8 @@ Term = tuple[str, str]
 """The part that the query is of, and that of the key."""
 PARTS = ("word", "position", "rest")
 NINE: tuple[Term, ...] = tuple((query, key) for query in PARTS for key in PARTS)
-EXACT = 1e-5  # of the largest logit: how far the sum of the nine terms may be from the encoder's own
+FOUR: tuple[Term, ...] = tuple(term for term in NINE if "rest" not in term)
+MIXED: tuple[Term, ...] = (("word", "position"), ("position", "word"))
 
 
 def parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Float[Tensor, "3 b l d"]:

@@ -1,6 +1,6 @@
 """The held-out text that all measures read: the same sequences and masks for every arm with the same tokenizer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +22,11 @@ class Row:
     ids: np.ndarray
     segments: np.ndarray
     labels: np.ndarray
+
+
+def predicted(rows: Sequence[Row]) -> np.ndarray:
+    """float64 (rows,): how many tokens of each row are to be predicted."""
+    return np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float)
 
 
 @dataclass(frozen=True)

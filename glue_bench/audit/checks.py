@@ -8,20 +8,21 @@ from itertools import zip_longest
 
 import numpy as np
 
-from glue_bench.audit.identity import Known, known
+from glue_bench.analysis.sums import Sums
+from glue_bench.audit.identity import REWRITE, Known, known, planned_identity
 from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.disk import LARGEST_ARRAYS
 from glue_bench.records.identity import digest_of
+from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import TABLES, tables
 from glue_bench.reporting.papers import TABLES as PAPERS
 
 AGAIN = "delete it and run again"
-REWRITE = "run the experiment again, which writes its tables anew"
 ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
 
@@ -38,7 +39,7 @@ class Check:
 def check_experiment(store: Store) -> list[Check]:
     """All checks of an experiment's folder; what cannot be read is a fault, never an error."""
     plan, pretraining = _checked("plan", check_plan, store), _checked("pretraining", check_pretraining, store)
-    checks = [plan, check_records(store), pretraining]
+    checks = [plan, check_records(store), pretraining, _checked("intrinsic", check_intrinsic, store)]
     if not (plan.faults or pretraining.faults):
         checks.append(check_ids(known(store, store.read_plan())))
     checks += [check_predictions(store), _checked("failures", check_failures, store)]
@@ -59,11 +60,8 @@ def check_plan(store: Store) -> Check:
     if plan is None:
         return Check("plan", "none: tables show every record")
     states = [state for _, state in store.states()]
-    try:
-        # Plans of earlier versions do not hold all that ids are made of.
-        digests = [plan.identity(cell).digest if plan.tasks else "" for cell in plan.cells]
-    except KeyError as error:
-        raise UserError(f"plan.json: edited (nothing is said of {error}); {REWRITE}") from error
+    # Plans of earlier versions do not hold all that ids are made of.
+    digests = [planned_identity(plan, cell).digest if plan.tasks else "" for cell in plan.cells]
     cells = zip(plan.cells, digests, strict=True)
     edited = [cell.cell_id for cell, digest in cells if not _is_id(cell.cell_id, cell, digest)]
     faults = [f"plan.json: cell '{cell_id}' was edited; {REWRITE}" for cell_id in edited]
@@ -91,9 +89,10 @@ def check_ids(cells: Known) -> Check:
     faults, unknown = [], 0
     for name, record in cells.records.items():
         identity = record.identity(cells.pretrainings)
-        unknown += not identity.tokenizer
         if not _is_id(name, record.cell, identity.digest if identity.tokenizer else ""):
             faults.append(f"records/{name}.json: its id is not that of what it says; {AGAIN}")
+        else:
+            unknown += not identity.tokenizer
     older = f", {unknown} lack the tokenizer's digest (earlier version)" if unknown else ""
     return Check("ids", f"{len(cells.records) - unknown - len(faults)} follow from their records{older}", tuple(faults))
 
@@ -125,6 +124,34 @@ def _validation_faults(store: Store, record: PretrainingRecord) -> Iterator[str]
         mean = losses["loss_sum"].sum() / losses["count"].sum()
         if said is None or not math.isclose(said, mean, rel_tol=ROUNDING, abs_tol=ROUNDING):
             yield f"{file}: its mean is not the validation loss of the record; delete both and run again"
+
+
+def check_intrinsic(store: Store) -> Check:
+    """The measures of pretrained encoders are what the sums beside them give."""
+    records = store.intrinsic.read()
+    faults = [fault for record in records for fault in _measure_faults(store, record)]
+    return Check("intrinsic", f"{len(records)} follow from the sums beside them", tuple(faults))
+
+
+def _measure_faults(store: Store, record: IntrinsicRecord) -> Iterator[str]:
+    try:
+        sums = store.intrinsic.read_sums(record.pretraining_id)
+    except UserError as error:
+        yield str(error)
+        return
+    given = {measure.name: (measure.value, measure.standard_error, measure.n) for measure in record.measures}
+    found = {name: Sums(*both) for name, both in sums.items() if both.ndim == 2 and len(both) == 2}
+    for name in sorted(given.keys() | sums.keys()):
+        if name not in given or name not in found or not _are_alike(given[name], found[name]):
+            file = f"intrinsic/{record.pretraining_id}.json"
+            yield f"{file}: its {name} is not what the sums beside it give; delete both and run again"
+
+
+def _are_alike(said: tuple[float, float | None, int], sums: Sums) -> bool:
+    value, error, n = (math.nan if number is None else number for number in said)
+    pairs = ((value, sums.value), (error, sums.standard_error))
+    near = [math.isclose(*pair, rel_tol=ROUNDING, abs_tol=ROUNDING) or all(map(math.isnan, pair)) for pair in pairs]
+    return all(near) and n == sums.n
 
 
 def check_predictions(store: Store) -> Check:

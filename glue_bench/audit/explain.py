@@ -51,10 +51,8 @@ def explain(store: Store, plan: Plan | None, name: str, now: Environment | None 
     if store.has_record(cell_id):
         return _done(cell_id, cells, store, now or Environment())
     if not cells.plan.tasks:
-        raise UserError(
-            f"cell '{cell_id}' has no record, and plan.json was written before plans said what ids are made of; "
-            "give the experiment file in place of the folder"
-        )
+        why = "plan.json was written before plans said what ids are made of" if plan else "there is no plan.json"
+        raise UserError(f"cell '{cell_id}' has no record, and {why}; give the experiment file in place of the folder")
     failed = store.read_failure(cell_id)
     error = f"{failed.error} (the next run tries it again)" if failed else None
     remarks = [error or "no record has this id, so the cell is to be run"]
@@ -120,7 +118,8 @@ def _no_longer_asked_for(cell_id: str, cells: Known) -> Explanation:
     record = cells.records.get(cell_id)
     made = [made_by(record)] if record else []
     remarks = (*made, "the plan asks for no cell of this id, and tables leave it out")
-    others = _nearest(cell_id, cells, cells.planned, forwards=False) if record else ()
+    # Plans of earlier versions do not say what their cells' ids are made of.
+    others = _nearest(cell_id, cells, cells.planned, forwards=False) if record and cells.plan.tasks else ()
     return Explanation(cell_id, "no longer asked for", remarks, others)
 
 

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from glue_bench.errors import UserError
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, digest_of
 from glue_bench.records.plan import NO_PLAN, AskedCell, Plan
 from glue_bench.records.record import CellKey, Record
 from glue_bench.records.store import Store
+
+REWRITE = "run the experiment again, which writes its tables anew"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +32,13 @@ class Known:
         return self.plan.seeded(self.planned.get(cell_id) or self.records[cell_id].cell)
 
     def identity(self, cell_id: str) -> CellIdentity | None:
-        """What the id ends in the digest of, from the plan or else the record; None where neither holds it."""
+        """What the id ends in the digest of, from the plan or else the record; None where neither holds it.
+
+        Raises:
+            UserError: as `planned_identity`.
+        """
         if cell_id in self.planned and self.plan.tasks:
-            return self.plan.identity(self.planned[cell_id])
+            return planned_identity(self.plan, self.planned[cell_id])
         return self.records[cell_id].identity(self.pretrainings) if cell_id in self.records else None
 
     def in_terms_of_now(self, identity: CellIdentity) -> CellIdentity:
@@ -47,6 +54,18 @@ class Known:
             if then and then.tokenizer == identity.tokenizer:
                 changes["tokenizer"] = arm.tokenizer
         return identity.model_copy(update=changes)
+
+
+def planned_identity(plan: Plan, cell: AskedCell) -> CellIdentity:
+    """What the id of one of the plan's cells ends in the digest of.
+
+    Raises:
+        UserError: the plan was edited, and says nothing of the cell's arm or task.
+    """
+    try:
+        return plan.identity(cell)
+    except KeyError as error:
+        raise UserError(f"plan.json: edited (nothing is said of {error}); {REWRITE}") from error
 
 
 def known(store: Store, plan: Plan | None) -> Known:

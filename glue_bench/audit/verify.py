@@ -38,12 +38,17 @@ def verify(path: str | Path) -> list[Verified]:
     Raises:
         UserError: there is no such file or folder, or it is none of these.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     if (path / MANIFEST).is_file():
         manifest = read_manifest(read_file(path / MANIFEST), path)
         files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+
+        def opened(name: str) -> IO[bytes]:
+            check_file(path / name, LARGEST_ARRAYS)
+            return (path / name).open("rb")
+
         names = [name for name in files if name != MANIFEST]
-        faults = compare(manifest, names, lambda name: _opened(path / name))
+        faults = compare(manifest, names, opened)
         return _verify_bundle(path, manifest, tuple(faults))
     if path.is_dir():
         return [Verified(str(store.folder), tuple(check_experiment(store))) for store in experiments_in(path)]
@@ -51,11 +56,6 @@ def verify(path: str | Path) -> list[Verified]:
         raise UserError(f"no file or folder '{path}'")
     with unpacked(path) as bundle:
         return _verify_bundle(bundle.folder, bundle.manifest, bundle.faults)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    check_file(path, LARGEST_ARRAYS)
-    return path.open("rb")
 
 
 def _verify_bundle(folder: Path, manifest: Mapping[str, Any], faults: tuple[str, ...]) -> list[Verified]:
@@ -79,3 +79,5 @@ def _undescribed(stores: Mapping[str, Store], manifest: Mapping[str, Any]) -> It
             right = False
         if not right:
             yield f"{MANIFEST}: what it says of {name} is not what is there; {DAMAGED}"
+    for name in sorted({file.partition("/")[0] for file in manifest["files"]} - manifest["experiments"].keys()):
+        yield f"{MANIFEST}: it has files of {name}, and says nothing of that experiment; {DAMAGED}"

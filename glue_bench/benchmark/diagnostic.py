@@ -13,7 +13,7 @@ import pandas as pd
 
 from glue_bench.benchmark.schema import TaskData
 from glue_bench.benchmark.tasks import TASKS
-from glue_bench.benchmark.tsv import read_lines, read_split, refuse_repeated, unlabelled
+from glue_bench.benchmark.tsv import DOWNLOADED, read_lines, read_split, refuse_repeated, unlabelled
 from glue_bench.errors import UserError, quoted
 
 LABELLED = "diagnostic-full.tsv"
@@ -71,11 +71,11 @@ def read_diagnostic(path: Path) -> Diagnostic:
 def _locate(path: Path) -> Path:
     if not path.is_dir():
         return path
-    tried = [path / AX.title / LABELLED, path / LABELLED]
+    tried = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED]
     for file in tried:
         if file.is_file():
             return file
-    raise UserError(f"no {LABELLED} in {path}; looked for {' and '.join(map(str, tried))}")
+    raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, tried))}")
 
 
 def _row(path: Path, number: int, line: str, columns: Sequence[str]) -> dict[str, str]:
@@ -115,17 +115,13 @@ def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
     predicted, _ = read_split(beside, AX, "test")
     if digest is not None and TaskData("ax", "tsv", {"test": predicted}).digest != digest:
         raise UserError(f"the runs predicted other sentences than those of {beside}; run MNLI again on this data")
-    _check_pairs(diagnostic, predicted, beside)
-    return True
-
-
-def _check_pairs(diagnostic: Diagnostic, predicted: pd.DataFrame, beside: Path) -> None:
     ours, theirs = _words(diagnostic.pairs), _words(predicted)
     if len(ours) != len(theirs):
         raise UserError(f"{diagnostic.path} has {len(ours)} rows, {beside} {len(theirs)}; expected the same sentences")
     for number, (mine, other) in enumerate(zip(ours, theirs, strict=True), 2):
         if mine != other:
             raise UserError(f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}")
+    return True
 
 
 def _words(pairs: pd.DataFrame) -> list[tuple[list[str], list[str]]]:

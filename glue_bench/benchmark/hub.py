@@ -74,7 +74,7 @@ class CloneSource:
         if not self._is_present(row):
             looked = ", ".join(f"{row.name}/{split}-*.parquet" for split in needed_splits(row))
             raise UserError(f"no {row.title} data in {self.folder}; looked for {looked}")
-        files = {split: self._files(row.name, split) for split in row.splits if self._files(row.name, split)}
+        files = {split: paths for split in row.splits if (paths := self._files(row.name, split))}
         for split, paths in files.items():
             _check_shards(split, paths)
             for path in paths:

@@ -109,7 +109,7 @@ def _lint_content(file: File, content: bytes) -> Iterator[Kinded]:
 
 
 def _lint_lines(file: File, text: str) -> Iterator[Kinded]:
-    count, filled = text.count("\n") + 1, 0
+    count, filled = text.count("\n") + (not text.endswith("\n")), 0
     if count > 2 * (file.rows + MOST_ENTRIES):
         yield "rows", Finding(file.name, None, f"{count} lines", f"{file.rows + 1}")
         return

@@ -81,17 +81,12 @@ def _scaled(values: np.ndarray) -> np.ndarray:
     return values / max(1.0, np.abs(values).max())
 
 
-def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
-    # scikit-learn gives 0.0 here too, but with a warning where there is one class in all.
-    constant = _is_constant(expected) or _is_constant(predicted)
-    return 0.0 if constant else float(matthews_corrcoef(expected, predicted))
+def _varied(function: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
+    """A correlation that is 0 where either side is constant: libraries warn there, or have no number."""
 
-
-def _correlation(function: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
     def correlation(expected: np.ndarray, predicted: np.ndarray) -> float:
-        if _is_constant(expected) or _is_constant(predicted):
-            return 0.0
-        return float(function(_scaled(expected), _scaled(predicted)).statistic)
+        constant = _is_constant(expected) or _is_constant(predicted)
+        return 0.0 if constant else float(function(expected, predicted))
 
     return correlation
 
@@ -99,8 +94,8 @@ def _correlation(function: Callable) -> Callable[[np.ndarray, np.ndarray], float
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda expected, predicted: float(accuracy_score(expected, predicted)),
     "f1": lambda expected, predicted: float(f1_score(expected, predicted, zero_division=0)),
-    "matthews_correlation": _matthews,
-    "pearson": _correlation(pearsonr),
-    "spearmanr": _correlation(spearmanr),
+    "matthews_correlation": _varied(matthews_corrcoef),
+    "pearson": _varied(lambda expected, predicted: pearsonr(_scaled(expected), _scaled(predicted)).statistic),
+    "spearmanr": _varied(lambda expected, predicted: spearmanr(_scaled(expected), _scaled(predicted)).statistic),
 }
 """Metric name -> function of (expected, predicted)."""

@@ -21,6 +21,10 @@ LONGEST_LINE = 1_000_000
 """Characters of a line, at most: tokenizers would take minutes and gigabytes for a word of that many."""
 
 
+DOWNLOADED = "diagnostic"
+"""Where the download script that is copied most puts AX, in place of its own folder."""
+
+
 class TsvSource:
     """A folder in the classic layout, `CoLA/train.tsv` and so on. Tasks and splits may be missing."""
 
@@ -46,7 +50,8 @@ class TsvSource:
         return TaskData(row.name, self.kind, splits, {name: skipped for name, (_, skipped) in read.items()})
 
     def _path(self, task: Task, split: str) -> Path:
-        return self.folder / task.title / task.splits[split].file
+        path = self.folder / task.title / task.splits[split].file
+        return self.folder / DOWNLOADED / path.name if task.name == "ax" and not path.is_file() else path
 
     def _is_present(self, task: Task) -> bool:
         return any(self._path(task, split).is_file() for split in needed_splits(task))

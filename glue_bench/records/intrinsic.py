@@ -7,7 +7,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
-from glue_bench.records.disk import dump, dump_arrays, load_arrays, read_value
+from glue_bench.records.disk import dump, dump_arrays, load_arrays, read_value, record_digest
 from glue_bench.records.value import StoredValue, Whole, Word
 
 
@@ -36,6 +36,7 @@ class IntrinsicRecord(StoredValue):
     step: Whole
     tokens: Whole
     measures: tuple[Measure, ...]
+    digest: str | None = None
 
 
 class IntrinsicFolder:
@@ -60,13 +61,15 @@ class IntrinsicFolder:
         """Store the measures of a pretraining, and by their names (2, n) the sums and counts of the n sequences."""
         arrays = {name: both.astype(np.float64) for name, both in sums.items()}
         write_atomically(self.folder / f"{record.pretraining_id}.safetensors", dump_arrays(arrays))
-        write_atomically(self.folder / f"{record.pretraining_id}.json", dump(record.document()))
+        document = record.document()
+        whole = {**document, "digest": record_digest(document)}
+        write_atomically(self.folder / f"{record.pretraining_id}.json", dump(whole))
 
     def read(self) -> list[IntrinsicRecord]:
         """The measures of all pretrainings that have some, sorted by id.
 
         Raises:
-            UserError: a file is damaged, lacks a key or has another schema version.
+            UserError: a file is damaged, lacks a key, has another schema version or was edited.
         """
         return [read_value(IntrinsicRecord, path) for path in sorted(self.folder.glob("*.json"))]
 

@@ -26,7 +26,10 @@ class Predicted:
 
 
 class PredictedTests:
-    """The test predictions of an experiment's cells: <folder>/<cell_id>.safetensors, with a digest of its content."""
+    """The test predictions of an experiment's cells: <folder>/<cell_id>.safetensors.
+
+    Each file has a digest of its content and the cell's id, which those of earlier versions lack.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,13 +38,13 @@ class PredictedTests:
         """Store what a cell has predicted."""
         arrays = {name: logits.astype(np.float32) for name, logits in predicted.logits.items()}
         known = {"diagnostic": predicted.diagnostic} if predicted.diagnostic else {}
-        write_atomically(self._path(cell_id), dump_arrays(arrays, **known, sha256=_digest(arrays)))
+        write_atomically(self._path(cell_id), dump_arrays(arrays, **known, sha256=_digest(arrays), cell=cell_id))
 
     def read(self, cell_id: str) -> Predicted:
         """What a cell has predicted; nothing where it was not asked to.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is damaged, or another cell's.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -55,6 +58,8 @@ class PredictedTests:
                 logits = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             if said.get("sha256") != _digest(logits):
                 raise ValueError("changed since it was written")
+            if said.get("cell", cell_id) != cell_id:
+                raise ValueError(f"these are the predictions of '{said['cell']}'")
         except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
             advice = "; delete it and predict it again" if is_damage(error) else ""
             raise UserError(f"{self.folder.name}/{path.name}: {error}{advice}") from error

@@ -262,6 +262,7 @@ class PretrainingRecord(StoredValue):
     micro_batch_tokens: Whole | None = None
     environment: Environment = Environment()
     validation_sha256: str | None = None
+    digest: str | None = None
 
 
 class FailureRecord(StoredValue):

@@ -234,7 +234,8 @@ class Store:
             stored = dump_arrays(validation)
             write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
             document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
-        write_atomically(self._path("pretraining", record.pretraining_id), dump(document))
+        whole = {**document, "digest": record_digest(document)}
+        write_atomically(self._path("pretraining", record.pretraining_id), dump(whole))
         self.drop_failure(record.pretraining_id)
 
     def read_pretraining(self, pretraining_id: str) -> PretrainingRecord:
@@ -249,7 +250,7 @@ class Store:
         """The records of all finished pretrainings, sorted by id.
 
         Raises:
-            UserError: a record is not valid JSON, lacks a key or has another schema version.
+            UserError: a record is not valid JSON, lacks a key, has another schema version or was edited.
         """
         paths = sorted((self.folder / "pretraining").glob("*.json"))
         return [self.read_pretraining(path.stem) for path in paths]

@@ -14,19 +14,23 @@ from glue_bench.reporting.numbers import MISSING, csv_text, json_text
 
 NOTES = (
     "A number says something by its distance to the baseline beside it, which is what chance alone gives.",
-    "`analysis.json` has every number with its interval, and the CSV files what the figures draw.",
+    "`analysis.json` has every number, with its interval where it has one, and the CSV files what the figures draw.",
 )
 
 
 def write_analysis(document: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
     """Write analysis.json, analysis.md and a CSV file for each frame; the paths written.
 
-    The same numbers give the same bytes.
+    The same numbers give the same bytes. analysis.json names the frames, so that a file which an earlier analysis has
+    left in the folder is not taken for one.
 
     Raises:
         DiskError: the folder cannot be written.
     """
-    contents = {"analysis.json": json_text(document), "analysis.md": render_page(analysis_page(document))}
+    contents = {
+        "analysis.json": json_text({**document, "frames": sorted(frames)}),
+        "analysis.md": render_page(analysis_page(document)),
+    }
     for name, frame in frames.items():
         contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
     with results_written_to(folder, "the measures are not kept"):
@@ -58,6 +62,8 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
         if value is None or baseline is None:
             continue
         interval = at(numbers, question.interval)
+        if interval and None in interval:  # an older analysis wrote what one sequence alone does not tell
+            interval = None
         sides.setdefault(side(value, baseline, interval), []).append(label)
         shown = _shown(value, question) + (f" [{_shown(interval, question)}]" if interval else "")
         rows.append((label, shown, _shown(baseline, question)))

@@ -8,11 +8,14 @@ import torch
 import transformers
 
 import glue_bench as package
+from glue_bench.analysis import order
 from glue_bench.analysis.analyse import Analysis
 from glue_bench.analysis.reading import DEFAULT_TEXT, Reading
+from glue_bench.analysis.sources import trained_positions
 from glue_bench.errors import UserError
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
-from glue_bench.reporting.analysis_page import write_analysis
+from glue_bench.reporting.analysis_page import analysis_page, write_analysis
+from glue_bench.reporting.formats import render_page
 from glue_bench.testing.tiny import encoder_config, random_model
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.sample import SENTENCES
@@ -52,8 +55,10 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     bert = transformers.BertForMaskedLM(transformers.BertConfig(**small, **sizes, initializer_range=0.3))
     models = {"bert": bert, "headless": random_model(EncoderModel, encoder_config("add", **sizes))}
-    for variant in ("none", "multiply", "untied", "rotary"):
+    for variant in ("none", "multiply", "untied", "rotary", "concat-split"):
         models[variant] = random_model(EncoderForMaskedLM, encoder_config(variant, **sizes))
+    scored = encoder_config("none", variant_options={"segments": "scores"}, **sizes)
+    models["segments"] = random_model(EncoderForMaskedLM, scored)
     for name, model in models.items():
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
@@ -80,7 +85,16 @@ def test_every_key_is_a_number_or_null_with_a_reason(checkpoints, text):
     null = {name: [key for key in KEYS if at(one, key) is None] for name, one in numbers.items()}
     assert null["bert"] == []
     assert null["headless"] == ["order.swap.1"]
-    for name in ("none", "multiply", "rotary"):
+    assert null["concat-split"] == [key for key in KEYS if key.startswith("subspaces")]
+    split = numbers["concat-split"]["dimensions"]
+    assert (split["spearman"], split["left_out"]) == (None, "words and positions have dimensions of their own")
+    assert split["share_95"] > 0
+    rises = numbers["bert"]["terms"]["loss_rise_interval"]
+    assert all(low <= numbers["bert"]["terms"]["loss_rise"][name] <= high for name, (low, high) in rises.items())
+    assert set(rises) == set(FOUR)
+    assert "mixed" not in numbers["untied"]["terms"]
+    assert "mixed" in numbers["bert"]["terms"]
+    for name in ("none", "multiply", "rotary", "segments"):
         assert set(KEYS) - set(null[name]) == {"order.swap.1"}
     assert set(KEYS) - set(null["untied"]) == {"terms.share.word_word", "terms.share.position_position", "order.swap.1"}
     for name, keys in null.items():
@@ -165,9 +179,48 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
         ({"only": ["term"]}, "unknown measure 'term'; did you mean 'terms'"),
         ({"layers": [3]}, "--layers 3: this encoder has blocks 1 to 2"),
         ({"corpus": "nowhere.txt"}, "does not exist"),
+        ({"positions": 2}, "--positions 2: too few to measure anything; give 8 or more"),
+        ({"sequences": 4}, "--sequences 4: too few"),
+        ({"sequences": -1}, "--sequences -1: too few"),
     ],
 )
 def test_bad_input_is_one_line(given, said, checkpoints, text):
     with pytest.raises(UserError, match=said) as raised:
         package.analyse(checkpoints["bert"], **{"corpus": text, "only": ["subspaces"]} | given)
     assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_second_name_that_stands_for_nothing_is_refused_before_the_first_is_measured(checkpoints, text, monkeypatch):
+    monkeypatch.setattr("glue_bench.analysis.analyse._measured", None)
+    with pytest.raises(UserError, match="no checkpoint folder"):
+        package.analyse([checkpoints["bert"], "./typo"], corpus=text, only=["subspaces"])
+
+
+def test_the_folder_that_one_stands_in_has_its_name(checkpoints, text, monkeypatch):
+    monkeypatch.chdir(checkpoints["bert"])
+    for name in (".", "../headless/.."):
+        assert trained_positions(name) is None
+    assert list(package.analyse(".", corpus=text, only=["subspaces"]).document["checkpoints"]) == ["bert"]
+
+
+def test_where_one_sequence_alone_has_two_words_to_swap_there_is_a_page_without_an_interval(
+    checkpoints, text, monkeypatch
+):
+    real = order.intrinsic_sums
+
+    def of_one(*given):
+        found = real(*given)
+        found["swap_1"].counts[1:] = 0
+        del found["swap_2"]
+        return found
+
+    monkeypatch.setattr(order, "intrinsic_sums", of_one)
+    found = package.analyse(checkpoints["bert"], corpus=text, only=["order"])
+    numbers = found.document["checkpoints"]["bert"]["order"]
+    assert "1" not in numbers["swap_interval"]
+    assert len(numbers["swap_interval"]["4"]) == 2
+    assert numbers["swap"]["2"] is None
+    assert "no two words to swap at a distance of 2" in numbers["swap"]["left_out"]
+    assert "order.swap (the text has no two words" in render_page(analysis_page(found.document))
+    numbers["swap_interval"]["1"] = [None, None]  # as an older analysis has it
+    assert "How much does the model use the order" in render_page(analysis_page(found.document))

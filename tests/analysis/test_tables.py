@@ -5,15 +5,33 @@ import pytest
 import torch
 
 from glue_bench.analysis.attention import left_minus_right, within
-from glue_bench.analysis.decoding import collisions, decoded, measure_decoding, nearest, plain, position_told, word_told
-from glue_bench.analysis.dimensions import correlation, measure_dimensions, share_of_variance
+from glue_bench.analysis.decoding import (
+    collisions,
+    decoded,
+    measure_decoding,
+    nearest,
+    plain,
+    position_told,
+    with_random_positions,
+    word_told,
+)
+from glue_bench.analysis.dimensions import correlation, measure_correlation, measure_dimensions, share_of_variance
 from glue_bench.analysis.input_sum import InputSum
 from glue_bench.analysis.layers import parts_of, share
-from glue_bench.analysis.measured import LeftOut, confidence, expected, expected_share, middle
+from glue_bench.analysis.measured import (
+    LeftOut,
+    confidence,
+    expected,
+    expected_share,
+    middle,
+    ratio_interval,
+    share_interval,
+)
 from glue_bench.analysis.position_rows import heads, rows
 from glue_bench.analysis.position_scores import locality, symmetric, toeplitz
-from glue_bench.analysis.positions import absolute_error, cosines, order_accuracy
-from glue_bench.analysis.subspaces import measure_tables, participation_ratio, subspaces
+from glue_bench.analysis.positions import absolute_error, cosines, measure_positions, order_accuracy
+from glue_bench.analysis.subspaces import measure_subspaces, measure_tables, participation_ratio, subspaces
+from glue_bench.analysis.sums import Sums
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import POSITIONS, encoder_config, random_model
 
@@ -66,7 +84,13 @@ def test_planted_directions_are_found():
     assert (
         apart.numbers["subspaces"]["mean_abs_cosine"] < apart.numbers["subspaces"]["mean_abs_cosine_random_interval"][0]
     )
-    assert apart.numbers["subspaces"]["angles"]["smallest"] == pytest.approx(90)
+    angles = apart.numbers["subspaces"]["angles"]
+    assert angles["smallest"] == pytest.approx(90)
+    low, high = angles["median_random"]
+    assert low < high < 90
+    random = subspaces(drawn(WORDS), drawn(PLACES, seed=3)[:6]).numbers["subspaces"]["angles"]
+    assert (random["words_dimensions"], random["positions_dimensions"]) == (23, 6)
+    assert random["median_random"][0] < random["median"] < random["median_random"][1]
 
 
 def test_a_participation_ratio_counts_the_dimensions():
@@ -75,6 +99,26 @@ def test_a_participation_ratio_counts_the_dimensions():
     assert numbers["participation_ratio"]["positions"] == pytest.approx(1)
     low, high = numbers["participation_ratio_random"]["words"]
     assert low < numbers["participation_ratio"]["words"] < high
+
+
+def test_dimensions_that_belong_to_the_other_table_are_none_of_a_tables_shape():
+    """Of tables side by side, as in `concat-split`, what is so by construction is no finding."""
+    apart = summed(drawn(WORDS, slice(16)), drawn(PLACES, slice(16, None), seed=1))
+    numbers = measure_dimensions(apart).numbers["dimensions"]
+    assert numbers["moving"] == WIDTH - 16
+    low, high = numbers["share_95_random"]
+    assert low < numbers["share_95"] < high
+    ratios = measure_tables(apart).numbers["tables"]
+    for name, (low, high) in ratios["participation_ratio_random"].items():
+        assert low < ratios["participation_ratio"][name] < high
+    assert not with_random_positions(apart, 0).positions[:, :16].any()
+    rows = drawn(PLACES, slice(16, None), seed=1)
+    assert measure_positions(rows).numbers == measure_positions(rows[:, 16:]).numbers
+    for measure in (measure_subspaces, measure_correlation):
+        with pytest.raises(LeftOut, match="words and positions have dimensions of their own"):
+            measure(apart)
+        with pytest.raises(LeftOut, match="no position enters"):
+            measure(summed(drawn(WORDS), np.zeros((PLACES, WIDTH))))
 
 
 # Decoding
@@ -96,7 +140,11 @@ def test_all_numbers_of_decoding_have_their_baselines(monkeypatch):
     norm = torch.nn.LayerNorm(WIDTH)
     found = measure_decoding(summed(drawn(WORDS), drawn(PLACES, seed=1)), norm)
     numbers = found.numbers["decoding"]
-    assert numbers["chance"] == {"position_accuracy": 1 / PLACES, "position_mae": 10, "word_accuracy": 1 / WORDS}
+    assert numbers["chance"] == {"position_accuracy": 1 / PLACES, "position_mae": 13.325, "word_accuracy": 1 / WORDS}
+    places = np.arange(PLACES)
+    assert np.abs(places - places[:, None]).mean() == pytest.approx(numbers["chance"]["position_mae"])
+    assert numbers["position_mae_constant"] == np.abs(places - 19.5).mean() == PLACES / 4
+    assert found.frames["decoding"]["mae_chance"].dropna().unique() == pytest.approx(13.325)
     assert numbers["random"]["position_accuracy"] == pytest.approx(numbers["sum"]["position_accuracy"], abs=0.1)
     assert numbers["words_alone"]["position_accuracy"] < 0.1
     assert found.frames["decoding"]["layer"].tolist() == ["sum", "sum", "norm", "norm"]
@@ -134,8 +182,8 @@ def test_a_position_in_one_dimension_is_found():
     noise = drawn(PLACES, scale=0.01)
     assert absolute_error(centred(one) + noise) < 1
     assert order_accuracy(centred(one) + noise) > 0.9
-    numbers = measure_dimensions(summed(drawn(WORDS), centred(one))).numbers["dimensions"]
-    assert numbers["share_95"] == pytest.approx(0.95 / WIDTH)
+    numbers = measure_dimensions(summed(drawn(WORDS), centred(one) + noise)).numbers["dimensions"]
+    assert numbers["share_95"] == pytest.approx(0.95 / WIDTH, rel=1e-2)
     assert numbers["share_95_random"][0] > 0.8
     assert cosines(centred(one))["cosine"].abs().round(6).isin([0, 1]).all()
 
@@ -249,6 +297,27 @@ def test_bands_cover_what_they_say():
     low, high = middle(generator.standard_normal(5_000))
     assert (low, high) == (pytest.approx(-1.96, abs=0.1), pytest.approx(1.96, abs=0.1))
     assert confidence(generator.standard_normal((1_000, 2))) == pytest.approx(1.96 / np.sqrt(1_000), rel=0.1)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95, 0.99, 1.0])
+@pytest.mark.parametrize("sequences", [8, 16])
+def test_intervals_of_few_sequences_cover_what_they_say(share, sequences):
+    generator, inside = np.random.default_rng(0), 0
+    for _ in range(400):
+        low, high = share_interval(Sums(generator.binomial(4, share, sequences), np.full(sequences, 4.0)))
+        assert 0 <= low <= high <= 1
+        inside += low <= share <= high
+    assert inside / 400 > 0.93
+    rises = [ratio_interval(Sums(generator.normal(1, 1, sequences), np.ones(sequences))) for _ in range(1_000)]
+    assert 0.935 < np.mean([low < 1 < high for low, high in rises]) < 0.965
+
+
+def test_an_interval_needs_two_sequences():
+    one = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
+    assert ratio_interval(one) is share_interval(one) is None
+    low, high = share_interval(Sums(np.zeros(8), np.full(8, 4.0)))
+    assert (low, high) == (0, pytest.approx(1 - 0.025 ** (1 / 8)))
+    assert share_interval(Sums(np.full(8, 2.0), np.full(8, 4.0))) == [0.5, 0.5]  # ties, as without positions
 
 
 def test_the_band_of_a_share_leaves_room_for_what_a_sample_may_miss():

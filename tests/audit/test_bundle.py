@@ -254,3 +254,14 @@ def test_a_bundle_of_what_does_not_verify_says_so(finished, glue_bench, tmp_path
     assert said.status == 1
     assert (tmp_path / "x.zip").exists()
     assert "small/leaderboard.csv: line 2 is not what the records give" in said.err
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_files_of_an_experiment_that_the_manifest_does_not_name(bundle):
+    files = contents(bundle)
+    manifest = json.loads(files[MANIFEST]) | {"experiments": {}}
+    manifest["digest"] = record_digest({key: value for key, value in manifest.items() if key != "digest"})
+    rewrite(bundle, files | {MANIFEST: json.dumps(manifest).encode()})
+    assert faults(bundle) == [
+        "manifest.json: it has files of small, and says nothing of that experiment; the bundle is damaged; get it anew"
+    ]

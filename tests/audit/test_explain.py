@@ -213,6 +213,36 @@ def test_an_older_plan_asks_for_the_experiment_file(finished):
     assert explain(store, plan, "add-rte").state == "done"
 
 
+def test_a_stray_record_beside_an_older_plan_has_nothing_to_be_compared_with(finished, edit):
+    path = next((finished / "records").glob("add-stsb*"))
+    (path.parent / f"stray-{path.name}").write_bytes(path.read_bytes())
+    edit(
+        path.parent / f"stray-{path.name}",
+        lambda record: [record.update(cell_id=f"stray-{path.stem}"), record.pop("digest")],
+    )
+    store = Store(finished)
+    plan = store.read_plan().model_copy(update={"tasks": {}})
+    explanation = explain(store, plan, "stray")
+    assert (explanation.state, explanation.candidates) == ("no longer asked for", ())
+
+
+def test_a_plan_that_lacks_an_arm_was_edited(finished):
+    next((finished / "records").glob("add-stsb*")).unlink()
+    store = Store(finished)
+    plan = store.read_plan()
+    plan = plan.model_copy(update={"arms": {"untied": plan.arms["untied"]}})
+    with pytest.raises(UserError, match=r"plan.json: edited \(nothing is said of 'add'\); run the experiment again"):
+        explain(store, plan, "add-stsb")
+
+
+def test_a_failure_without_a_plan_says_that_there_is_none(tmp_path):
+    store = Store(tmp_path)
+    store.prepare()
+    store.write_failure(FailureRecord(cell_id="add-rte", task="rte", error="RuntimeError: out of luck"))
+    with pytest.raises(UserError, match=r"no record, and there is no plan.json; give the experiment file"):
+        explain(store, store.read_plan(), "add-rte")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -1,15 +1,20 @@
 """Folders: every change of a number, an id or a file is found, and good ones are good."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from glue_bench.audit.checks import Check
+from glue_bench.audit.checks import Check, check_ids
+from glue_bench.audit.identity import known
 from glue_bench.audit.verify import verify
+from glue_bench.errors import UserError
 from glue_bench.records.disk import record_digest
+from glue_bench.records.predicted import Predicted
 from glue_bench.records.store import Store
+from glue_bench.reporting.export import write_tables
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -42,7 +47,7 @@ def no_tables(monkeypatch) -> None:
 
 def test_a_finished_experiment_is_good(finished):
     assert checks(finished) == dict.fromkeys(
-        ("plan", "records", "pretraining", "ids", "predictions", "failures", "tables"), ()
+        ("plan", "records", "pretraining", "intrinsic", "ids", "predictions", "failures", "tables"), ()
     )
 
 
@@ -163,10 +168,72 @@ def test_a_planned_cell(finished, edit):
 @pytest.mark.usefixtures("no_tables")
 def test_a_setting_of_a_pretraining(finished, edit):
     path = next((finished / "pretraining").glob("add*.json"))
-    edit(path, lambda document: document["identity"]["settings"].update(learning_rate=1.0))
+    edit(path, lambda document: [document["identity"]["settings"].update(learning_rate=1.0), signed(document)])
     assert found(finished)["pretraining"] == (
         f"pretraining/{path.name}: its id is not that of what it says; delete it and run again",
     )
+
+
+@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("key", ["value", "standard_error", "n"])
+def test_a_measure_of_a_pretrained_encoder(finished, edit, key, signs):
+    """Also where the digest was made anew, or lacks, and the tables say the same."""
+    path = next((finished / "intrinsic").glob("*.json"))
+    name = f"intrinsic/{path.name}"
+
+    def forge(record):
+        record["measures"][0][key] *= 2
+        signed(record) if signs else record.pop("digest")
+
+    edit(path, forge)
+    write_tables(finished)
+    assert found(finished) == {
+        "intrinsic": (f"{name}: its validation_loss is not what the sums beside it give; delete both and run again",)
+    }
+
+
+@pytest.mark.parametrize(("kind", "key"), [("pretraining", "seconds"), ("intrinsic", "step")])
+def test_what_nothing_follows_from_is_held_to_the_digest(finished, edit, kind, key):
+    path = next((finished / kind).glob("*.json"))
+    edit(path, lambda record: record.update({key: 3}))
+    with suppress(UserError):
+        write_tables(finished)
+    (fault,) = found(finished)[kind]
+    assert fault == f"{kind}/{path.name}: edited since the run wrote it; delete it and run again"
+    edit(path, lambda record: record.pop("digest"))  # as an earlier version has written it
+    write_tables(finished)
+    assert not found(finished)
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_test_predictions_of_another_cell(finished):
+    store, (first, second) = Store(finished), (record_of(finished).stem, record_of(finished, "untied-stsb").stem)
+    for cell_id in (first, second):
+        store.tests.write(cell_id, Predicted({"test": np.ones((2, 1))}))
+    assert not found(finished)
+    folder = finished / "test_predictions"
+    (folder / f"{second}.safetensors").write_bytes((folder / f"{first}.safetensors").read_bytes())
+    (fault,) = found(finished)["predictions"]
+    assert fault.startswith(f"test_predictions/{second}.safetensors: these are the predictions of '{first}'; delete it")
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_a_count_of_what_follows_is_never_negative(finished, edit):
+    for path in (finished / "records").glob("*.json"):
+        edit(path, lambda record: [record.pop(key, None) for key in ("tokenizer", "digest")])
+        edit(path, lambda record: record["cell"].update(seed=7))
+    for path in (finished / "pretraining").glob("*.json"):
+        path.unlink()
+    edit(finished / "plan.json", lambda plan: [facts.pop("identity") for facts in plan["pretrainings"]])
+    check = check_ids(known(Store(finished), Store(finished).read_plan()))
+    assert (len(check.faults), check.found) == (6, "0 follow from their records")
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_a_home_folder_may_be_named_by_a_tilde(finished, monkeypatch):
+    monkeypatch.setenv("HOME", str(finished.parent))
+    (verified,) = verify(f"~/{finished.name}")
+    assert verified.faults == []
 
 
 @pytest.mark.usefixtures("no_tables")
@@ -209,8 +276,6 @@ def test_records_without_a_plan_are_checked_too(finished):
 
 
 def test_an_unfinished_experiment_is_good_and_says_what_is_missing(finished):
-    from glue_bench.reporting.export import write_tables
-
     path = record_of(finished)
     path.unlink()
     (finished / "predictions" / f"{path.stem}.safetensors").unlink()

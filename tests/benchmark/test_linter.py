@@ -183,6 +183,12 @@ def test_no_damaged_zip_breaks_the_linter(data):
 # What is said
 
 
+def test_the_end_of_the_last_line_is_no_line():
+    content = b"index\tprediction\n" * 3_000
+    assert said(GOOD | {"RTE.tsv": content}) == ["RTE.tsv: 3000 lines; expected 13"]
+    assert said(GOOD | {"RTE.tsv": content[:-1]}) == ["RTE.tsv: 3000 lines; expected 13"]
+
+
 def test_a_finding_says_file_line_problem_and_expectation():
     assert said(with_lines("RTE.tsv", lambda lines: predict("1")(lines, 3))) == [
         "RTE.tsv, line 4: label '1' (a class's number, where its name is wanted); expected entailment or not_entailment"

@@ -126,8 +126,11 @@ def analysis_part(store: Store) -> Iterator[Part]:
     if not (folder / "analysis.json").is_file():
         return
     try:
-        page = analysis_page(json.loads((folder / "analysis.json").read_bytes()))
-        frames = {path.stem: pd.read_csv(path) for path in sorted(folder.glob("*.csv"))}
+        document = json.loads((folder / "analysis.json").read_bytes())
+        page = analysis_page(document)
+        # What an earlier analysis has left beside it is none of its frames; older documents do not name theirs.
+        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in document.get("frames", [path.stem])]
+        frames = {path.stem: pd.read_csv(path) for path in paths}
     except (ValueError, KeyError) as error:
         raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
     yield replace(part_of(page, "Inside the encoders"), figures=tuple(analysis_figures(frames)))

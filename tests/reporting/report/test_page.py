@@ -1,9 +1,11 @@
 """A report: what is on it, and that it is made of the same numbers as the pages."""
 
+import json
 import math
 import re
 from itertools import product
 
+import pandas as pd
 import pytest
 import yaml
 from read_pages import parse_html, read_html, read_markdown
@@ -14,11 +16,12 @@ from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.reporting.analysis_export import write_analysis
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.figures.save import FORMATS
 from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.report.build import build_report, pretraining_part, steps_part
+from glue_bench.reporting.report.build import analysis_part, build_report, pretraining_part, steps_part
 from glue_bench.reporting.report.drawings import steps_figures
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
@@ -162,6 +165,18 @@ def test_an_analysis_in_the_folder_is_shown(bench):
     (bench.path / "analysis" / "analysis.json").write_text("{")
     with pytest.raises(UserError, match="analysis' is damaged"):
         build_report(bench.path)
+
+
+def test_figures_of_an_earlier_analysis_are_not_shown(bench):
+    bench.expect("rte", 1)
+    analyse(bench.plan(data_source="demo"))
+    folder = bench.path / "analysis"
+    document = json.loads((folder / "analysis.json").read_text())
+    frames = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
+    write_analysis(document, {"spectrum": frames["spectrum"]}, folder)
+    assert (folder / "positions_cosine.csv").exists()
+    (part,) = analysis_part(bench.store)
+    assert [figure.name for figure in part.figures] == ["analysis-spectrum"]
 
 
 def test_what_all_rows_share_is_a_sentence_and_what_differs_a_table():
