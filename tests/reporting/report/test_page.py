@@ -16,7 +16,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.reporting.analysis_export import write_analysis
+from glue_bench.reporting.analysis_page import write_analysis
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.figures.save import FORMATS
