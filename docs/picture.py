@@ -10,8 +10,8 @@ from glue_bench.reporting.figures.style import DARK, LIGHT
 from glue_bench.results.budgets import losses_frame
 
 DOCS = Path(__file__).parent
-TITLE = "Validation loss of four arms against the tokens of pretraining, with four seeds each"
-DESCRIPTION = "untied is lowest throughout, add and concat follow close to each other, none stays far above."
+TITLE = "Validation loss of six arms by tokens of pretraining, four seeds each"
+DESCRIPTION = "untied, untied-tie-cls and four-term lie lowest, add and concat follow, none stays far above."
 
 
 def draw(folder: Path) -> None:
