@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import find
 from glue_bench.reporting.findings import pair_of, verdict
 from glue_bench.reporting.markdown import aligned, escape, sentence
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.build import extent
-from glue_bench.results.budgets import at_an_end, rates_frame
+from glue_bench.results.budgets import at_an_end, budget_frame, rates_frame
 
 BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
@@ -27,7 +29,7 @@ CLAIMS = {
     ("concat", "add"): (
         "Concatenating, with a projection, predicts otherwise than adding.",
         "",
-        "what it gives at equal weights (it has 49,152 more), or in more than one projection",
+        "what it gives with equally many parameters (it has 49,152 more), or with a deeper projection",
     ),
     ("concat-split-1of4", "add"): (
         "Words and positions side by side predict otherwise than their sum.",
@@ -37,7 +39,7 @@ CLAIMS = {
     ("untied", "add"): (
         "Untied positions (TUPE-A) are better than added ones.",
         "better",
-        "whether it helps at TUPE's own size, at equal weights (it has 33,408 more), or GLUE scores",
+        "whether it helps at TUPE's own size, with equally many parameters (it has 33,408 more), or in fine-tuning",
     ),
     ("add-relative", "add"): (
         "A relative bias makes added positions better.",
@@ -47,7 +49,7 @@ CLAIMS = {
     ("four-term", "untied-tie-cls"): (
         "The two mixed terms, word-position and position-word, are of use.",
         "better",
-        "whether a mixed term is of use where the others are shared, as in a sum",
+        "whether they are of use where words and positions share their projections, as in `add`",
     ),
     ("untied", "untied-tie-cls"): (
         "A free [CLS] is of use.",
@@ -57,7 +59,7 @@ CLAIMS = {
     ("untied-relative", "add-relative"): (
         "Untied positions (TUPE-R) are better beside a relative bias, too.",
         "better",
-        "whether it helps at TUPE's own size, or GLUE scores",
+        "whether it helps at TUPE's own size, or in fine-tuning",
     ),
     ("concat", "concat-random"): (
         "Where a projection starts matters.",
@@ -75,7 +77,7 @@ ANSWERS = (
 )
 AT_AN_END = (
     "For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be "
-    "better.\n\n"
+    "better, and the contrasts of such an arm may do it wrong.\n\n"
 )
 AROUND = """# study: is adding as good as concatenating, and do untied positions help?
 
@@ -90,12 +92,13 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {varies}
 
-{edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences that
-have a verdict, [statistics.csv](statistics.csv) all of them, [budget.md](budget.md) what each arm cost. Two layers of
-width 128 after 6.5 million tokens are not BERT; one text, one vocabulary and one held-out part are behind all numbers;
-each rate is the best of three, found with one seed.
+{edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences
+of the losses, and of other columns those with a verdict, [statistics.csv](statistics.csv) all of them,
+[budget.md](budget.md) what each arm cost. Two layers of width 128 after 6.5 million tokens are not BERT; one text, one
+vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with one seed.
 
-{state} [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
+{state} What differs between these commits and processors is in [the design](../../docs/study.md#the-runs).
+[The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
 [43 MB of English text](../../docs/study.md#what-is-the-same-for-all), and `GLUE_FOLDER` GLUE in the classic TSV layout.
 
 ```console
@@ -130,7 +133,7 @@ def readme(folder: Path) -> str:
         extent=extent(findings.results),
         table=aligned([HEADER, *rows], {0, 1, 4, 5}),
         answers=ANSWERS,
-        varies=" ".join([*varies(columns), *reach(contrasts)]),
+        varies=" ".join([*varies(columns), *spreads(budget_frame(Store(folder))), *reach(contrasts)]),
         edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(Store(folder))))),
         state=state(read_pretrainings(folder)),
     )
@@ -157,7 +160,7 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
         return said + f", by less than {BOUND:g} nats" * alike
     if alike:
         return f"does not hold: less than {BOUND:g} nats either way"
-    return f"not seen at this size (only a difference above {row['smallest']:.3f} nats would have been)"
+    return f"not seen at this size (a difference of {row['smallest']:.3f} nats would have been seen for certain)"
 
 
 def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
@@ -169,6 +172,18 @@ def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
                 f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation), beyond what the seed "
                 "does to all arms alike."
             )
+
+
+def spreads(budgets: pd.DataFrame) -> Iterator[str]:
+    """From where to where the arms' own standard deviations over seeds go."""
+    own = budgets.groupby("arm")["validation_loss"].std().dropna().sort_values()
+    if len(own) > 1:
+        least, most = own.index[[0, -1]]
+        yield (
+            "The losses of one arm over its seeds, the seeds' own effect included, have standard deviations of "
+            f"{own.iloc[0]:.3f} (`{least}`) to {own.iloc[-1]:.3f} (`{most}`); an arm whose spread is larger than that "
+            "of all together is judged by its own, which makes its intervals wider."
+        )
 
 
 def reach(contrasts: Sequence[Mapping[Any, Any]]) -> Iterator[str]:
@@ -183,19 +198,17 @@ def reach(contrasts: Sequence[Mapping[Any, Any]]) -> Iterator[str]:
 
 def state(records: Sequence[Mapping[str, Any]]) -> str:
     """With which code, packages and processors the pretrainings were run, and how many of them."""
-    made = [record.get("environment", {}) for record in records]
-    commits = Counter(str(one.get("git_commit"))[:7] for one in made)
-    machines = Counter(f"{one.get('processor')} in {one.get('precision')}" for one in made)
-    torch = sorted({str(one.get("packages", {}).get("torch")) for one in made})
+    made = [(record["arm"], record.get("environment", {})) for record in records]
+    commits = Counter(str(one.get("git_commit"))[:7] for _, one in made)
+    machines: dict[str, set[str]] = {}
+    for arm, one in made:
+        machines.setdefault(f"{one.get('processor')} in {one.get('precision')}", set()).add(f"`{arm}`")
+    where = "; ".join(f"{', '.join(sorted(arms))} on one thread of {machine}" for machine, arms in machines.items())
+    counts = [f"{commit} ({number} runs)" for commit, number in commits.items()]
     return (
-        f"The pretrainings, those of the searches included, were run with the code of commit {_counted(commits)}, with "
-        f"torch {' and '.join(torch)}, on {_counted(machines)}, on one thread each."
+        f"The pretrainings, those of the searches included, were run with the code of commit {' and '.join(counts)}: "
+        f"{where}."
     )
-
-
-def _counted(number: Mapping[str, int]) -> str:
-    parts = [f"{name} ({count} runs)" for name, count in number.items()]
-    return " and ".join(parts if len(parts) > 1 else number)
 
 
 def read_pretrainings(folder: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,9 @@ from glue_bench.model.locate import locate
 from glue_bench.records.store import Store
 from glue_bench.training.pretrained import IDENTITY
 
+NAMED = 5
+"""So many pretrainings without a checkpoint are named."""
+
 
 class Source(NamedTuple):
     """A checkpoint and what it is called in tables."""
@@ -20,7 +23,7 @@ class Source(NamedTuple):
 
 
 def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
-    """All checkpoints that the names stand for, each with a label of its own; and a line for each that is gone.
+    """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone.
 
     Raises:
         UserError: a pretraining has kept no checkpoint.
@@ -33,18 +36,25 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
         if plan is None:
             found.append(Source(_short(name), last_checkpoint(name)))
             continue
-        pretrainings = [facts for facts in plan.all_pretrainings() if not facts.is_search]
-        for facts in pretrainings:
-            place = folder / "checkpoints" / facts.pretraining_id
-            if any(place.glob("step-*")):
-                found.append(Source(facts.label, last_checkpoint(str(place))))
-            else:
-                gone.append(f"{facts.label}: its checkpoint is not in '{place}'; `glue-bench run` makes it again")
-        if not pretrainings:
+        places = {
+            facts.label: folder / "checkpoints" / facts.pretraining_id
+            for facts in plan.all_pretrainings()
+            if not facts.is_search
+        }
+        kept = {label: place for label, place in places.items() if any(place.glob("step-*"))}
+        found += [Source(label, last_checkpoint(str(place))) for label, place in kept.items()]
+        if not places:
             gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
+        elif missing := [label for label in places if label not in kept]:
+            gone.append(_not_kept(missing, folder))
     # Equal labels get their checkpoint's whole name.
     labels = [source.label for source in found]
     return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in found], gone
+
+
+def _not_kept(labels: list[str], folder: Path) -> str:
+    rest = f" and {len(labels) - NAMED} more" * (len(labels) > NAMED)
+    return f"{'; '.join(labels[:NAMED])}{rest}: no checkpoint in '{folder / 'checkpoints'}'; `glue-bench run` makes it"
 
 
 def last_checkpoint(name: str) -> str:

@@ -50,7 +50,8 @@ def subspaces(words: Float[np.ndarray, "v d"], positions: Float[np.ndarray, "n d
     sample = unit(words[np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)])
     rows = unit(positions)
     leading = dimensions_held(of_words), dimensions_held(of_positions)
-    overlaps, curves, cosines, medians = [], [], [], []
+    overlaps, curves, cosines = [], [], []
+    medians: list[float] = []
     for turn in rotations(words.shape[1]):
         overlaps.append(overlap(of_words, of_positions, np.square(turn)))
         curves.append(curve(of_positions, np.square(turn)))

@@ -29,12 +29,12 @@ NOTES = (
     "Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; "
     "over add: against `add` at the same sizes.",
     "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
-    "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down.",
+    "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down, "
+    "so that it hardly compares arms. Peak memory: the largest resident memory of the process.",
     "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
-    "Tokens to reference: after how many the validation loss first was the last one of the reference arm, by straight "
-    "lines between the losses measured; a dash where it never came so far. At that point the arm's own learning rate "
-    "had not come down yet and that of the reference had, so that the arm would need still fewer tokens if it ended "
-    "there.",
+    "Tokens to reference: how many tokens the arm had seen when its validation loss first reached the final loss of "
+    "the reference arm (by straight lines between the losses measured); a dash where it never did. This understates an "
+    "arm's lead: its learning rate was still high at that point, where that of the reference had come down.",
 )
 SWAPS = (
     "Swap test: how often the text as it was written is preferred to the same text with two neighbouring words "

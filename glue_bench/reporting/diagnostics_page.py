@@ -41,7 +41,7 @@ def diagnostics_page(scored: Scored) -> Page:
 
 def _grid(frame: pd.DataFrame, name: str) -> Grid:
     arms = tuple(frame["arm"].unique())
-    rows = []
+    rows: list[tuple[GridCell | str, ...]] = []
     for place, group in frame.groupby(name, sort=False):
         scores = {}
         for row in group.to_dict("records"):

@@ -196,7 +196,7 @@ def _of_reference(findings: Findings, mine: pd.DataFrame, converted: bool) -> st
         by_arm = "" if ends[0] == ends[1] else ", depending on the arm,"
         seen = f"only differences above {least} {unit}{by_arm} would have shown"
         return f"No {arms} is shown to differ from {it} {where}; {seen}{_left(mine, reasons)}."
-    return f"No {arms} can be compared with {it} {where}: {next(iter(reasons))}."
+    return f"No {arms} can be told from {it} {where}: {next(iter(reasons))}."
 
 
 def _where(findings: Findings, column: str) -> str:
@@ -221,4 +221,4 @@ def _shown(row: Mapping[Any, Any], whole: bool = True) -> str:
     """A difference, and its interval if it is `whole`."""
     numbers = (f"{row[name]:+z.{decimals_of(row['column'])}f}" for name in ("difference", "low", "high"))
     difference, low, high = numbers
-    return difference + f", 95% interval {low} to {high}" * whole
+    return difference + " nats" * ("loss" in row["column"]) + f", 95% interval {low} to {high}" * whole

@@ -88,7 +88,7 @@ def block_grid(findings: Findings, key: BlockKey, block: pd.DataFrame) -> Grid:
         rows.append((row["arm"], *_size(key, row), *cells))
         runs = _run_rows(findings, row["arm"]) if findings.runs else ()
         rows += [(run, *_size(key), *scores) for run, *scores in runs]
-    feet = [
+    feet: list[tuple[GridCell | str, ...]] = [
         (what, *_size(key), *(_plain(values.get(name, math.nan), decimals=decimals_of(name)) for name in names))
         for what, values in ((MAJORITY, {} if converted else findings.constants), (SMALLEST, findings.smallest(key)))
         if values

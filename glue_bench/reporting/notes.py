@@ -25,6 +25,10 @@ METRICS = {
 MEANS = " Scores are medians; marks, differences and their intervals are of means over the same runs."
 UNEVEN = 1.2
 """From this ratio of the largest to the smallest on, the smallest differences of single arms are said."""
+CONTRASTS_NAMED = (
+    " The sentence on top is of the contrasts named beforehand, which are a family of tests of their own: a mark of an "
+    "arm that no contrast compares with {references} was not asked for, and may be cited as exploratory alone."
+)
 MEASURED = {
     "validation_loss": "that of pretraining, in nats for each masked token",
     "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
@@ -105,11 +109,13 @@ def _marks_note(findings: Findings) -> str:
     if tested.empty:
         return bold.strip()
     references = " or ".join(f"`{arm}`" for arm in dict.fromkeys(tested["reference"]))
+    named = CONTRASTS_NAMED.format(references=references) * bool(findings.results.protocol.contrasts)
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
+    means = MEANS * (findings.results.protocol.seeds == "median")
     return (
         f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
         f"a column together; columns are not corrected for each other). The test allows for {covered}. No mark means "
-        f"not shown to differ, which is not the same as equal.{MEANS * (findings.results.protocol.seeds == 'median')}"
+        f"not shown to differ, which is not the same as equal.{named}{means}"
     )
 
 
@@ -123,7 +129,7 @@ def _feet_note(findings: Findings) -> str:
     )
     best = {name: findings.table[name].max() for name in findings.constants if name in findings.table}
     low = [title_of(name) for name, highest in best.items() if highest <= findings.constants[name]]
-    majority += f" No arm is above it on {', '.join(low)}: nothing can be read off there." if low else ""
+    majority += f" No arm's mean is above it on {', '.join(low)}: nothing can be read off there." if low else ""
     return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
 
 
@@ -134,7 +140,7 @@ def _spread_of_smallest(findings: Findings) -> str:
     if of_arms.empty or of_arms.max() < UNEVEN * of_arms.min():
         return ""
     least, most = (number(value, decimals_of(name)) for value in (of_arms.min(), of_arms.max()))
-    return f" (on {title_of(name)} from {least} to {most}, for whichever arm)"
+    return f" (on {title_of(name)} {least} to {most}, depending on the arm)"
 
 
 def _share(results: Results, task: str) -> str:
@@ -251,8 +257,8 @@ def segment_notes(results: Results) -> list[str]:
     if not results.one_segment:
         return []
     return [
-        f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that what marks the "
-        "second segment was untrained when fine-tuning began."
+        f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that the embedding "
+        "of the second segment was untrained when fine-tuning began."
     ]
 
 

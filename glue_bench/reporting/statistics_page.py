@@ -55,15 +55,15 @@ VARIES = (
 NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
 DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")
 RULES = (
-    "A difference is that of two means over seeds, in points (0 to 100; of a loss nats). p is two-sided, of Student's "
-    "t with the variance of the difference over examples and over seeds; the variance over seeds is pooled over the "
-    "arms, or the arm's own where that is larger.",
+    "A difference is that of two means over seeds, taken before rounding, in points (0 to 100; of a loss nats). p is "
+    "two-sided, of Student's t with the variance of the difference over examples and over seeds; the variance over "
+    "seeds is pooled over the arms, or the arm's own where that is larger.",
     "Of the differences from the reference each column is one family of tests. p (adjusted) is p times the number of "
     "arms that are compared with the reference, those that have not run included, and the 95% intervals hold for all "
     "of these together: an interval excludes 0 exactly where p (adjusted) is below 0.05, and only then is an arm "
     "called better or worse.",
     "An arm without a verdict is not shown to be equal: its interval says which differences remain possible. Smallest "
-    "is the smallest difference that would have had a verdict.",
+    "is half the width of that interval: a difference as large as this has a verdict for certain.",
 )
 CHOSEN_RATE = (
     "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation set "

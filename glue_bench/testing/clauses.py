@@ -121,7 +121,8 @@ def padding(subject: Subject) -> str | None:
             "the rest of the batch": ([state[one] for state in together], padded),
         }
         for what, pair in compared.items():
-            for block, error in enumerate(errors(*([state[:, :length] for state in each] for each in pair))):
+            first, second = ([state[:, :length] for state in each] for each in pair)
+            for block, error in enumerate(errors(first, second)):
                 if not error < 1e-5:
                     place = f"after block {block}" if block else "before the first block"
                     return f"{what} changes real tokens by {error:.1e} {place}; 1e-5 is permitted"

@@ -167,9 +167,14 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
     assert list(found.document["checkpoints"]) == ["here"]
     assert found.document["checkpoints"]["here"]["positions"] == 20
     assert len(found.gone) == 1
-    assert found.gone[0].startswith("gone: its checkpoint is not in")
+    assert found.gone[0].startswith("gone: no checkpoint in")
+    many = [{"pretraining_id": f"add-{seed}", "arm": "add", "seed": seed} for seed in range(1, 9)]
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "pretrainings": [*pretrainings, *many]}))
+    assert package.analyse(tmp_path, corpus=text, only=["subspaces"]).gone[0].startswith("gone; add; add, seed 2; add")
+    assert "seed 4 and 4 more: no checkpoint in" in package.analyse(tmp_path, corpus=text, only=["subspaces"]).gone[0]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
     (kept / "step-5").unlink()
-    with pytest.raises(UserError, match=r"nothing to analyse: here: its checkpoint .*; gone: its checkpoint"):
+    with pytest.raises(UserError, match="nothing to analyse: here; gone: no checkpoint in"):
         package.analyse(tmp_path, corpus=text)
 
 

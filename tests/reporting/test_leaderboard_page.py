@@ -140,7 +140,7 @@ def test_one_seed_says_why_nothing_is_compared(bench):
         bench.finish_predicted("rte", arm, 0.8, seeds=1)
     findings = find(bench.plan())
     reason = "one seed does not show how much scores vary"
-    assert leaderboard_page(findings).lead == f"No arm can be compared with `add` on RTE: {reason}."
+    assert leaderboard_page(findings).lead == f"No arm can be told from `add` on RTE: {reason}."
     assert [name for name, *_ in leaderboard_page(findings).sections[0].grid.rows] == [
         name for name, *_ in leaderboard_screen(findings).sections[0].grid.rows
     ]

@@ -139,7 +139,13 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
         (-0.04, -0.02, "better", "better", "holds, by less than 0.05 nats"),
         (-0.4, -0.2, "better", "worse", "does not hold: it is the other way round"),
         (-0.04, 0.03, "", "better", "does not hold: less than 0.05 nats either way"),
-        (-0.06, 0.03, "", "better", "not seen at this size (only a difference above 0.045 nats would have been)"),
+        (
+            -0.06,
+            0.03,
+            "",
+            "better",
+            "not seen at this size (a difference of 0.045 nats would have been seen for certain)",
+        ),
         (0.2, 0.4, "worse", "", "holds: a is worse"),
     ],
 )
