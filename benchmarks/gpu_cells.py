@@ -199,7 +199,7 @@ def losses_of_one_batch(case: Case, device: torch.device, times: int) -> list[fl
     """The loss of the same batch by weights that never change: only dropout can make it differ."""
     engine = ResidentTraining(case.classifier(), case.cell, case.tokens, None, device).engine
     train = case.tokens.splits["train"]
-    length = engine.padded(int(train.lengths[:ROWS].max()))
+    length = engine.padded(int(train.lengths[:ROWS].max()), case.cell.hyperparameters.max_length)
     split = on_device(train, case.tokens.padding_id, device)
     batch = split.gather(torch.arange(ROWS, device=device), length)
     engine.prepare([length], split.labels.dtype)

@@ -153,7 +153,7 @@ def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_
         ({"times": -1}, "arm 'wide': variant 'wide' cannot be made with options {'times': -1}: Trying to create tenso"),
         (
             {"factor": 11.0},
-            "arm 'wide' (variant 'wide' from 'scratch'): its encoder cannot run: AssertionError: too mu",
+            "variant 'wide' does not meet the contract: with {'factor': 11.0}, clause 'shapes', encoder like BERT: As",
         ),
         ({"factor": "2"}, "arm 'wide': option 'factor' of variant 'wide': input should be a valid number, not '2'"),
     ]
@@ -162,7 +162,7 @@ def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_
         experiment = parse_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[plugin]))
         with pytest.raises(UserError) as refusal:
             plan_cells(experiment, Inputs(experiment))
-        assert str(refusal.value).startswith(said)
+        assert said in str(refusal.value)
         assert "\n" not in str(refusal.value)
 
 
