@@ -12,7 +12,11 @@ PAGES = {
 README = PAGES["README.md"]
 KINDS = ("from", "made by", "after the demo")
 _SHOWN = re.compile(rf"<!-- ({'|'.join(KINDS)}): (.+?) -->\n(```\w*\n.*?\n```\n|(?:[|>][^\n]*\n)+)", re.DOTALL)
-_MASKED = [(re.compile(r"\b[0-9a-f]{12}\b|[-+]?\d[\d.,:]*"), "#"), (re.compile(r"[*▲▼‡]|-{3,}:?"), "")]
+_MASKED = [
+    (re.compile(r"(?<=, on ).+(?= \(cpu\))"), "a processor"),
+    (re.compile(r"\b[0-9a-f]{12}\b|[-+]?\d[\d.,:]*"), "#"),
+    (re.compile(r"[*▲▼‡]|-{3,}:?"), ""),
+]
 
 
 class Shown(NamedTuple):
@@ -59,7 +63,7 @@ def squeezed(text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """Without what another machine may compute otherwise: numbers, hashes, marks, and the width of columns."""
+    """Without what another machine may have otherwise: numbers, hashes, marks, processor, and the width of columns."""
     for pattern, instead in _MASKED:
         text = pattern.sub(instead, text)
     return squeezed(text)
