@@ -77,7 +77,7 @@ ANSWERS = (
 )
 AT_AN_END = (
     "For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be "
-    "better, and the contrasts of such an arm may do it wrong.\n\n"
+    "better, and the contrasts of such an arm may be unfair to it.\n\n"
 )
 AROUND = """# study: is adding as good as concatenating, and do untied positions help?
 
