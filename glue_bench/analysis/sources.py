@@ -46,15 +46,12 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
         if not places:
             gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
         elif missing := [label for label in places if label not in kept]:
-            gone.append(_not_kept(missing, folder))
+            rest = f" and {len(missing) - NAMED} more" * (len(missing) > NAMED)
+            where = f"no checkpoint in '{folder / 'checkpoints'}'; `glue-bench run` makes it"
+            gone.append(f"{'; '.join(missing[:NAMED])}{rest}: {where}")
     # Equal labels get their checkpoint's whole name.
     labels = [source.label for source in found]
     return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in found], gone
-
-
-def _not_kept(labels: list[str], folder: Path) -> str:
-    rest = f" and {len(labels) - NAMED} more" * (len(labels) > NAMED)
-    return f"{'; '.join(labels[:NAMED])}{rest}: no checkpoint in '{folder / 'checkpoints'}'; `glue-bench run` makes it"
 
 
 def last_checkpoint(name: str) -> str:

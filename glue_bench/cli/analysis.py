@@ -44,7 +44,10 @@ def analyse(
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
-    blocks = [_block(text) for text in layers.split(",")] if layers else None
+    asked = layers.split(",") if layers else []
+    for text in asked:
+        if not text.strip().isdecimal():
+            raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
     say("reading the checkpoints and the text ...")
     from glue_bench.files import prove_writable, results_written_to
     from glue_bench.reporting.analysis_figures import figure_formats, write_figures
@@ -61,7 +64,7 @@ def analyse(
         sources,
         corpus=corpus,
         positions=positions,
-        layers=blocks,
+        layers=[int(text) for text in asked] or None,
         sequences=sequences,
         only=only.split(",") if only else (),
         tokenizer=tokenizer,
@@ -75,9 +78,3 @@ def analyse(
         write_figures(found.frames, output, formats)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")
-
-
-def _block(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
-    return int(text)

@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,12 +92,13 @@ class Spreads:
         enough = self.examples_suffice(difference, power)
         why = "" if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
         if not blocked or sum(self.finetuning) > 0:
-            number = least(lambda n: self.power_of_seeds(difference, n) >= power, MOST_SEEDS) if enough else None
+            number = least(partial(self.power_of_seeds, difference), power, MOST_SEEDS) if enough else None
             found = self._design(1, number, costs) if number else {"why": why or f"more than {MOST_SEEDS:,} seeds"}
             yield {"seeds": "fine-tuning", **found}
         if blocked:
             tried = range(1, MOST_FINETUNINGS + 1) if enough else ()
-            numbers = {each: least(self._reaches(difference, power, each), MOST_PRETRAININGS) for each in tried}
+            reached = partial(self.power_of_pretrainings, difference)
+            numbers = {each: least(partial(reached, finetunings=each), power, MOST_PRETRAININGS) for each in tried}
             made = [self._design(number, each, costs) for each, number in numbers.items() if number]
             missing = {"why": why or f"more than {MOST_PRETRAININGS} pretraining seeds"}
             best = math.nan
@@ -124,9 +125,6 @@ class Spreads:
         """Whether endless seeds would do: their only limit is the dev set."""
         limit = norm.isf(ALPHA / 2 / (self.arms - 1))
         return self.examples == 0 or bool(norm.sf(limit - difference / math.sqrt(self.examples)) >= power)
-
-    def _reaches(self, difference: float, power: float, finetunings: int) -> Callable[[int], bool]:
-        return lambda number: self.power_of_pretrainings(difference, number, finetunings) >= power
 
     def _design(self, pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
         cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
@@ -157,9 +155,9 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
     )
 
 
-def least(enough: Callable[[int], bool], most: int) -> int | None:
-    """The least number from 2 on that is enough, of those up to `most`; None where none is."""
-    return 2 + bisect_left(range(2, most), True, key=enough) if enough(most) else None
+def least(power_of: Callable[[int], float], power: float, most: int) -> int | None:
+    """The least number from 2 on that has the power, of those up to `most`; None where none has."""
+    return 2 + bisect_left(range(2, most), power, key=power_of) if power_of(most) >= power else None
 
 
 def _scaled(unit: Spread, variance: float) -> Spread:

@@ -61,10 +61,10 @@ def test_a_dev_set_can_be_too_small_for_any_number_of_seeds():
 
 
 def test_least_is_the_least():
-    assert least(lambda n: n >= 7, 100) == 7
-    assert least(lambda _: True, 100) == 2
-    assert least(lambda n: n >= 100, 100) == 100
-    assert least(lambda _: False, 100) is None
+    assert least(lambda n: n / 10, 0.7, 100) == 7
+    assert least(lambda _: 1.0, 0.8, 100) == 2
+    assert least(lambda n: n / 100, 1.0, 100) == 100
+    assert least(lambda _: 0.5, 0.8, 100) is None
 
 
 def test_power_is_how_often_the_verdicts_see_it():
