@@ -160,7 +160,10 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
         return said + f", by less than {BOUND:g} nats" * alike
     if alike:
         return f"does not hold: less than {BOUND:g} nats either way"
-    return f"not seen at this size (a difference of {row['smallest']:.3f} nats would have been seen for certain)"
+    return (
+        f"not seen at this size (a measured difference of {row['smallest']:.3f} nats would have counted; a true one of "
+        "that size is found about half of the time)"
+    )
 
 
 def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:

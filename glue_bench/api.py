@@ -50,7 +50,8 @@ def run(
         >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
 
     Raises:
-        UserError: bad input, before any cell is run.
+        UserError: bad input, before any cell is run; later, results that cannot be written, workers that cannot start,
+            or a run that was to be kept and did not come out the same.
     """
     from glue_bench.files import results_written_to
     from glue_bench.records.store import Store
@@ -110,7 +111,7 @@ def explain(
     `cell` is its id, or as much of it as no other has; the rest is as for `run`.
 
     Example:
-        >>> print(glue_bench.explain("add-rte", "configs/demo.yaml").state)  # doctest: +SKIP
+        >>> print(glue_bench.explain("add-rte-lr0.003-s1-step200", "configs/demo.yaml").state)  # doctest: +SKIP
 
     Raises:
         UserError: bad input, or no cell or several have such an id.
@@ -249,7 +250,7 @@ def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Seq
         >>> glue_bench.power("runs/demo", difference=1.0)  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment, or the difference or the power is none.
+        UserError: there is no such experiment, the difference is not above 0, or the power not between 0.05 and 1.
     """
     from glue_bench.records.store import open_store
     from glue_bench.reporting.assessment import assess_experiment
@@ -266,7 +267,7 @@ def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     One row per printed value and arm of ours: `glue_bench.reporting.papers.compare.Comparison.cells`.
 
     Example:
-        >>> glue_bench.table("tupe-table-1", "runs/minilm")  # doctest: +SKIP
+        >>> glue_bench.table("tupe-1", "runs/minilm")  # doctest: +SKIP
 
     Raises:
         UserError: there is no such table or experiment.
@@ -293,7 +294,8 @@ def export(
         >>> glue_bench.export("runs/demo", "demo.zip")["experiments"]  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in a folder, the file cannot be written, or as `write_logs`.
+        UserError: there is no experiment in a folder, the format is unknown, an organization or data do not go with it,
+            or a file cannot be written.
     """
     from glue_bench.audit.bundle import write_bundle
     from glue_bench.errors import UserError, unknown
@@ -315,10 +317,10 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
     """Write the zip of an arm's stored test predictions that the GLUE site takes, and which run each file came from.
 
     The latter, which is returned, is written beside the zip as JSON. With `fill` the majority class stands in place
-    of files that have no predictions.
+    of files that have no predictions. The only arm needs no name.
 
     Example:
-        >>> glue_bench.submit("runs/minilm", "add.zip", arm="add")["files"]  # doctest: +SKIP
+        >>> glue_bench.submit("runs/bert_base", "add.zip", arm="add")["files"]  # doctest: +SKIP
 
     Raises:
         UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.

@@ -15,7 +15,7 @@ __all__ = ["bench"]
 
 VERBS = (
     *("run", "plan", "status", "leaderboard", "statistics", "power", "table", "analyse", "report"),
-    *("convert", "submit", "export", "verify", "predictions", "card", "explain"),
+    *("convert", "submit", "export", "verify", "predictions", "card", "explain", "intrinsic", "load_plugins"),
 )
 
 

@@ -34,10 +34,14 @@ def intrinsic(
 ) -> pd.DataFrame:
     """Measures of masked-LM checkpoints on the beginning of a text, which they should not have been trained on.
 
-    One row per checkpoint and measure: COLUMNS. `value` is a loss or its rise in nats, or for `swap_` a share from 0
-    to 1; `standard_error` is over the `n` sequences that count. `checkpoints` are hub ids or folders, a pretraining's
-    folder standing for its last checkpoint; `corpus` is as for `run`. So many sequences of at most `length` tokens are
-    read as have `tokens`. `tokenizer` is only needed where a checkpoint has none. All is computed in float32.
+    One row per checkpoint and measure, with the columns checkpoint, measure, value, standard_error and n. `value` is a
+    loss or its rise in nats, or for `swap_` a share from 0 to 1; `standard_error` is over the `n` sequences that count.
+    `checkpoints` are hub ids or folders, a pretraining's folder standing for its last checkpoint; `corpus` is as for
+    `run`. So many sequences of at most `length` tokens are read as have `tokens`. `tokenizer` is only needed where a
+    checkpoint has none. All is computed in float32.
+
+    Example:
+        >>> glue_bench.intrinsic("google-bert/bert-base-uncased", "held-out.txt", tokens=4096)  # doctest: +SKIP
 
     Raises:
         UserError: before anything is measured, a text or a checkpoint that cannot be read, no masked-LM head, or a

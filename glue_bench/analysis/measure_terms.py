@@ -13,7 +13,7 @@ from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.measured import SEED, Measured, expected, numpy
 from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.score_terms import measure_score_terms
-from glue_bench.analysis.share_tables import named, share_frame, share_numbers
+from glue_bench.analysis.share_tables import WORDS, named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, FEW, Subject
 from glue_bench.analysis.terms import (
     MIXED,
@@ -89,7 +89,9 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
         for name, values in found.items()
     }
     numbers["share_random"] = {named(term): expected(each) for term, each in zip(NINE, draws.T, strict=True)}
-    numbers["mixed_random"] = expected(draws[:, [term in MIXED for term in NINE]].sum(1))
+    mixed = draws[:, [term in MIXED for term in NINE]].sum(1)
+    numbers["mixed_random"] = expected(mixed)
+    numbers["mixed_to_words_random"] = expected(mixed / draws[:, NINE.index(WORDS)])
     rows = [(name, *term, value) for name, values in found.items() for term, value in zip(NINE, values, strict=True)]
     return numbers, pd.DataFrame(rows, columns=["baseline", "query", "key", "share"])
 

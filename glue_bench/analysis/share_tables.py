@@ -13,6 +13,8 @@ from jaxtyping import Float
 from glue_bench.analysis.measured import confidence
 from glue_bench.analysis.terms import MIXED, Term
 
+WORDS = ("word", "word")
+
 
 def named(term: Term) -> str:
     """A term as analysis.json has it: word_position, of a word's query and a position's key."""
@@ -22,7 +24,8 @@ def named(term: Term) -> str:
 def share_numbers(terms: Sequence[Term], found: Float[np.ndarray, "s h t"]) -> dict[str, Any]:
     """The mean over heads of each term's share, and of the mixed ones together, with intervals over sequences.
 
-    Without `mixed` where no term is mixed.
+    `mixed_to_words` is how many times the share of word to word the mixed ones have. A share also falls where another
+    term grows, and this does not. Both are left out where no term is mixed.
     """
     mean, reach = found.mean((0, 1)), confidence(found.mean(1))
     each = list(zip(map(named, terms), mean, reach, strict=True))
@@ -31,6 +34,7 @@ def share_numbers(terms: Sequence[Term], found: Float[np.ndarray, "s h t"]) -> d
         mixed = found[..., [term in MIXED for term in terms]].sum(-1).mean(1)
         value, half = float(mixed.mean()), float(confidence(mixed))
         numbers = {"mixed": value, "mixed_interval": [value - half, value + half]}
+        numbers["mixed_to_words"] = value / float(mean[terms.index(WORDS)])
     return numbers | {
         "share": {name: float(value) for name, value, _ in each},
         "share_interval": {name: [float(value - half), float(value + half)] for name, value, half in each},

@@ -14,7 +14,8 @@ Layers = Annotated[
     str | None, typer.Option(metavar="N,...", help="Blocks to look at, from 1, where a measure is told by block.")
 ]
 Only = Annotated[
-    str | None, typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; all.")
+    str | None,
+    typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; by default all."),
 ]
 Figures = Annotated[str, typer.Option(metavar="FORMAT,...", help="Formats of the figures: svg, pdf, png, or none.")]
 
@@ -23,14 +24,14 @@ Figures = Annotated[str, typer.Option(metavar="FORMAT,...", help="Formats of the
 def analyse(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="Checkpoints (hub ids, folders, TUPE files) or experiments' folders."),
+        typer.Argument(metavar="SOURCE", help="Checkpoints (hub ids, folders, TUPE files) or experiments' folders."),
     ],
     corpus: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book."),
     ] = None,
     positions: Annotated[
-        int | None, typer.Option(metavar="N", min=8, help="Positions to look at; all that the encoder was trained on.")
+        int | None, typer.Option(metavar="N", min=8, help="Positions to look at; by default all that were trained.")
     ] = None,
     layers: Layers = None,
     sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,

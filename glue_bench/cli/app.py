@@ -60,7 +60,7 @@ Tokenizer = Annotated[
     str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of their own.")
 ]
 Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
     str | None,

@@ -59,7 +59,7 @@ def variants(plugin: Plugins = None) -> None:
 @app.command()
 def intrinsic(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT...", help="Masked-LM checkpoints: hub ids or folders.")
+        list[str], typer.Argument(metavar="CHECKPOINT", help="Masked-LM checkpoints: hub ids or folders.")
     ],
     corpus: Annotated[
         list[str], typer.Option(metavar="TEXT", help="Text to measure on, as for `run`; it may be given repeatedly.")

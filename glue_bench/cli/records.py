@@ -32,7 +32,7 @@ def explain(
     corpus: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="With CONFIG: as for `run`.")] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="With CONFIG: where its results are.")] = RUNS,
     plugin: Plugins = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="With CONFIG: as for `run`.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=2, help="With CONFIG: as for `run`.")] = None,
 ) -> None:
     """Say why a cell runs again: what differs from the nearest stored record."""
     if where is not None and where.suffix in (".yaml", ".yml"):
@@ -95,7 +95,7 @@ def _print_candidate(found: "Explanation", candidate: "Candidate") -> None:
 def export(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR/EXPERIMENT...", help="Folders of experiments' results, or a folder of them."),
+        typer.Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results, or a folder of them."),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle, or with eee a folder.")

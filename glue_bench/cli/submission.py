@@ -40,7 +40,9 @@ def submit(
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
     ] = None,
-    arm: Annotated[str | None, typer.Option(metavar="NAME", help="The arm to hand in.")] = None,
+    arm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json tells its runs.")
     ] = None,
@@ -105,7 +107,9 @@ def diagnostics(
 @app.command()
 def card(
     folder: Folder,
-    arm: Annotated[str | None, typer.Option(metavar="NAME", help="The arm to publish.")] = None,
+    arm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The arm to publish; the only one needs no name.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card, results and models there.")
     ] = None,

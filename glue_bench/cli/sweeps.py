@@ -24,7 +24,7 @@ STATUS = {stop.INTERRUPTED: INTERRUPTED, stop.TERMINATED: TERMINATED}
 LISTED = 5
 
 Config = Annotated[
-    Path | None, typer.Argument(metavar="[CONFIG]", help="The experiment: a YAML file; or describe it by options.")
+    Path | None, typer.Argument(metavar="CONFIG", help="The experiment: a YAML file; or describe it by options.")
 ]
 Checkpoint = Annotated[
     str | None, typer.Option(metavar="NAME", help="Without CONFIG: what all arms start from, a hub id or a folder.")
@@ -44,7 +44,10 @@ Data = Annotated[
 ]
 Corpus = Annotated[
     list[str] | None,
-    typer.Option(metavar="TEXT", help="Files, folders, hub:NAME or demo, in place of the text to pretrain on."),
+    typer.Option(
+        metavar="TEXT",
+        help="Files, folders, a URL, hub:NAME or demo, in place of the text to pretrain on; may be repeated.",
+    ),
 ]
 Limit = Annotated[
     int | None,
@@ -55,14 +58,14 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed or steps.",
+        help="Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would run, run nothing.")]
 Workers = Annotated[
     str | None,
     typer.Option(
-        metavar="N", help="Pretrain and run cells in N processes of this machine; auto: one for each core (needs Ray)."
+        metavar="N", help="Pretrain and run cells in N processes of this machine; auto: as many as fit (needs Ray)."
     ),
 ]
 Address = Annotated[

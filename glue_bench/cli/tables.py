@@ -21,7 +21,10 @@ def leaderboard(
     output: Output = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Show it by another protocol: rate, seeds, epoch or choose_on."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Show it by another rate, seeds, epoch, choose_on, reference or primary; may be repeated.",
+        ),
     ] = None,
     seeds: Annotated[bool, typer.Option("--seeds", help="Also show the score of every run.")] = False,
 ) -> None:

@@ -38,14 +38,24 @@ QUESTIONS = (
         interval="terms.mixed_interval",
         against=TURNED,
         percent=True,
-        below="Word-to-position and position-to-word scores hold less than with positions turned at random: the mixed "
-        "terms are weaker than chance makes them.",
+        below="Word-to-position and position-to-word scores hold a smaller share than with positions turned at random.",
         inside="Word-to-position and position-to-word scores hold what they hold with positions turned at random: "
         "nothing was learned that makes the mixed terms weak or strong.",
-        above="Word-to-position and position-to-word scores hold more than with positions turned at random: words and "
-        "positions do work together.",
-        but="A share of the variance does not say what a term is good for; `terms.kl` and `terms.loss_rise` say what "
-        "changes without it.",
+        above="Word-to-position and position-to-word scores hold a larger share than with positions turned at random.",
+        but="A share also falls where another term grows. It does not say what a term is good for, either; `terms.kl` "
+        "and `terms.loss_rise` say what changes without it.",
+    ),
+    Question(
+        title="Are they weak beside word to word?",
+        what="Share of the two mixed terms, divided by that of word to word",
+        number="terms.mixed_to_words",
+        baseline="terms.mixed_to_words_random",
+        against=TURNED,
+        below="Beside word to word the mixed terms are weaker than with positions turned at random.",
+        inside="Beside word to word the mixed terms are as strong as with positions turned at random.",
+        above="Beside word to word the mixed terms are stronger than with positions turned at random.",
+        but="Turning the positions leaves word to word as it is, so that this number does not fall where position to "
+        "position grows. Whether the mixed terms help is another question: see `terms.loss_rise`.",
     ),
     Question(
         title="Do words and positions lie in different subspaces?",

@@ -25,6 +25,8 @@ from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdict
 KEY = ["arm", "task", "learning_rate", *SEEDS]
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
 """Measures of a pretrained encoder that are compared as columns, and their metrics."""
+LEAST_DOCUMENTS = 20
+"""Of fewer documents a variance is hardly known; their pieces of at most 512 tokens count then."""
 OTHER_PIECES = "it was measured on other pieces of text"
 OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
 NO_LABELS = (
@@ -173,11 +175,16 @@ def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
 
 
 def _sums(store: Store, pretraining_id: str) -> dict[str, np.ndarray]:
-    """By measure the numerators and denominators of the pieces of text, (2, pieces), of a pretraining that has some."""
+    """By measure the numerators and denominators of the pieces of text, (2, pieces), of a pretraining that has some.
+
+    Pieces of one document are alike, so that the documents count where there are some.
+    """
     sums = store.intrinsic.read_sums(pretraining_id) if store.intrinsic.has(pretraining_id) else {}
     losses = store.read_validation(pretraining_id)
     if losses:  # of all validation text, of which the other measures take a part
-        sums["validation_loss"] = np.stack([losses["loss_sum"], losses["count"]])
+        documents, places = np.unique(losses["document"], return_inverse=True)
+        places = places if len(documents) >= LEAST_DOCUMENTS else np.arange(len(places))
+        sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
     return sums
 
 

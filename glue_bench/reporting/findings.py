@@ -154,7 +154,8 @@ def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
     primary, named = findings.columns[0], len(findings.results.protocol.contrasts)
     tested = contrasts[(contrasts["column"] == primary) & (contrasts["why"] == "")]
     told, rest = tested[tested["verdict"] != ""].to_dict("records"), tested[tested["verdict"] == ""].to_dict("records")
-    said = [f"**{r['arm']}** is {r['verdict']} than `{r['reference']}` ({_shown(r, len(told) < MANY)})" for r in told]
+    whole = len(told) < MANY
+    said = [f"the arm `{r['arm']}` is {r['verdict']} than `{r['reference']}` ({_shown(r, whole)})" for r in told]
     said += [f"{', '.join(map(pair_of, rest))}: not shown to differ"] * bool(rest)
     apart = ((contrasts["column"] == primary) & (contrasts["why"] == APART)).sum()
     waiting = named - len(tested) - apart
@@ -213,8 +214,9 @@ def _left(arms: pd.DataFrame, reasons: Iterable[str]) -> str:
 def _told(arms: pd.DataFrame, side: str) -> str:
     if arms.empty:
         return ""
-    shown = [f"**{row['arm']}** ({_shown(row, len(arms) < MANY)})" for row in arms.to_dict("records")]
-    return f"{', '.join(shown)} {'is' if len(arms) == 1 else 'are'} {side}"
+    shown = [f"`{row['arm']}` ({_shown(row, len(arms) < MANY)})" for row in arms.to_dict("records")]
+    # An arm's name may be a word of English: `none` is better.
+    return f"the arm {shown[0]} is {side}" if len(arms) == 1 else f"the arms {', '.join(shown)} are {side}"
 
 
 def _shown(row: Mapping[Any, Any], whole: bool = True) -> str:

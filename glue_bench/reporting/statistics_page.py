@@ -63,7 +63,7 @@ RULES = (
     "of these together: an interval excludes 0 exactly where p (adjusted) is below 0.05, and only then is an arm "
     "called better or worse.",
     "An arm without a verdict is not shown to be equal: its interval says which differences remain possible. Smallest "
-    "is half the width of that interval: a difference as large as this has a verdict for certain.",
+    "is half the width of that interval: a measured difference as large as this has a verdict.",
 )
 CHOSEN_RATE = (
     "Only finished runs at the chosen learning rate are compared; that the rate was chosen on the same validation set "

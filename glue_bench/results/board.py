@@ -67,7 +67,8 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
         >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std"]]  # doctest: +SKIP
 
     Raises:
-        UserError: as `open_board`.
+        UserError: there is no experiment in a folder, its records name an unknown task or origin, or several cannot
+            stand together.
     """
     return open_board(path).table
 

@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glue_bench.stats.examples import constant_score, contributions, example_variance, shared_variance
+from glue_bench.stats.examples import (
+    constant_score,
+    contributions,
+    example_variance,
+    finetuning_variance,
+    shared_variance,
+)
 from glue_bench.stats.outcomes import AVERAGE, LIMITS, LOWEST_IS_BEST, Outcomes
 from glue_bench.stats.variance import Spread, combined, of_blocks, of_seeds
 
@@ -58,9 +64,10 @@ class Estimate:
     """A column or the average, for one group of arms.
 
     `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
-    pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs of
-    what varies independently, by its weight; `examples` and `shared`, (arms, arms), are V_ex and what of it the spread
-    over seeds has too, on the diagonal of an arm's own mean. Values lie within `limits`; `constant` is what the best
+    pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
+    of what varies independently, by its weight; `examples` and `shared`, (arms, arms), are V_ex and what of it the spread
+    over seeds has too, on the diagonal of an arm's own mean; `of_finetuning` is what of `shared` other fine-tuning seeds
+    of the same pretrainings would change. Values lie within `limits`; `constant` is what the best
     constant prediction scores, NaN where that is unknown or means nothing.
     """
 
@@ -76,13 +83,21 @@ class Estimate:
     tasks: Mapping[str, Scores] = field(default_factory=dict)
     examples: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     shared: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    of_finetuning: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     def of(self, arms: Sequence[str]) -> "Estimate":
         """The same for some of the arms that have an interval."""
         chosen = [self.arms.index(arm) for arm in arms]
         square = np.ix_(chosen, chosen)
         tasks = {task: scores.of(chosen) for task, scores in self.tasks.items()}
-        return replace(self, arms=tuple(arms), tasks=tasks, examples=self.examples[square], shared=self.shared[square])
+        return replace(
+            self,
+            arms=tuple(arms),
+            tasks=tasks,
+            examples=self.examples[square],
+            shared=self.shared[square],
+            of_finetuning=self.of_finetuning[square],
+        )
 
     def by_block(self) -> np.ndarray:
         """Each arm's mean over fine-tuning seeds and tasks, by pretraining seed: (arms, pretraining seeds)."""
@@ -113,13 +128,20 @@ class Estimate:
         return float(np.std(sum(scores.values for scores in runs), ddof=1))
 
     def own_variance(self, arm: str) -> tuple[float, float]:
-        """The variance of an arm's own mean and its degrees of freedom; over pretraining seeds from its own alone."""
+        """The variance of an arm's own mean and its degrees of freedom.
+
+        Over pretraining seeds an arm's variance is the larger one of its own and the mean over arms. As all arms share
+        what is good or bad in a seed, this is known no better than from one arm: with one degree less than seeds.
+        """
         a = self.arms.index(arm)
         if self.blocked:
-            means = self.by_block()[a]
-            spread = float(np.var(means, ddof=1)) / len(means)
-            return self.examples[a, a] + max(0.0, spread - self.shared[a, a]), len(means) - 1.0
-        variance, freedom = combined(self.spreads, [a], self.examples[a, a], self.shared[a, a])
+            means = self.by_block()
+            arms, blocks = means.shape
+            spread = of_seeds(np.var(means, axis=1, ddof=1), np.full(arms, blocks))
+            spreads = [spread._replace(pooled_freedom=blocks - 1.0)]
+        else:
+            spreads = self.spreads
+        variance, freedom = combined(spreads, [a], self.examples[a, a], self.shared[a, a])
         return float(variance), float(freedom)
 
 
@@ -185,6 +207,7 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         tasks=tasks,
         examples=sum((column.examples for column in kept), start=np.zeros(1)) / number**2,
         shared=sum((column.shared for column in kept), start=np.zeros(1)) / number**2,
+        of_finetuning=sum((column.of_finetuning for column in kept), start=np.zeros(1)) / number**2,
     )
 
 
@@ -205,12 +228,16 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
     means = dict(zip(estimate.arms, (weights @ outcomes.scores).tolist(), strict=True))
     estimate = replace(estimate, means={**estimate.means, **means}, tasks={outcomes.task: scores})
     if not len(outcomes.labels):
-        return replace(estimate, examples=np.zeros((len(means),) * 2), shared=np.zeros((len(means),) * 2))
+        nothing = np.zeros((len(means), len(means)))
+        return replace(estimate, examples=nothing, shared=nothing, of_finetuning=nothing)
     values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    shared = shared_variance(units @ values, unit_owners, estimate.blocked)
+    cells = np.unique(scores.cells, return_inverse=True)[1]
     return replace(
         estimate,
         examples=example_variance(outcomes, weights, values),
-        shared=shared_variance(units @ values, unit_owners, estimate.blocked),
+        shared=shared,
+        of_finetuning=finetuning_variance(values, cells, unit_owners) if estimate.blocked else shared,
     )
 
 

@@ -24,18 +24,19 @@ def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray
 
     `weights` (arms, runs) make the arms' means of the runs, whose contributions are `values`. Two examples are added
     on which the arms differ as much as they can, one for each arm (Bonett and Price 2012), and the larger variance
-    counts: without them, arms that agree on all examples would have an interval of no width. A ratio needs none.
+    counts: without them, arms that agree on all examples would have an interval of no width. Of an arm's own mean it
+    is right on one of the two, and wrong on the other. A loss needs none.
     """
     spread = np.cov(weights @ values) / values.shape[1]
     variance = _of_differences(np.atleast_2d(spread))
-    if outcomes.metric in RATIOS:
+    if outcomes.metric == "loss":
         return variance
     better, worse = (weights @ _with_two(outcomes, better=better) for better in (True, False))
     number = better.shape[1]
     ahead, behind = (mean - mean.mean(axis=1, keepdims=True) for mean in (better, worse))
     crossed = ahead @ behind.T
     floor = ((ahead**2).sum(axis=1)[:, None] + (behind**2).sum(axis=1) - 2 * crossed) / number**2
-    np.fill_diagonal(floor, 0.0)
+    np.fill_diagonal(floor, np.maximum((ahead**2).sum(axis=1), (behind**2).sum(axis=1)) / number**2)
     return np.maximum(variance, np.maximum(floor, floor.T))
 
 
@@ -58,6 +59,16 @@ def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np
     return _of_differences(np.diag(squares / (runs * np.maximum(runs - 1, 1) * rows * (rows - 1))))
 
 
+def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """What of `shared_variance` over blocks is of fine-tuning seeds, (arms, arms); 0 where a block has one seed.
+
+    `values` (runs, examples) are contributions; `cells` (runs,) says of which arm and block, `owners` (cells,) whose a
+    cell is.
+    """
+    of_means = np.diag(shared_variance(values, cells, blocked=False))
+    return _of_differences(np.diag(np.bincount(owners, of_means) / np.bincount(owners) ** 2))
+
+
 def constant_score(metric: str, labels: np.ndarray) -> float:
     """What the best constant prediction scores, in points: the majority class; NaN without labels, and of a ratio."""
     if not len(labels) or metric in RATIOS:
@@ -68,7 +79,9 @@ def constant_score(metric: str, labels: np.ndarray) -> float:
 def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
     """Contributions with two examples more, on the first of which the arm is right, or wrong, as far as it can."""
     predictions, labels = outcomes.predictions, outcomes.labels
-    if outcomes.metric == "pearson":
+    if outcomes.metric == "share":  # of one trial each
+        added, gold = np.tile([float(better), float(not better)], (len(predictions), 1)), np.ones(2)
+    elif outcomes.metric == "pearson":
         ends = np.stack([predictions.max(axis=1), predictions.min(axis=1)], axis=1)
         added, gold = ends if better else ends[:, ::-1], np.full(2, labels.max())
     else:
@@ -79,6 +92,6 @@ def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
 def _of_differences(covariance: np.ndarray) -> np.ndarray:
     """The variance of each pair's difference from a covariance; on the diagonal the variances themselves."""
     own = np.diag(covariance)
-    variance = own[:, None] + own - 2 * covariance
+    variance = np.maximum(own[:, None] + own - 2 * covariance, 0.0)  # rounding leaves equal arms a little below
     np.fill_diagonal(variance, own)
     return variance

@@ -7,7 +7,7 @@ correction. Draws do not depend on the variances, which only scale them, so that
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -78,24 +78,28 @@ class Spreads:
 
     `finetuning` is that of a run for each independent task, `pretraining` of the arm-by-pretraining component,
     `examples` that of a difference over examples alone, and `overlap` the share of the spread over seeds that the
-    variance over examples has too.
+    variance over examples has too. With one pretraining of each arm `fixed` takes the place of `examples`: what the
+    pretrainings make of single examples is in it, and no fine-tuning seed changes that.
     """
 
     arms: int
     finetuning: tuple[float, ...]
     pretraining: float
     examples: float
+    fixed: float
     overlap: float
 
     def designs(self, difference: float, power: float, costs: Costs, *, blocked: bool) -> Iterator[dict[str, Any]]:
         """The cheapest design of each kind of seeds."""
-        enough = self.examples_suffice(difference, power)
-        why = "" if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
         if not blocked or sum(self.finetuning) > 0:
-            number = least(partial(self.power_of_seeds, difference), power, MOST_SEEDS) if enough else None
-            found = self._design(1, number, costs) if number else {"why": why or f"more than {MOST_SEEDS:,} seeds"}
-            yield {"seeds": "fine-tuning", **found}
+            one = replace(self, examples=self.fixed)
+            enough = one.examples_suffice(difference, power)
+            why = f"more than {MOST_SEEDS:,} seeds" if enough else TOO_FEW.format(spread=math.sqrt(one.examples))
+            number = least(partial(one.power_of_seeds, difference), power, MOST_SEEDS) if enough else None
+            yield {"seeds": "fine-tuning", **(self._design(1, number, costs) if number else {"why": why})}
         if blocked:
+            enough = self.examples_suffice(difference, power)
+            why = "" if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
             tried = range(1, MOST_FINETUNINGS + 1) if enough else ()
             reached = partial(self.power_of_pretrainings, difference)
             numbers = {each: least(partial(reached, finetunings=each), power, MOST_PRETRAININGS) for each in tried}
@@ -146,11 +150,14 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
     totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
     overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
     finetuning = tuple(scores.finetuning_variance() for scores in estimate.tasks.values())
+    examples, blocks = example_variance(estimate, reference), estimate.seeds[reference] if estimate.blocked else 1
+    of_pretraining = np.maximum(0.0, np.delete(estimate.shared[r] - estimate.of_finetuning[r], r))
     return Spreads(
         arms=arms,
         finetuning=(0.0,) if math.isnan(sum(finetuning)) else finetuning,
         pretraining=components(estimate, reference)["pretraining_deviation"] ** 2,
-        examples=example_variance(estimate, reference),
+        examples=examples,
+        fixed=examples + blocks * float(of_pretraining.mean()),
         overlap=float(np.clip(overlaps.mean(), 0.0, 1.0)),
     )
 

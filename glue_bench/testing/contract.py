@@ -35,6 +35,9 @@ class ContractError(Exception):
 def check_contract(variant: str, options: Mapping[str, Any] | None = None) -> None:
     """Hold a variant to every clause.
 
+    Example:
+        >>> glue_bench.testing.check_contract("concat", {"init": "identity"})
+
     Raises:
         UserError: no such variant.
         ContractError: the first clause that it breaks.

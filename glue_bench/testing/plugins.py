@@ -20,6 +20,9 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
     Every concrete subclass of Variant that a file defines is one variant, called by its class attribute `name`.
     Its `summary` defaults to the first line of its docstring, its `source` to the file's name.
 
+    Example:
+        >>> glue_bench.load_plugins(["my_variant.py"])  # doctest: +SKIP
+
     Raises:
         UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or
             taken; a clause of the contract that is broken. Says which, and in which line where there is one.

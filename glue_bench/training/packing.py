@@ -52,7 +52,7 @@ class PackedText:
         """Where pieces begin among the tokens, and the number of each one's document: int64 (pieces,) both.
 
         A piece is as many whole sequences of one document as have together at most PIECE_TOKENS tokens, or a part of
-        a longer one. Losses of pieces hardly depend on each other, so that intervals may resample them.
+        a longer one.
         """
         bounds = np.union1d(self.offsets[:-1], self.starts)
         owners = self.documents[np.searchsorted(self.starts, bounds, side="right") - 1]

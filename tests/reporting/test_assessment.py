@@ -189,17 +189,33 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
     )
 
 
-def test_the_loss_of_all_validation_text_comes_first(bench):
+def with_losses(bench, documents):
+    """Two arms and two pretrainings of each, whose losses differ by 1 nat; the numbers are of the pieces' documents."""
     counts = {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2)}
     measured(bench, counts)
+    pieces = len(documents)
     for arm, seed in counts:
         identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
         facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "origin": "pretrained", "losses": []}
         facts |= {"schema_version": 1, "steps": 1, "tokens": 1, "seconds": 1.0, "stream": "s"}
         record = PretrainingRecord.model_validate(facts | {"identity": identity | {"settings": {}}})
-        losses = np.linspace(1.0, 3.0, 7) + (arm == "high") + 0.01 * seed * np.arange(7)
-        pieces = {"loss_sum": losses, "count": np.ones(7, np.int64), "document": np.arange(7)}
-        bench.store.write_pretraining(record, pieces)
-    rows = assess_experiment(bench.store).verdicts.set_index(["column", "arm"])
+        # In each document the difference is another one, the same in all of its pieces.
+        own = (arm == "high") * (1 + 0.3 * np.sin(documents)) + 0.01 * seed * np.arange(pieces) / pieces
+        losses = np.linspace(1.0, 3.0, pieces) + own
+        stored = {"loss_sum": losses, "count": np.ones(pieces, np.int64), "document": documents}
+        bench.store.write_pretraining(record, stored)
+    return assess_experiment(bench.store).verdicts.set_index(["column", "arm"])
+
+
+def test_pieces_of_one_document_are_no_independent_examples(new_bench):
+    errors = [
+        with_losses(new_bench(f"{each}"), np.repeat(np.arange(24), each)).loc[("validation_loss", "high"), "error"]
+        for each in (1, 8)
+    ]
+    assert errors[1] == pytest.approx(errors[0], rel=0.1)
+
+
+def test_the_loss_of_all_validation_text_comes_first(bench):
+    rows = with_losses(bench, np.zeros(7, np.int64))
     assert rows.loc[("validation_loss", "high"), "difference"] == pytest.approx(1.0)
     assert rows.loc[("swap_1", "high"), "difference"] == pytest.approx(40.0)

@@ -42,7 +42,7 @@ def screen(path, width=80) -> list[str]:
 
 def test_one_sentence_says_who_differs_on_the_average_by_how_much(told):
     lead = leaderboard_page(find(told)).lead
-    assert lead.startswith("On the average of 2 columns, **none** (-")
+    assert lead.startswith("On the average of 2 columns, the arm `none` (-")
     assert "95% interval -" in lead
     assert lead.endswith(" is worse than `add`; the other arm is not shown to differ.")
 
@@ -165,7 +165,7 @@ def test_a_converted_arm_shows_what_the_conversion_costs_and_no_rank(bench):
     of_rte = conversions.loc[conversions["column"] == "rte", "smallest"]
     assert rows["smallest difference"][0] == f"{of_rte.median():.2f}"
     assert "majority class" not in rows
-    assert "On RTE, **untied** (-" in text
+    assert "On RTE, the arm `untied` (-" in text
     assert "its difference from `add`, whose checkpoint was converted" in text
 
 
@@ -250,7 +250,7 @@ def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
     assert [row[0][0] for row in table.rows][:2] == [["add", "untied"], ["untied", "add"]][primary != "average"]
     lead = leaderboard_page(find(path)).lead
     assert lead.startswith(
-        "On the validation loss, **untied** (-0.1" if primary != "average" else "On the average of 2 columns, "
+        "On the validation loss, the arm `untied` (-0.1" if primary != "average" else "On the average of 2 columns, "
     )
     flat = {row["arm"]: row for row in csv.DictReader(StringIO(render(path, "csv")))}
     assert flat["untied"]["validation_loss"] == losses["untied"][0].strip("▲")
@@ -303,8 +303,8 @@ def test_conversions_from_two_checkpoints_each_have_their_own_reference(two_chec
         **{"add-b": "add-a", "u-a": "add-a", "u-b": "add-b", "u-c": "u-a"},
     }
     lead = leaderboard_page(findings).lead
-    assert re.search(r"\*\*u-a\*\* \([^)]*\) is worse than `add-a`", lead)
-    assert re.search(r"\*\*u-b\*\* \([^)]*\) is worse than `add-b`", lead)
+    assert re.search(r"the arm `u-a` \([^)]*\) is worse than `add-a`", lead)
+    assert re.search(r"the arm `u-b` \([^)]*\) is worse than `add-b`", lead)
     text = render(two_checkpoints)
     said = r"its difference from (`add-.` \(u-.\)) or (`add-.` \(u-.\)), whose checkpoint was converted"
     assert set(re.search(said, text).groups()) == {"`add-a` (u-a)", "`add-b` (u-b)"}

@@ -60,7 +60,7 @@ def study(tmp_path_factory) -> Path:
 def test_the_sentence_on_top_is_about_what_was_asked(study):
     lead = read_lead(render(study))
     assert lead.startswith(
-        "On the validation loss, of 4 contrasts named beforehand: **none** is worse than `add` (+1.0"
+        "On the validation loss, of 4 contrasts named beforehand: the arm `none` is worse than `add` (+1.0"
     )
     assert lead.endswith("; 3 cannot be tested yet.")
 
@@ -71,7 +71,7 @@ def read_lead(text):
 
 def test_without_contrasts_the_sentence_counts_who_waits(bench):
     lead = read_lead(render(make_study(bench, contrasts=[])))
-    assert lead.startswith("On the validation loss, **none** (+1")
+    assert lead.startswith("On the validation loss, the arm `none` (+1")
     told, _, reasons = lead.partition("; 2 arms cannot be compared yet (")
     assert told.endswith("is worse than `add`")
     assert set(reasons.removesuffix(").").split(", ")) == {"no finished run", "1 of 3 pretraining seeds are missing"}
@@ -144,7 +144,8 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
             0.03,
             "",
             "better",
-            "not seen at this size (a difference of 0.045 nats would have been seen for certain)",
+            "not seen at this size (a measured difference of 0.045 nats would have counted; a true one of that size is "
+            "found about half of the time)",
         ),
         (0.2, 0.4, "worse", "", "holds: a is worse"),
     ],

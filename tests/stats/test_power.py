@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import norm
-from simulated import REGIMES, simulate
+from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, Spreads, least, power_frame, spreads_of
 from glue_bench.stats.verdicts import Group, assess
 
-NOTHING = Spreads(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, overlap=0.0)
+NOTHING = Spreads(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,24 @@ def test_power_is_how_often_the_verdicts_see_it():
         (pilot,) = drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"])
         promised.append(spreads_of(pilot.estimates[1], "a", 4).power_of_seeds(10.0, 5))
     assert np.mean(promised) == pytest.approx(seen / 150, abs=0.1)
+
+
+def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning_seeds():
+    """Seen in four pretrainings of each arm, it is what one of them alone shows."""
+    several, one = [], []
+    for seed in range(12):
+        generator = np.random.default_rng(seed)
+        own = generator.normal(size=(3, 1, 1, 400)) + 0.7 * generator.normal(size=(3, 4, 1, 400))
+        right = (0.8 + own + 0.5 * generator.normal(size=(3, 4, 3, 400)) > 0).reshape(3, 12, 400).astype(int)
+        made = outcomes_of("rte", dict(zip("abc", right, strict=True)), np.ones(400, int))
+        made = replace(made, pretraining_seeds=np.tile(np.repeat([1, 2, 3, 4], 3), 3), seeds=np.tile([1, 2, 3], 12))
+        alone = made.of(np.flatnonzero(made.pretraining_seeds == 1))
+        (blocks,), (single,) = (assess([each], [group("abc")]) for each in (made, alone))
+        several.append(spreads_of(blocks.estimates[-1], "a", 3))
+        one.append(spreads_of(single.estimates[-1], "a", 3))
+    assert np.mean([each.fixed for each in several]) == pytest.approx(np.mean([each.examples for each in one]), rel=0.1)
+    assert np.mean([each.examples for each in several]) < 0.8 * np.mean([each.fixed for each in several])
+    assert all(each.fixed == each.examples for each in one)
 
 
 def test_the_frame_has_every_column_and_says_why_there_is_no_number():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student_t
-from simulated import REGIMES, outcomes_of, simulate
+from simulated import REGIMES, outcomes_of, simulate, true_score
 
 from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.summaries import ARM_COLUMNS, COLUMN_COLUMNS, arms_frame, columns_frame, components
@@ -320,6 +320,23 @@ def test_an_arm_that_lacks_a_block_is_not_tested_and_takes_none_from_the_others(
     frames = [frame[frame["column"] == "rte"].set_index("arm") for frame in judged]
     pd.testing.assert_frame_equal(*(frame.loc[["high"], NUMBERS] for frame in frames))
     assert frames[0].loc["higher", "why"] == "1 of 3 pretraining seeds are missing (higher)"
+
+
+@pytest.mark.parametrize("pretraining", [0.0, 0.03])
+def test_the_interval_of_an_arm_in_blocks_covers_its_score_and_is_no_wider_than_it_has_to_be(pretraining):
+    """Of two pretrainings a variance has one degree of freedom, that of 277 examples many."""
+    regime, rates, inside, widths = REGIMES["seeds and examples"], dict.fromkeys("abcd", 0.8), 0, []
+    for seed in range(100):
+        given = {"columns": ["rte"], "rates": rates, "rows": 277, "regime": regime, "seeds": 1, "pretrainings": 2}
+        made = simulate(np.random.default_rng(seed), **given, pretraining=pretraining)
+        frame = arms_frame(assessed(made))
+        mine = frame[frame["column"] == "rte"]
+        # What pretraining adds is one more variance over seeds.
+        true = true_score("rte", 0.8, replace(regime, seed=regime.seed + pretraining))
+        inside += ((mine["low"] <= true) & (true <= mine["high"])).sum()
+        widths += (mine["high"] - mine["low"]).tolist()
+    assert 0.93 <= inside / 400 <= 0.99
+    assert pretraining or np.median(widths) < 20
 
 
 def test_arms_by_themselves():

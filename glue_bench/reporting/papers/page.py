@@ -60,16 +60,16 @@ def make_notes(comparison: Comparison) -> list[str]:
     published, results = comparison.published, comparison.results
     notes = [f"Source: {published.source}. The {published.split} set; {published.protocol}."]
     average = f" Average: {published.average.rule}." if published.has_average else ""
-    bold = " Bold is the best value that the paper prints." if len(published.rows) > 1 else ""
+    hidden = " in any of its rows, those without an arm of ours included" if results else ""
+    bold = f" Bold is the best value that the paper prints{hidden}." if len(published.rows) > 1 else ""
     notes.append(f"Scores: {metric_note(published.columns.values())}.{average}{bold}")
     return [*notes, *published.notes, *(_our_notes(comparison, results) if results else [])]
 
 
 def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
     cells = comparison.cells
-    ours = f"Ours: experiment `{results.experiment}`, validation set, and beside it ours minus theirs."
-    yield " ".join([ours, *protocol_notes(results)])
     beside = cells[cells["arm"] != ""]
+    yield " ".join(_what_ours_are(comparison, results))
     unlike = {str(arm): mine["unlike"].iloc[0].split("; ") for arm, mine in beside.groupby("arm", sort=False)}
     if (beside["inside"] != "").any():
         yield (
@@ -96,6 +96,16 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
     yield from (*mixed_notes(results), *problem_notes(results))
 
 
+def _what_ours_are(comparison: Comparison, results: Results) -> Iterator[str]:
+    """Where our rows are from, and what the signs in them mean."""
+    yield f"Ours: experiment `{results.experiment}`, validation set, and beside it ours minus theirs."
+    yield from protocol_notes(results)
+    if _partial(comparison):
+        yield f"{PARTIAL}: only a part of the task's data was there."
+    if comparison.cells.loc[comparison.cells["arm"] != "", "ours"].isna().any():
+        yield f"{MISSING}: not run, or an average some of whose columns were not run."
+
+
 def _by_phrase(phrases: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, list[str]]]:
     """Each phrase once, with the names that it is said of."""
     names: dict[str, list[str]] = {}
@@ -115,7 +125,7 @@ def _our_cell(cell: dict) -> GridCell:
 
 def _header(comparison: Comparison, column: str) -> str:
     """The task as the leaderboard writes it, with its metric where it has two; what is no GLUE task by its own name."""
-    published, results = comparison.published, comparison.results
+    published = comparison.published
     score = published.columns.get(column)
     if score is None:
         title, tasks = "Avg." if column == AVERAGE else column, published.average.tasks if column == AVERAGE else ()
@@ -124,5 +134,10 @@ def _header(comparison: Comparison, column: str) -> str:
         suffix = _NAMES.get((task, split), task).removeprefix(task).replace("_", "-")
         title, tasks = f"{TASKS[task].title}{suffix}", (task,)
         title += f" {SECOND_METRICS[metric]}" if metric in SECOND_METRICS else ""
-    partial = tasks_of(published, results.partial_tasks) if results and not is_demo(results) else []
-    return title + PARTIAL * bool(set(tasks) & set(partial))
+    return title + PARTIAL * bool(set(tasks) & set(_partial(comparison)))
+
+
+def _partial(comparison: Comparison) -> list[str]:
+    """The paper's tasks of whose data ours had only a part."""
+    results = comparison.results
+    return tasks_of(comparison.published, results.partial_tasks) if results and not is_demo(results) else []
