@@ -12,7 +12,7 @@ import pandas as pd
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import find
 from glue_bench.reporting.findings import pair_of, verdict
-from glue_bench.reporting.markdown import aligned, escape, sentence
+from glue_bench.reporting.markdown import aligned, sentence
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.build import extent
 from glue_bench.results.budgets import at_an_end, budget_frame, rates_frame
@@ -75,6 +75,7 @@ ANSWERS = (
     "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
     "compares every arm with the reference, which is another family of tests with other intervals."
 )
+APART = "; the two arms were pretrained on two processors"
 AT_AN_END = (
     "For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be "
     "better, and the contrasts of such an arm may be unfair to it.\n\n"
@@ -124,18 +125,22 @@ def readme(folder: Path) -> str:
     contrasts = assessment.contrasts[assessment.contrasts["column"] == assessment.primary].to_dict("records")
     found = {(row["arm"], row["reference"]): row for row in contrasts}
     named = [(first, second) for first, second in findings.results.protocol.contrasts]
-    rows = [[escape(text) for text in told(found.get(pair), pair)] for pair in named]
+    records = read_pretrainings(folder)
+    rows = [[*told(found.get(pair), pair)] for pair in named]
+    for row, pair in zip(rows, named, strict=True):
+        made = [processors(records, arm) for arm in pair]
+        row[-1] += APART * (all(made) and len(set.union(*made)) > 1)
     columns = assessment.columns[assessment.columns["column"] == assessment.primary].to_dict("records")
     measured = assessment.arms[assessment.arms["column"] == assessment.primary].dropna(subset="mean")
     return AROUND.format(
         pretrained=f"Pretrained: {len(measured)} of {assessment.arms['arm'].nunique()} arms.",
         lead=sentence(verdict(findings)),
         extent=extent(findings.results),
-        table=aligned([HEADER, *rows], {0, 1, 4, 5}),
+        table=aligned([HEADER, *([sentence(text) for text in row] for row in rows)], {0, 1, 4, 5}),
         answers=ANSWERS,
         varies=" ".join([*varies(columns), *spreads(budget_frame(Store(folder))), *reach(contrasts)]),
         edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(Store(folder))))),
-        state=state(read_pretrainings(folder)),
+        state=state(records),
     )
 
 
@@ -172,8 +177,8 @@ def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
         if not math.isnan(column["pretraining_deviation"]):
             yield (
                 f"From one pretraining seed to the next ({column['pretraining_seeds']:g} for each arm) the loss of an "
-                f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation), beyond what the seed "
-                "does to all arms alike."
+                f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation) besides what the seed "
+                "does to all arms alike. The intervals are made of this figure."
             )
 
 
@@ -183,9 +188,9 @@ def spreads(budgets: pd.DataFrame) -> Iterator[str]:
     if len(own) > 1:
         least, most = own.index[[0, -1]]
         yield (
-            "The losses of one arm over its seeds, the seeds' own effect included, have standard deviations of "
-            f"{own.iloc[0]:.3f} (`{least}`) to {own.iloc[-1]:.3f} (`{most}`); an arm whose spread is larger than that "
-            "of all together is judged by its own, which makes its intervals wider."
+            "A second figure is the plain standard deviation of an arm's losses over its seeds, in which that common "
+            f"effect remains: {own.iloc[0]:.3f} (`{least}`) to {own.iloc[-1]:.3f} (`{most}`). An arm whose spread is "
+            "larger than that of all together is judged by its own, which makes its intervals wider."
         )
 
 
@@ -197,6 +202,11 @@ def reach(contrasts: Sequence[Mapping[Any, Any]]) -> Iterator[str]:
             f"The narrowest interval reaches {min(halves):.3f} nats to either side, so that these runs can show that "
             f"arms differ, and cannot show that two are alike within {BOUND:g}."
         )
+
+
+def processors(records: Sequence[Mapping[str, Any]], arm: str) -> set[str]:
+    """Those on which an arm was pretrained."""
+    return {str(record.get("environment", {}).get("processor")) for record in records if record["arm"] == arm}
 
 
 def state(records: Sequence[Mapping[str, Any]]) -> str:

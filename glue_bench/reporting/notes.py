@@ -12,7 +12,7 @@ from glue_bench.reporting.numbers import MISSING, code, decimals_of, number
 from glue_bench.results.board import Board
 from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
 from glue_bench.results.frame import Results
-from glue_bench.results.protocol import NOT_AVERAGED
+from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
 from glue_bench.stats.summaries import COVERS
 
 BANNER = "Made from the embedded demo data: not a benchmark."
@@ -134,13 +134,15 @@ def _feet_note(findings: Findings) -> str:
 
 
 def _spread_of_smallest(findings: Findings) -> str:
-    """From where to where the smallest difference of the first column goes over the arms, if it differs much."""
-    name = findings.columns[0]
-    of_arms = findings.contrasts.loc[findings.contrasts["column"] == name, "smallest"].dropna()
-    if of_arms.empty or of_arms.max() < UNEVEN * of_arms.min():
-        return ""
-    least, most = (number(value, decimals_of(name)) for value in (of_arms.min(), of_arms.max()))
-    return f" (on {title_of(name)} {least} to {most}, depending on the arm)"
+    """From where to where it goes over the arms, in the first column and in the average, if it differs much."""
+    told = []
+    for name in dict.fromkeys((findings.columns[0], AVERAGE)):
+        of_arms = findings.contrasts.loc[findings.contrasts["column"] == name, "smallest"].dropna()
+        if len(of_arms) and of_arms.max() >= UNEVEN * of_arms.min():
+            least, most = (number(value, decimals_of(name)) for value in (of_arms.min(), of_arms.max()))
+            title = findings.board.average.title if name == AVERAGE else title_of(name)
+            told.append(f"on {title} {least} to {most}")
+    return f" ({', '.join(told)}, depending on the arm)" if told else ""
 
 
 def _share(results: Results, task: str) -> str:
@@ -171,6 +173,10 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
     ]
     if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
         yield f"Nothing has run yet of {'; of '.join(waiting)}."
+    tested = findings.contrasts[(findings.contrasts["why"] == "") & (findings.contrasts["seeds"] == "pretraining")]
+    run = results.cells[results.cells["finished"]].groupby("arm")["pretraining_seed"].nunique()
+    if any(row["n_arm"] < run[row["arm"]] for row in tested.to_dict("records")):
+        yield "Differences and marks are of the pretraining seeds that all arms have, scores of all runs."
     if undefined:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
     if results.left_out:

@@ -65,10 +65,11 @@ class Estimate:
 
     `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
     pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
-    of what varies independently, by its weight; `examples` and `shared`, (arms, arms), are V_ex and what of it the spread
-    over seeds has too, on the diagonal of an arm's own mean; `of_finetuning` is what of `shared` other fine-tuning seeds
-    of the same pretrainings would change. Values lie within `limits`; `constant` is what the best
-    constant prediction scores, NaN where that is unknown or means nothing.
+    of what varies independently, by its weight. Values lie within `limits`; `constant` is what the best constant
+    prediction scores, NaN where that is unknown or means nothing.
+
+    `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too, on the diagonal of an
+    arm's own mean; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
     """
 
     column: str

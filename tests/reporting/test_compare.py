@@ -44,7 +44,7 @@ NOTES = """\
 - The differences were not tested, because ours is not like theirs (ours first, then theirs): 1M for 110M parameters (add); 100 for 1,000 steps (3.2k for 128k tokens, with padding); 3 for 5 seeds (add); 1 for 4 rates; grafted (untied); 1 for 110M parameters (untied); 1 for 5 seeds (untied).
 - Rows of the paper without an arm of ours: Sum-mid (no fine-tuned checkpoint after 30% of the steps); Oracle (no variant of ours).
 - Arms of ours that this table has no row for: `none`.
-"""  # noqa: E501
+"""  # noqa: E501, RUF001
 
 
 @pytest.fixture
