@@ -263,10 +263,18 @@ class Store:
         corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is damaged, or has no such arrays.
         """
         path = self._path("pretraining", pretraining_id, ".safetensors")
-        return load_arrays(path) if path.exists() else {}
+        if not path.exists():
+            return {}
+        losses = load_arrays(path)
+        sums, counts = (losses.get(name, np.empty(())) for name in ("loss_sum", "count"))
+        kinds = sums.dtype.kind + counts.dtype.kind
+        if sums.ndim != 1 or sums.shape != counts.shape or kinds not in ("fi", "fu") or not counts.sum():
+            file = f"{path.parent.name}/{path.name}"
+            raise UserError(f"{file}: it does not hold the losses of pieces; delete it and its record and run again")
+        return losses
 
     def pretrained_arms(self) -> dict[str, list[bool]]:
         """By the arm's name, whether its pretrainings have ended, one for each seed; none of those not pretrained."""
