@@ -106,11 +106,12 @@ def files_of(store: Store) -> dict[str, Path]:
     # A sweep under way writes arrays before their record, so that those of a listed record are there to be listed.
     for suffix in (".json", ".safetensors"):
         for kind in (kind for kind, suffixes in KINDS.items() if suffix in suffixes):
-            records, has = complete.get(kind, ("", bool))
             for path in (store.folder / kind).glob(f"*{suffix}"):
-                whole = f"{records}/{path.stem}.json" in found and has(path.stem)
-                if suffix == ".json" or whole or kind not in complete:
-                    found[f"{kind}/{path.name}"] = path
+                if suffix == ".safetensors" and kind in complete:
+                    records, has = complete[kind]
+                    if f"{records}/{path.stem}.json" not in found or not has(path.stem):
+                        continue
+                found[f"{kind}/{path.name}"] = path
     return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
 
 
