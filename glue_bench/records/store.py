@@ -30,6 +30,7 @@ from glue_bench.records.disk import (
     dump_arrays,
     load,
     load_arrays,
+    load_losses,
     read_value,
     record_digest,
     stamp,
@@ -266,15 +267,7 @@ class Store:
             UserError: the file is damaged, or has no such arrays.
         """
         path = self._path("pretraining", pretraining_id, ".safetensors")
-        if not path.exists():
-            return {}
-        losses = load_arrays(path)
-        sums, counts = (losses.get(name, np.empty(())) for name in ("loss_sum", "count"))
-        kinds = sums.dtype.kind + counts.dtype.kind
-        if sums.ndim != 1 or sums.shape != counts.shape or kinds not in ("fi", "fu") or not counts.sum():
-            file = f"{path.parent.name}/{path.name}"
-            raise UserError(f"{file}: it does not hold the losses of pieces; delete it and its record and run again")
-        return losses
+        return load_losses(path) if path.exists() else {}
 
     def pretrained_arms(self) -> dict[str, list[bool]]:
         """By the arm's name, whether its pretrainings have ended, one for each seed; none of those not pretrained."""
