@@ -75,7 +75,7 @@ def run(
         told(summary)
     if agree and summary.unkept and not summary.interrupted:
         with process_kept():
-            train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True)
+            train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True, console=console)
     return summary
 
 

@@ -177,12 +177,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(FileNotFoundError):
             Path(aside).unlink()
         raise
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
 @contextlib.contextmanager
 def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
-    """A folder to fill that takes its name when the block ends.
+    """A folder to fill that takes its name when the block ends, all files in it flushed to disk.
 
     One that has the name by then stays, since another process was first with the same content. With `replaces`, which
     is for content that may differ from one time to the next, it goes.
@@ -192,6 +192,8 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
     try:
         yield aside
         aside.chmod(0o755)  # mkdtemp makes folders private
+        for made in (*aside.rglob("*"), aside):
+            _sync(made)
         if replaces:
             set_aside(path)
         aside.rename(path)
@@ -201,7 +203,7 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
             raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
 def write_checksums(folder: Path) -> None:
@@ -239,22 +241,26 @@ def _checksum(path: Path) -> int:
 
 
 def set_aside(folder: Path) -> None:
-    """Take away a folder that is damaged or out of date, if it is there.
+    """Take away a folder that is damaged, out of date or of no use any more, if it is there: at once or not at all.
 
     What another process has open of it stays readable until that one ends.
     """
     aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    for path in (aside, *folder.parent.glob(".damaged-*")):  # and what a kill has left of earlier ones
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """A rename survives a power cut only once its folder is on disk too."""
+def _sync(path: Path) -> None:
+    """Flush a file or a folder to disk: a rename survives a power cut only once its folder is there, too."""
     if os.name != "posix":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # file systems that do not flush folders
+            raise
     finally:
         os.close(handle)

@@ -1,6 +1,10 @@
 """All that is printed goes through here, so that no text from outside can control a terminal."""
 
+import errno
+import os
+import sys
 from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import typer
@@ -12,13 +16,32 @@ from glue_bench.errors import plain
 
 
 def echo(text: object = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
-    """Print a text as it is, but for what would control the terminal; in a `style` of `typer.style` on a terminal."""
-    typer.secho(plain(str(text)), nl=nl, err=err, **style)
+    """Print a text as it is, but for what would control the terminal; in a `style` of `typer.style` on a terminal.
+
+    What standard error cannot take, since nobody reads it any more or its disk is full, is lost.
+    """
+    with suppress(OSError) if err else nullcontext():
+        typer.secho(plain(str(text)), nl=nl, err=err, **style)
+
+
+def let_go() -> None:
+    """What a stream of this process can no longer write is lost: at the exit Python would change the status for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def tell(console: Console, line: str, style: str = "") -> None:
-    """Print a line, whatever brackets are in it, without breaking it."""
-    console.print(plain(line), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    """Print a line, whatever brackets are in it, without breaking it. One that cannot be written is lost."""
+    try:
+        console.print(plain(line), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    except OSError:
+        console.quiet = True  # rich keeps what it could not write for the next time; a quiet console drops it
+        console.print()
+        console.quiet = False
 
 
 class Screen(Console):
@@ -32,3 +55,7 @@ class Screen(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """The text of a cell or a title: before it is measured, so that nothing of it is cut off."""
         return super().render_str(plain(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        """An error as any other; rich would end the process, and silence standard output."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

@@ -1,11 +1,16 @@
 """Files of others: a zip and a JSON text of any size are refused before they fill the memory."""
 
+import errno
+import os
+import stat
 import zipfile
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from glue_bench import files
-from glue_bench.files import opened_zip, parse_json, whole_folder
+from glue_bench.files import opened_zip, parse_json, whole_folder, write_atomically
 
 
 @pytest.fixture
@@ -54,3 +59,28 @@ def test_what_was_to_be_replaced_stays_where_the_new_one_fails_and_that_is_said(
     with pytest.raises(OSError, match="full"), whole_folder(tmp_path / "made", replaces=True):
         raise OSError(28, "full")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_folder_reaches_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    events, rename = [], Path.rename
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(os.fstat(handle).st_ino))
+    monkeypatch.setattr(Path, "rename", lambda *paths: (events.append("rename"), rename(*paths))[1])
+    with whole_folder(tmp_path / "made") as aside:
+        (aside / "inside").mkdir()
+        (aside / "inside" / "file").write_text("content")
+    inside = tmp_path / "made" / "inside"
+    numbers = [path.stat().st_ino for path in (inside, inside / "file", tmp_path / "made")]
+    assert sorted(events[:3]) == sorted(numbers)
+    assert events[3:] == ["rename", tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EIO])
+def test_a_disk_that_flushes_no_folders_is_no_error_and_one_that_fails_is(tmp_path, monkeypatch, number):
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output") if number == errno.EIO else nullcontext():
+        write_atomically(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"

@@ -7,6 +7,7 @@ and tables. Checkpoints, claims and half-written files stay behind. The same con
 import hashlib
 import io
 import json
+import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,24 +41,33 @@ TEXTS = (".md", ".csv")
 def write_bundle(stores: Iterable[Store], path: Path) -> dict[str, Any]:
     """Write the experiments' files and their manifest, which is returned. `path` is either whole or as it was.
 
-    The manifest has each file's size and SHA-256, and in short what the experiments hold. Nothing is compressed: logits
-    hardly can be, and compressors differ between builds of zlib.
+    The manifest has each file's size and SHA-256, and in short what the experiments hold, by the files in the bundle: a
+    sweep may be under way. Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
 
     Raises:
         UserError: two experiments have one name, or a file cannot be read or written.
     """
     by_name = _named(stores)
     sums: dict[str, dict[str, Any]] = {}
+    for store in by_name.values():
+        store.read_plan()  # what is wrong with it is said with its own path
     try:
-        with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with (
+            whole_file(path) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+            tempfile.TemporaryDirectory() as copies,
+        ):
             for name, content in _contents(by_name):
                 sums[name] = summed(content)
                 archive.writestr(plain_entry(name), content)
+                if name.endswith(".json"):
+                    (copy := Path(copies, name)).parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_bytes(content)
             manifest = {
                 "format": FORMAT,
                 "schema_version": SCHEMA_VERSION,
                 "glue_bench": version("glue-bench"),
-                "experiments": {name: describe(store) for name, store in by_name.items()},
+                "experiments": {name: describe(Store(Path(copies, name))) for name in by_name},
                 "files": sums,
             }
             manifest["digest"] = record_digest(manifest)
@@ -89,14 +99,18 @@ def files_of(store: Store) -> dict[str, Path]:
     texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
     found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
     complete = {
-        **dict.fromkeys(("predictions", "test_predictions"), store.has_record),
-        "pretraining": store.has_pretraining,
-        "intrinsic": store.intrinsic.has,
+        **dict.fromkeys(("predictions", "test_predictions"), ("records", store.has_record)),
+        "pretraining": ("pretraining", store.has_pretraining),
+        "intrinsic": ("intrinsic", store.intrinsic.has),
     }
-    for kind, suffixes in KINDS.items():
-        for path in (store.folder / kind).glob("*"):
-            alone = path.suffix == ".safetensors" and kind in complete and not complete[kind](path.stem)
-            if path.name.endswith(suffixes) and not alone:
+    # A sweep under way writes arrays before their record, so that those of a listed record are there to be listed.
+    for suffix in (".json", ".safetensors"):
+        for kind in (kind for kind, suffixes in KINDS.items() if suffix in suffixes):
+            for path in (store.folder / kind).glob(f"*{suffix}"):
+                if suffix == ".safetensors" and kind in complete:
+                    records, has = complete[kind]
+                    if f"{records}/{path.stem}.json" not in found or not has(path.stem):
+                        continue
                 found[f"{kind}/{path.name}"] = path
     return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
 

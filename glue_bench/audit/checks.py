@@ -120,7 +120,11 @@ def _validation_faults(store: Store, record: PretrainingRecord) -> Iterator[str]
     elif hashlib.sha256(read_file(path, LARGEST_ARRAYS)).hexdigest() != record.validation_sha256:
         yield f"{file}: changed since the run wrote it; delete it and its record and run again"
     else:
-        losses, said = store.read_validation(record.pretraining_id), record.validation_loss
+        try:
+            losses, said = store.read_validation(record.pretraining_id), record.validation_loss
+        except UserError as error:
+            yield str(error)
+            return
         mean = losses["loss_sum"].sum() / losses["count"].sum()
         if said is None or not math.isclose(said, mean, rel_tol=ROUNDING, abs_tol=ROUNDING):
             yield f"{file}: its mean is not the validation loss of the record; delete both and run again"

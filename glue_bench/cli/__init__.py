@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 from glue_bench.cli import analysis, benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
 from glue_bench.cli.app import BAD_INPUT, TERMINATED, app
 from glue_bench.errors import UserError
-from glue_bench.terminal import echo
+from glue_bench.terminal import echo, let_go
 
 
 def main() -> None:
@@ -34,6 +34,7 @@ def main() -> None:
         _refuse(UserError(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
     finally:
         signal.signal(signal.SIGTERM, before)
+        let_go()
 
 
 def _refuse(error: UserError) -> None:

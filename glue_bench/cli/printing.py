@@ -103,7 +103,7 @@ def agreement(yes: bool, lacking: str) -> Callable[[Sequence[str], float], bool]
         echo(line, err=True)
         try:
             return yes or typer.confirm("Train them?", err=True)
-        except typer.Abort:  # Ctrl-C or Ctrl-D at the question
+        except (typer.Abort, OSError):  # Ctrl-C or Ctrl-D at the question, or nobody can read it
             echo(err=True)
             return False
 

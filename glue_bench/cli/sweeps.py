@@ -1,5 +1,6 @@
 """The verb that runs an experiment."""
 
+import errno
 import re
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
 from glue_bench.sweep import stop
 from glue_bench.sweep.options import RunOptions
-from glue_bench.terminal import Screen, echo
+from glue_bench.terminal import Screen, echo, let_go
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
@@ -201,6 +202,16 @@ def _print_run(summary: "Summary", *, dry: bool, asks: bool) -> None:
     if dry:
         _print_dry_run(summary)
         return
+    try:
+        _print_results(summary, asks)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        let_go()  # whoever read it is gone, but standard error is still to say what has failed
+        _print_results(summary, asks)
+
+
+def _print_results(summary: "Summary", asks: bool) -> None:
     if summary.cause != stop.TERMINATED:
         _print_budget(summary.folder)
     _print_summary(summary)

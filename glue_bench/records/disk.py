@@ -116,6 +116,21 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path.parent.name}/{path.name}: cannot be read ({error}){advice}") from error
 
 
+def load_losses(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file of validation losses, as `Store.read_validation` returns them.
+
+    Raises:
+        UserError: as `load_arrays`, or they are not the losses and the counts of pieces.
+    """
+    losses = load_arrays(path)
+    sums, counts = (losses.get(name, np.empty(())) for name in ("loss_sum", "count"))
+    kinds = sums.dtype.kind + counts.dtype.kind
+    if sums.ndim != 1 or sums.shape != counts.shape or kinds not in ("fi", "fu") or not counts.sum():
+        file = f"{path.parent.name}/{path.name}"
+        raise UserError(f"{file}: it does not hold the losses of pieces; delete it and its record and run again")
+    return losses
+
+
 @contextmanager
 def without_collections() -> Iterator[None]:
     """Without garbage collections, which take a third of the time to read 2,000 records and find nothing in them."""

@@ -30,6 +30,7 @@ from glue_bench.records.disk import (
     dump_arrays,
     load,
     load_arrays,
+    load_losses,
     read_value,
     record_digest,
     stamp,
@@ -263,10 +264,10 @@ class Store:
         corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is damaged, or has no such arrays.
         """
         path = self._path("pretraining", pretraining_id, ".safetensors")
-        return load_arrays(path) if path.exists() else {}
+        return load_losses(path) if path.exists() else {}
 
     def pretrained_arms(self) -> dict[str, list[bool]]:
         """By the arm's name, whether its pretrainings have ended, one for each seed; none of those not pretrained."""

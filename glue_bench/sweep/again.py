@@ -1,27 +1,29 @@
 """Finished cells that are trained once more, for what they have not left; each has to come out as it did."""
 
-import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
-from glue_bench.files import results_written_to
+from glue_bench.files import results_written_to, set_aside
 from glue_bench.records.predicted import is_test
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
+from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.kept import keep_model
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.plan import in_order, plan_cells
 from glue_bench.sweep.records import store_tests
+from glue_bench.terminal import Screen, tell
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
@@ -40,11 +42,13 @@ def train_again(
     *,
     wanted: Callable[[PlannedCell, Inputs], bool] = lambda *_: True,
     keep: bool = False,
+    console: Console | None = None,
 ) -> None:
     """Train finished cells of an experiment once more, those that are `wanted`.
 
     What they predict of test splits is stored, if the experiment asks for it, and with `keep` their models are. Each
-    is trained as its record says: on the same kind of device, in the same precision, with as many threads.
+    is trained as its record says: on the same kind of device, in the same precision, with as many threads. Those that
+    another sweep works on are left out, which the console is told.
 
     Raises:
         UserError: the experiment does not give these cells, this machine or version cannot repeat one, what they start
@@ -61,14 +65,27 @@ def train_again(
     if not todo or not agree(list(records), sum(record.seconds.total for record in records.values())):
         return
     try:
-        for planned in todo:
-            job = replace(planned, keeps=keep and planned.id in cell_ids)
-            outcome = _again(job, inputs, records[planned.id])
-            _check_same(job, outcome, store, inputs)
-            with results_written_to(store.folder):
-                store_tests(store, planned, outcome, inputs)
+        with Claims(store.folder / "claims") as claims:
+            for planned in _claimed(chosen, cells, inputs, claims, console or Screen(stderr=True)):
+                job = replace(planned, keeps=keep and planned.id in cell_ids)
+                outcome = _again(job, inputs, store.read_record(planned.id))
+                _check_same(job, outcome, store, inputs)
+                with results_written_to(store.folder):
+                    store_tests(store, planned, outcome, inputs)
     finally:
         drop_encoders(cells, inputs, store)
+
+
+def _claimed(
+    chosen: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs, claims: Claims, console: Console
+) -> list[PlannedCell]:
+    """The cells to train, all claimed to the end: an encoder that others start from is not to go before they have."""
+    todo = in_order([planned for planned in chosen if claims.take(planned.id)], cells, inputs)
+    elsewhere = {planned.id for planned in todo if not claims.take(planned.id)}
+    ready = [planned for planned in todo if planned.id not in elsewhere and planned.mnli not in elsewhere]
+    if left := [planned.id for planned in chosen if planned not in ready]:
+        tell(console, f"left out, since another sweep works on them or on what they start from: {', '.join(left)}")
+    return ready
 
 
 def _chosen(cells: Sequence[PlannedCell], cell_ids: Collection[str]) -> list[PlannedCell]:
@@ -134,9 +151,10 @@ def _check_same(planned: PlannedCell, outcome: Outcome, store: Store, inputs: In
     ]
     if stored and not away:
         return
-    shutil.rmtree(encoder_folder(planned.cell, inputs), ignore_errors=True)
-    if planned.keeps:
-        shutil.rmtree(store.model_folder(planned.id), ignore_errors=True)
+    with suppress(OSError):
+        set_aside(encoder_folder(planned.cell, inputs))
+        if planned.keeps:
+            set_aside(store.model_folder(planned.id))
     why = f"its logits differ by up to {max(away):.2g}" if away else "none are stored to hold it to"
     made = store.read_record(planned.id).environment
     where = ", ".join(str(part) for part in (made.processor, made.device, made.precision) if part)

@@ -2,10 +2,11 @@
 
 `<folder>/<name>` says who works on it. A claim ends with its owner's release, or is taken over once it is stale: its
 owner, a process of this machine, is gone; or, where that cannot be asked, its heartbeat has stopped. Whoever takes a
-claim may also say whose work hangs.
+claim may also say whose work hangs. Another user's claim, which we may not write, is deleted and made anew.
 """
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -30,20 +31,25 @@ except ImportError:  # Windows; there the moment of taking over is not guarded
 
 BEAT_SECONDS = 20.0
 STALE_SECONDS = 180.0
+TRIES = 100
 _ALIVE: set[str] = set()
 """Tokens of this process's sweeps that have not ended: one that could not write cannot release its claims either."""
 
 
 class Claims:
-    """The claims of one sweep; a context in which they stay alive, and at whose end all are released."""
+    """The claims of one sweep; a context in which they stay alive, and at whose end all are released.
+
+    `denied` are the names of claims of other users that nobody works on, and that we may not take over.
+    """
 
     def __init__(self, folder: Path, beat_seconds: float = BEAT_SECONDS, stale_seconds: float = STALE_SECONDS) -> None:
         self.folder = folder
         self.beat_seconds = beat_seconds
         self.stale_seconds = stale_seconds
         self.own = _Owner(machine=_machine(), pid=os.getpid(), started=_started(os.getpid()), token=uuid.uuid4().hex)
+        self.denied: set[str] = set()
         self._held: set[str] = set()
-        self._beats: dict[str, tuple[int, float]] = {}
+        self._beats: dict[str, tuple[int, float, float]] = {}
         self._end = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True, name="claims")
 
@@ -101,15 +107,18 @@ class Claims:
             if file and _parse(file.read()) == self.own:
                 (self.folder / name).unlink()
 
-    def _create(self, name: str) -> bool:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def _create(self, name: str, tries: int = TRIES) -> bool:
+        with contextlib.suppress(FileExistsError):  # it was there, and is gone by now
+            self.folder.mkdir(parents=True, exist_ok=True)
         try:
             # As the umask has it: whoever shares the folder with us as a group has to take a dead one's claim over.
             handle = os.open(self.folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
         except FileNotFoundError:  # another sweep ended in between, and took the empty folder with it
-            return self._create(name)
+            if not tries:
+                raise
+            return self._create(name, tries - 1)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(self.own.dump())
@@ -120,42 +129,59 @@ class Claims:
 
     def _take_over(self, name: str, hanging: str | None = None) -> bool:
         """Under the lock of the claim's own file, so that of several who find it stale one gets it."""
+        self.denied.discard(name)
         with _locked(self.folder / name) as file:
-            if file is None:
+            if file is None:  # gone, or not even to be read: the heartbeat is seen all the same
+                with contextlib.suppress(FileNotFoundError):
+                    if self._is_stale(name, None, (self.folder / name).stat().st_mtime_ns):
+                        self.denied.add(name)
                 return False
             owner = _parse(file.read())
             hangs = owner is not None and owner.worker == hanging
             if owner != self.own and not hangs and not self._is_stale(name, owner, os.fstat(file.fileno()).st_mtime_ns):
                 return False
+            if not file.writable():
+                return self._replace(name)
             file.seek(0)
             file.truncate()
             file.write(self.own.dump())
             return True
 
-    def _is_stale(self, name: str, owner: "_Owner | None", beat: int) -> bool:
-        if owner and owner.machine == self.own.machine and owner.started is not None:
-            ended = owner.pid == self.own.pid and owner.token not in _ALIVE
-            return ended or _started(owner.pid) != owner.started
-        # Another machine's clock may be wrong, and so may ours: what counts is how long we have seen no new beat.
-        now = time.monotonic()
-        last, since = self._beats.get(name, (0, now))
-        if last != beat:
-            self._beats[name] = (beat, now)
+    def _replace(self, name: str) -> bool:
+        """Make anew what we may not write. We have its lock: whoever waits for that one then sees another file."""
+        try:
+            (self.folder / name).unlink()
+        except PermissionError:
+            self.denied.add(name)
             return False
-        return now - since > self.stale_seconds
+        return self._create(name)
+
+    def _is_stale(self, name: str, owner: "_Owner | None", beat: int) -> bool:
+        if owner and (lives := _lives(owner)) is not None:
+            return not lives or (owner.pid == self.own.pid and owner.token not in _ALIVE)
+        # Another machine's clock may be wrong, and so may ours: what counts is how long we have seen no new beat. Where
+        # we have not looked for longer than a beat, we may have stood still, and the owner with us.
+        now = time.monotonic()
+        last, looked, silent = self._beats.get(name, (0, now, 0.0))
+        silent = silent + min(now - looked, self.beat_seconds) if last == beat else 0.0
+        self._beats[name] = (beat, now, silent)
+        return silent > self.stale_seconds
 
     def _beat(self) -> None:
         while not self._end.wait(self.beat_seconds):
             for name in list(self._held):
-                with contextlib.suppress(OSError):
-                    os.utime(self.folder / name)
+                with contextlib.suppress(OSError), _locked(self.folder / name) as file:
+                    if file and _parse(file.read()) not in (self.own, None):  # lost: whoever has it keeps it alive
+                        self._held.discard(name)
+                    elif file:
+                        os.utime(self.folder / name)
 
 
 class _Owner(StoredValue):
     """A process. `started` is None where the system does not tell; then only the heartbeat counts."""
 
     machine: str = Field(pattern=r"^\S")
-    pid: int
+    pid: int = Field(gt=0, lt=2**31)
     started: int | None
     token: str
 
@@ -193,9 +219,8 @@ def _look(path: Path) -> Claim | None:
         return None
     if owner is None:
         return None
-    if owner.machine == _machine() and owner.started is not None:
-        alive = _started(owner.pid) == owner.started
-    else:  # only a look: here the clocks of both machines may count
+    alive = _lives(owner)
+    if alive is None:  # only a look: here the clocks of both machines may count
         alive = time.time() - beat < STALE_SECONDS
     return Claim(path.name, owner.worker, alive)
 
@@ -208,6 +233,21 @@ def _machine() -> str:
     except OSError:
         return socket.gethostname()
     return f"{socket.gethostname()} {boot} {table}"
+
+
+def _lives(owner: _Owner) -> bool | None:
+    """Whether the owner is there; None where that cannot be asked, so that only the heartbeat counts."""
+    if owner.machine != _machine() or owner.started is None:
+        return None
+    started = _started(owner.pid)
+    if started is None:  # gone, or hidden from other users (hidepid)
+        try:
+            os.kill(owner.pid, 0)
+        except PermissionError:
+            return None
+        except ProcessLookupError:
+            pass
+    return started == owner.started
 
 
 def _started(pid: int) -> int | None:
@@ -233,17 +273,37 @@ def _parse(content: bytes) -> _Owner | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[IO[bytes] | None]:
-    """A claim's file, locked; None if there is none, it is released in between, or only another user may write it."""
+    """A claim's file, locked; None if there is none, it is released in between, or only another user may read it.
+
+    Of another user's it is read only.
+    """
     try:
-        check_file(path)
-        file = path.open("r+b", buffering=0)
+        file = _opened(path)
     except (FileNotFoundError, PermissionError):
         yield None
         return
     with file:
-        if fcntl:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        is_there = False
-        with contextlib.suppress(FileNotFoundError):
+        try:
+            if fcntl:
+                fcntl.flock(file, fcntl.LOCK_EX)
             is_there = path.stat().st_ino == os.fstat(file.fileno()).st_ino
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EBADF):  # EBADF: NFS locks no file that is only read
+                raise
+            is_there = False
         yield file if is_there else None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A plain file, to be written too where we may. Not through a link, which may lead to any file of ours."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, f"{path.name} in it is a link; delete it", str(path))
+    check_file(path)
+
+    def itself(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0))
+
+    try:
+        return open(path, "r+b", buffering=0, opener=itself)
+    except PermissionError:
+        return open(path, "rb", buffering=0, opener=itself)

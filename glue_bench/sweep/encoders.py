@@ -1,9 +1,11 @@
 """What is left to do of a job, and encoders of MNLI cells, kept for the cells that start from them, and no longer."""
 
-import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
+from glue_bench.files import set_aside
 from glue_bench.records.store import Store
+from glue_bench.sweep.claims import read_claims
 from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import encoder_folder, pretraining_folder
@@ -27,8 +29,13 @@ def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool
 
 
 def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:
-    """Encoders of MNLI cells take the most room of all that a sweep leaves; none is kept that no cell waits for."""
-    needed = {planned.mnli for planned in cells if not store.has_record(planned.id)}
+    """Encoders of MNLI cells take the most room of all that a sweep leaves; none is kept that no cell waits for.
+
+    A cell that has a record may be trained once more: where somebody works on it, its encoder and its start stay.
+    """
+    claimed = {claim.name for claim in read_claims(store.folder / "claims") if claim.is_alive}
+    needed = {planned.mnli for planned in cells if planned.id in claimed or not store.has_record(planned.id)}
     for planned in cells:
-        if planned.is_source and planned.id not in needed:
-            shutil.rmtree(encoder_folder(planned.cell, inputs), ignore_errors=True)
+        if planned.is_source and planned.id not in needed | claimed:
+            with suppress(OSError):
+                set_aside(encoder_folder(planned.cell, inputs))

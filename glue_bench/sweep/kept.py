@@ -2,12 +2,13 @@
 
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
 from glue_bench import recipe as recipes
-from glue_bench.files import whole_folder, write_checksums
+from glue_bench.files import set_aside, whole_folder, write_checksums
 from glue_bench.model.cost import budget
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedCell
@@ -45,7 +46,8 @@ class Kept:
         over = [ids for ids in runs.values() if all(self.store.state(name) != "missing" for name in ids)]
         there = [name for ids in over for name in ids if self.store.model_folder(name).is_dir()]
         for name in set(there).difference(self.choose(self.store) if there else ()):
-            shutil.rmtree(self.store.model_folder(name), ignore_errors=True)
+            with suppress(OSError):
+                set_aside(self.store.model_folder(name))
 
     def lacking(self, cells: Sequence[PlannedCell]) -> list[str]:
         """Those of these finished runs whose models are to stay and are not there.

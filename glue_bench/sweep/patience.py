@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from glue_bench.sweep.jobs import Job, PlannedCell
 from glue_bench.values import duration
@@ -44,7 +44,7 @@ class _Watched:
     step: int | None = None
     advanced: float = 0.0
     longest: float = 0.0
-    said: bool = False
+    said: Literal["", "slow", "over"] = ""
 
 
 class Patience:
@@ -71,13 +71,13 @@ class Patience:
     def sign(self, job: Job) -> None:
         """The job has said something."""
         if watched := self._watched.get(job.id):
-            watched.longest, watched.silent, watched.said = max(watched.longest, watched.silent), 0.0, False
+            watched.longest, watched.silent, watched.said = max(watched.longest, watched.silent), 0.0, ""
 
     def step(self, job: Job, step: int) -> None:
         """The job, which is watched, is at this step: alive if at another one than before."""
         watched = self._watched.get(job.id)
         if watched and watched.step != step:
-            watched.step, watched.silent, watched.said = step, 0.0, False
+            watched.step, watched.silent, watched.said = step, 0.0, ""
             watched.advanced = self.clock() - watched.began
 
     def learn(self, job: Job, seconds: float) -> None:
@@ -101,10 +101,12 @@ class Patience:
         limit = max(FLOOR_SECONDS, self.give_up_after * expected)
         told = f"{job.kind} {job.label} on {worker}: nothing heard for {duration(watched.silent)}"
         if watched.silent > limit:
-            self.say(f"{told}; it is given up there, and run again")
+            if watched.said != "over":  # who asks may be denied to take it over, and asks again
+                watched.said = "over"
+                self.say(f"{told}; it is given up there, and run again")
             return True
         if watched.silent > SAID_AT * limit and not watched.said:
-            watched.said = True
+            watched.said = "slow"
             self.say(f"{told} where {duration(expected)} were expected; it is given up after {duration(limit)}")
         return False
 

@@ -34,6 +34,7 @@ class Schedule:
         self.patience = patience or Patience()
         self.claims, self.stop, self.ready, self.say = claims, stop, ready, say
         self._said = False
+        self._denied: set[str] = set()
         self.left = len(jobs)
         self._places = {job.id: place for place, job in enumerate(jobs)}
         self._waiting_for = {job.id: self._places.keys() & set(job.after) for job in jobs}
@@ -65,6 +66,9 @@ class Schedule:
                 return settled
             else:
                 self.end(job)
+        for name in sorted(self.claims.denied - self._denied):
+            self._denied.add(name)
+            self.say(f"'{self.claims.folder / name}' is a claim of another user, who does not work on it; delete it")
         if self._claimed_elsewhere and not self._said:
             self._said = True
             self.say("another sweep is at work on what is left; waiting for it")

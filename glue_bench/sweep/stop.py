@@ -11,6 +11,8 @@ from typing import Any, Self
 
 from rich.console import Console
 
+from glue_bench.terminal import tell
+
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 
 
@@ -70,7 +72,7 @@ class Stop:
 
     def _speak(self) -> None:
         while (line := self._to_say.get()) is not None:
-            self.console.print(line)
+            tell(self.console, line)
 
     def _terminate(self, _signal: int, _frame: FrameType | None) -> None:
         self.asked, self.given_up, self.cause = True, True, TERMINATED

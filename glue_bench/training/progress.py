@@ -4,23 +4,30 @@ The file is there only while the job runs. It decides nothing: one that cannot b
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from glue_bench.files import parse_json, read_file
+from glue_bench.records.value import StoredValue, Whole
 
 EVERY = 2.0  # seconds between two writings
 FOLDER = "progress"  # in that of the experiment
+LARGEST = 4096
+"""Bytes of a file, at most; one takes a hundred."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Steps that are done, of how many, the loss of the last of them, and about how many seconds the others take."""
+class Progress(StoredValue):
+    """Steps that are done, of how many, the loss of the last of them, and about how many seconds the others take.
 
-    step: int
-    steps: int
-    loss: float
+    A loss that is not finite is None.
+    """
+
+    step: Whole
+    steps: Whole
+    loss: float | None
     seconds_left: float | None
 
 
@@ -41,11 +48,15 @@ class _Teller:
             return
         self.told_at, done = now, step - self.first[0]
         left = (now - self.first[1]) / done * (steps - step) if done else None
+        lost = loss()
+        progress = Progress(step=step, steps=steps, loss=lost if math.isfinite(lost) else None, seconds_left=left)
         aside = self.path.with_suffix(".part")
         with suppress(OSError):
             # Every time: the last job that ends takes the empty folder away, perhaps just before our first writing.
             aside.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps(asdict(Progress(step, steps, loss(), left))))
+            aside.unlink(missing_ok=True)  # a killed job's; or a link, which is not to be written through
+            with aside.open("x") as file:
+                file.write(json.dumps(progress.document()))
             aside.replace(self.path)
 
 
@@ -73,8 +84,8 @@ def tell(step: int, steps: int, loss: Callable[[], float]) -> None:
 
 
 def read_progress(folder: Path, job: str) -> Progress | None:
-    """How far a job is that runs in an experiment's folder; None where nothing says so."""
+    """How far a job is that runs in an experiment's folder; None where nothing says so, whoever wrote the file."""
     try:
-        return Progress(**json.loads((folder / FOLDER / f"{job}.json").read_text()))
-    except (OSError, ValueError, TypeError):
+        return Progress.model_validate(parse_json(read_file(folder / FOLDER / f"{job}.json", LARGEST)))
+    except (OSError, ValueError):
         return None

@@ -100,8 +100,9 @@ def describe_progress(progress: Progress | None) -> str:
     """`step 120 of 780, loss 0.523, about 3 min left`; empty where nothing is known."""
     if progress is None:
         return ""
+    loss = "NaN" if progress.loss is None else f"{progress.loss:.3f}"
     left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
-    return f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.3f}{left}"
+    return f"step {progress.step:,} of {progress.steps:,}, loss {loss}{left}"
 
 
 def describe_counts(snapshot: Snapshot) -> str:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stored import documents
 
+from glue_bench.audit import bundle as bundle_module
 from glue_bench.audit.bundle import MANIFEST, is_place, write_bundle
 from glue_bench.audit.checks import Check
 from glue_bench.audit.unpack import unpacked
@@ -50,6 +51,41 @@ def faults(path: Path) -> list[str]:
 
 
 # Writing
+
+
+def test_a_bundle_of_a_sweep_under_way_describes_what_is_in_it(finished, tmp_path, monkeypatch):
+    (moved := finished / "aside").mkdir()
+    paths = sorted((finished / "records").iterdir())
+    for path in paths[:2]:
+        path.rename(moved / path.name)
+    whole, glob = bundle_module.read_file, Path.glob
+
+    def then_a_cell_ends(path, most):
+        for later in moved.glob(paths[0].name):
+            later.rename(paths[0])
+        return whole(path, most)
+
+    def and_another_one_between_two_listings(folder, pattern):
+        found = list(glob(folder, pattern))
+        if folder == finished / "records" and (moved / paths[1].name).exists():
+            (moved / paths[1].name).rename(paths[1])
+        return found
+
+    monkeypatch.setattr(bundle_module, "read_file", then_a_cell_ends)
+    monkeypatch.setattr(Path, "glob", and_another_one_between_two_listings)
+    manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
+    monkeypatch.undo()
+    assert manifest["experiments"]["small"]["records"] == len(paths) - 2
+    told = {verified.name: verified.checks for verified in verify(tmp_path / "x.zip")}
+    assert [check.faults for check in told["bundle"]] == [()]
+    (predictions,) = [check for check in told["small"] if check.name == "predictions"]
+    assert predictions.faults == ()
+
+
+def test_what_is_wrong_with_a_plan_is_said_with_its_own_path(finished, tmp_path):
+    (finished / "plan.json").write_text("{")
+    with pytest.raises(UserError, match=f"^{finished / 'plan.json'}: not valid JSON"):
+        write_bundle([Store(finished)], tmp_path / "x.zip")
 
 
 def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished, tmp_path):

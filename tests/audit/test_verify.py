@@ -256,6 +256,28 @@ def test_validation_losses_that_are_gone_changed_or_of_another_mean(finished):
 
 
 @pytest.mark.usefixtures("no_tables")
+@pytest.mark.parametrize(
+    "losses",
+    [
+        {"count": np.ones(2, dtype=int)},
+        {"loss_sum": np.ones(2)},
+        {"loss_sum": np.ones(2), "count": np.ones(3, dtype=int)},
+        {"loss_sum": np.ones((2, 2)), "count": np.ones((2, 2), dtype=int)},
+        {"loss_sum": np.ones(2), "count": np.zeros(2, dtype=int)},
+        {"loss_sum": np.ones(2, dtype=bool), "count": np.ones(2)},
+    ],
+)
+def test_validation_losses_that_are_none_are_a_fault_whatever_their_digest(finished, losses):
+    store = Store(finished)
+    first, *_ = store.read_pretrainings()
+    store.write_pretraining(first, losses)
+    file = f"pretraining/{first.pretraining_id}.safetensors"
+    assert found(finished)["pretraining"] == (
+        f"{file}: it does not hold the losses of pieces; delete it and its record and run again",
+    )
+
+
+@pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"cells": 3, "schema_version": 1}', '{"schema_version": 7}'])
 @pytest.mark.parametrize("name", ["plan.json", "pretraining", "failures", "records"])
 def test_a_damaged_file_is_a_fault_and_no_traceback(finished, name, content):

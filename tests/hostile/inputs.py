@@ -43,7 +43,7 @@ RAW_YAML = [
     "#" * 5_000_000,
     "a: '" + "x" * 3_000_000 + "'",
 ]
-PLACES = ("records", "failures", "pretraining", "intrinsic", "claims")
+PLACES = ("records", "failures", "pretraining", "intrinsic", "claims", "progress")
 READERS = (
     *("report", "verify", "leaderboard", "status", "statistics", "export"),
     *("power", "table", "submit", "explain", "diagnostics"),

@@ -237,6 +237,25 @@ def _large_id(world: World) -> Call:
     return ["convert", path.parent, world.place / "out", "--variant", "none", "--tokenizer", path.parent], [world.place]
 
 
+# Progress
+
+
+def _progress(make: Callable[[Path], Any]) -> Callable[[World], Call]:
+    def spoil(world: World) -> Call:
+        path = next((world.fresh("runs") / "progress").iterdir())
+        path.unlink()
+        make(path)
+        return ["status", path.parents[1]], []
+
+    return spoil
+
+
+RUNNING = "running: pretraining add-1.json ("
+CASES["progress that is a pipe"] = _progress(os.mkfifo), RUNNING
+for _value in ("a", "[" * 100_000, '{"step": "a", "steps": 2, "loss": 1.0, "seconds_left": null}'):
+    CASES[f"progress of {_value[:12]}"] = _progress(lambda path, text=_value: path.write_text(text)), RUNNING
+
+
 # Data
 
 

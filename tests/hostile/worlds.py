@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -113,12 +114,23 @@ def _made(base: Path) -> World:
     assert not summary.failed
     shutil.rmtree(summary.folder / "checkpoints")
     write_bundle([Store(summary.folder)], base / "bundle.zip")
+    _take_up(summary.folder, "add-1.json")
     bert = _bert(base / "bert")
     world = World(
         base / "work", summary.folder, base / "bundle.zip", bert, _own(base, bert), _tupe(base), _glue(base / "glue")
     )
     world.clear()
     return world
+
+
+def _take_up(folder: Path, job: str) -> None:
+    """As if this process worked on a job, whose name ends as a file of JSON does."""
+    from glue_bench.sweep.claims import Claims
+
+    assert Claims(folder / "claims").take(job)
+    (folder / "progress").mkdir()
+    told = {"step": 1, "steps": 2, "loss": 0.5, "seconds_left": 7.5}
+    (folder / "progress" / f"{job}.json").write_text(json.dumps(told))
 
 
 def _bert(folder: Path) -> Path:

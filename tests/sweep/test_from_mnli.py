@@ -2,6 +2,7 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,10 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import render
 from glue_bench.sweep import attempts, plan
+from glue_bench.sweep.claims import Claims
+from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.starts import encoder_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
@@ -132,6 +136,48 @@ def test_less_is_trained_on_when_a_slice_is_held_out(tiny):
     splits = inputs.tokens(planned.cell).splits
     assert len(splits["held_out"]) == round(0.25 * len(inputs.data("rte").splits["train"]))
     assert len(splits["held_out"]) + len(splits["train"]) == len(inputs.data("rte").splits["train"])
+
+
+@pytest.fixture
+def done(tiny, tmp_path):
+    """RTE and the MNLI cell that it starts from, which has left an encoder; both have records."""
+    finetuning = FINETUNING | {"from_mnli": ["rte"]}
+    inputs = Inputs(
+        parse_experiment(tiny(arms=["add"], tasks=["rte", "mnli"], finetuning=finetuning)), tmp_path / "checkpoints"
+    )
+    store, cells = Store(tmp_path), plan.plan_cells(inputs.experiment, inputs)
+    store.prepare()
+    for planned in cells:
+        (tmp_path / "records" / f"{planned.id}.json").write_text("{}")
+    source, rte = sorted(cells, key=lambda planned: planned.mnli is not None)
+    folder = encoder_folder(source.cell, inputs)
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text("")
+    return SimpleNamespace(inputs=inputs, store=store, cells=cells, source=source, rte=rte, folder=folder)
+
+
+@pytest.mark.parametrize("at_work_on", ["source", "rte"])
+def test_an_encoder_stays_while_a_sweep_works_on_its_cell_or_starts_from_it(done, at_work_on):
+    with Claims(done.store.folder / "claims") as claims:
+        claims.take(getattr(done, at_work_on).id)
+        drop_encoders(done.cells, done.inputs, done.store)
+        assert done.folder.is_dir()
+    drop_encoders(done.cells, done.inputs, done.store)
+    assert not done.folder.exists()
+
+
+def test_an_encoder_whose_deletion_is_killed_is_not_there_by_halves(done, monkeypatch):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            drop_encoders(done.cells, done.inputs, done.store)
+    assert not done.folder.exists()
+    done.folder.mkdir()
+    drop_encoders(done.cells, done.inputs, done.store)
+    assert list(done.folder.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,6 +101,21 @@ def test_others_go_as_soon_as_their_arm_has_ended_on_their_task(sweep, monkeypat
     monkeypatch.setattr(kept.Kept, "settle", counted)
     sweep("best", seeds=[1, 2, 3], tasks=["rte", "cola"])
     assert counts == [1, 2, 1, 2, 3, 2, 2]
+
+
+def test_a_model_whose_deletion_is_killed_is_not_there_by_halves(tmp_path, monkeypatch):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    store = Store(tmp_path)
+    (folder := store.model_folder("add-rte")).mkdir(parents=True)
+    store.prepare()
+    (tmp_path / "records" / "add-rte.json").write_text("{}")
+    cell = SimpleNamespace(arm="add", id="add-rte", cell=SimpleNamespace(task="rte"))
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        kept.Kept("best", [cell], store, lambda _: []).settle()
+    assert not folder.exists()
 
 
 def test_a_cell_that_failed_holds_nothing_back(sweep, monkeypatch):

@@ -19,6 +19,8 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.diagnostics import without_diagnostic
 from glue_bench.results.submission import gather, lacking
+from glue_bench.sweep import again
+from glue_bench.sweep.claims import Claims, read_claims
 from glue_bench.sweep.predict import predict_tests
 from glue_bench.training.process import process_kept
 
@@ -103,6 +105,30 @@ def test_later_they_are_those_of_a_run_that_predicts_them_at_once(finished, kept
     assert not list((finished.folder / "checkpoints").glob("add-mnli-*"))
     assert {path: path.read_bytes() for path in records} == records
     assert not [fault for each in verify(finished.folder) for fault in each.faults]
+
+
+def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished, monkeypatch, capsys):
+    needed = lacking(finished)
+    (rte,) = [cell_id for cell_id in needed if "-rte-" in cell_id]
+    (mnli,) = [cell_id for cell_id in needed if "-mnli-" in cell_id]
+    finetune, claimed = again.finetune, []
+
+    def watched(*arguments):
+        claimed.append({claim.name for claim in read_claims(finished.folder / "claims")})
+        return finetune(*arguments)
+
+    monkeypatch.setattr(again, "finetune", watched)
+    with Claims(finished.folder / "claims") as others:
+        others.take(finished.read_record(rte).from_mnli)  # from which RTE's run starts
+        predicted(finished, needed)
+        left = {finished.read_record(rte).from_mnli, rte} & set(needed)
+        assert set(finished.tests.cells()) == set(needed) - left
+        assert "left out, since another sweep works on them or on what they start from: " in capsys.readouterr().err
+    assert all(mnli in names for names in claimed)
+    assert not (finished.folder / "claims").exists()
+    predicted(finished, lacking(finished))
+    assert lacking(finished) == []
+    assert {rte, finished.read_record(rte).from_mnli} <= claimed[-1]
 
 
 def test_whoever_does_not_agree_trains_nothing(finished):

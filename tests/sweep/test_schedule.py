@@ -174,6 +174,28 @@ def test_what_hangs_in_another_sweep_is_taken_over_and_its_result_does_not_count
     assert not hanging.claims.holds(planned.id)
 
 
+def test_what_may_not_be_taken_over_is_said_once(make, cells, monkeypatch):
+    hanging, waiting = make(cells[:1]), make(cells[:1])
+    planned, now, said = hanging.take(), [0.0], []
+    waiting.patience = Patience({planned.id: 1.0}, 10.0, said.append, lambda: now[0])
+
+    def denied(name, hanging=None):
+        waiting.claims.denied |= {name} if hanging else set()
+        return False
+
+    monkeypatch.setattr(waiting.claims, "take", denied)
+    while now[0] < 3 * FLOOR_SECONDS:
+        assert waiting.take() is None
+        now[0] += 1
+    slow, over = said
+    assert slow.endswith("it is given up after 5 min")
+    assert over.endswith("it is given up there, and run again")
+    assert waiting.said == [
+        "another sweep is at work on what is left; waiting for it",
+        f"'{waiting.claims.folder / planned.id}' is a claim of another user, who does not work on it; delete it",
+    ]
+
+
 def test_a_slow_cell_of_another_sweep_is_left_to_it_while_its_steps_go_on(make, cells, tmp_path):
     slow, waiting = make(cells[:1]), make(cells[:1])
     planned, now = slow.take(), [0.0]

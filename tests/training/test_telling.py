@@ -1,12 +1,13 @@
 """How far a job is: written while it runs, read by others, gone afterwards."""
 
-import json
+import os
 import shutil
 
 import pytest
 
 from glue_bench.training import progress
 from glue_bench.training.progress import read_progress, tell, telling
+from glue_bench.watch.view import describe_progress
 
 
 @pytest.fixture
@@ -63,8 +64,42 @@ def test_the_folder_may_go_with_a_job_that_ends(tmp_path):
         assert read_progress(tmp_path, "one") is not None
 
 
-def test_damaged_files_say_nothing(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{", "[]", '{"step": 1}', "[" * 3000, '{"step": "a", "steps": 2, "loss": 1.0, "seconds_left": null}'),
+        '{"step": 1, "steps": 2, "loss": Infinity, "seconds_left": null}',
+        '{"step": 1, "steps": 2, "loss": 1.0, "seconds_left": 1e999}',
+        '{"step": 1, "steps": ' + "9" * 30 + ', "loss": 1.0, "seconds_left": null}',
+        '{"step": 1, "steps": 2, "loss": 1.0, "seconds_left": null}' + " " * 4096,
+    ],
+)
+def test_files_of_others_that_are_none_say_nothing(tmp_path, content):
     (tmp_path / "progress").mkdir()
-    for content in ("{", json.dumps({"step": 1}), "[]"):
-        (tmp_path / "progress" / "one.json").write_text(content)
-        assert read_progress(tmp_path, "one") is None
+    (tmp_path / "progress" / "one.json").write_text(content)
+    assert read_progress(tmp_path, "one") is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    (tmp_path / "progress").mkdir()
+    os.mkfifo(tmp_path / "progress" / "one.json")
+    assert read_progress(tmp_path, "one") is None
+
+
+def test_a_loss_that_is_not_finite_is_told_as_such(tmp_path):
+    with telling(tmp_path, "one"):
+        tell(1, 2, lambda: float("nan"))
+        assert describe_progress(read_progress(tmp_path, "one")) == "step 1 of 2, loss NaN"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+@pytest.mark.parametrize("name", ["one.part", "one.json"])
+def test_nothing_is_written_through_a_link(tmp_path, name):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "progress").mkdir()
+    (tmp_path / "progress" / name).symlink_to(tmp_path / "precious")
+    with telling(tmp_path, "one"):
+        tell(1, 2, lambda: 1.0)
+        assert read_progress(tmp_path, "one") is not None
+    assert (tmp_path / "precious").read_text() == "kept"
