@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 import gpu
 import gpu_cells
@@ -125,6 +127,55 @@ def test_a_later_run_goes_on_with_what_is_not_done(results, tmp_path):
     assert later.good("part")
     run_items(Results(tmp_path / "gpu.json", time.time(), again=True), "part", items, time.time() + 60, print)
     assert calls == ["first", "second", "first", "second"]
+
+
+def test_what_was_done_without_a_gpu_is_not_done_on_one(results, tmp_path):
+    calls = []
+    items = {"item": lambda: calls.append(1) or {"figures": {"a": 0}, "limits": {"a": 0}}}
+    results.where = {"device": "cpu", "tiny": True}
+    run_items(results, "part", items, time.time() + 60, print)
+    for device, tiny, runs in (("cpu", True, 1), ("H100", False, 2), ("H100", False, 2), ("A100", False, 3)):
+        later = Results(tmp_path / "gpu.json", time.time())
+        later.where = {"device": device, "tiny": tiny}
+        run_items(later, "part", items, time.time() + 60, print)
+        assert len(calls) == runs
+        record = later.items("part")["item"]
+        assert record | later.where == record
+
+
+def test_without_a_gpu_nothing_is_run_unless_it_is_tiny(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(typer.Exit) as ended:
+        gpu.main(out=tmp_path / "gpu.json")
+    assert ended.value.exit_code == 2
+    assert re.fullmatch(r"no GPU: PyTorch \S+ sees none; .*--tiny.*\n", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_is_told_when_its_time_is_over_and_stopped_some_time_after(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "__file__", str(tmp_path / "part.py"))
+    (tmp_path / "part.py").write_text("import sys; sys.exit(' '.join(sys.argv))")
+    ends = time.time() + 600
+    status, said = gpu._process(results, "part", VALUES, ends)
+    assert status == 1
+    assert f"--ends={ends}" in said.split()
+    (tmp_path / "part.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setattr(gpu, "GRACE", 0.0)
+    assert gpu._process(results, "part", VALUES, time.time()) == (None, "")
+
+
+def test_a_slow_item_is_not_reached_and_no_failure(results, monkeypatch):
+    def process(results, part, _, ends):
+        if not results.items(part):
+            results.put(part, "slow", "running")
+            return None, ""
+        items = dict.fromkeys(("slow", "last"), lambda: pytest.fail("its time is over"))
+        return 0 if run_items(results, part, items, ends, print) else 1, ""
+
+    monkeypatch.setattr(gpu, "_process", process)
+    gpu.run_aside(results, "part", VALUES, time.time() - 1)
+    assert [record["status"] for record in results.items("part").values()] == ["not reached", "not reached"]
+    assert not results.good("part")
 
 
 def test_a_process_that_dies_costs_the_item_it_was_in(results, monkeypatch):
