@@ -14,6 +14,8 @@ import typer
 
 import gpu
 import gpu_cells
+import gpu_failures
+from glue_bench.sweep.jobs import Failure
 from glue_bench.training.engine import Engine
 from gpu_results import Results, run_items, verdict
 from gpu_table import to_table
@@ -55,11 +57,24 @@ def test_the_checks_have_padding_and_two_lengths(small_demo):
     assert not case.batch(torch.device("cpu")).mask.all()
     training = gpu_cells.ResidentTraining(case.classifier(), case.cell, case.tokens, None, torch.device("cpu"))
     assert set(training._plan(1)[1]) == {16, 32}
+    long = gpu_cells.Cases(steps=10, longest=256).case("add")
+    training = gpu_cells.ResidentTraining(long.classifier(), long.cell, long.tokens, None, torch.device("cpu"))
+    assert {96, 256} <= set(training._plan(1)[1])
 
 
-def test_moments_of_the_cell_before_are_found(run, monkeypatch):
+def test_a_failure_for_another_reason_is_no_lack_of_memory(monkeypatch, small_demo):
+    small_demo(train=160, validation=16)
+    plan = gpu_cells.Plan(device="cpu", aside="", **VALUES)
+    monkeypatch.setattr(gpu_failures, "attempt_cell", lambda *_: Failure("ValueError: shapes differ", ""))
+    with pytest.raises(AssertionError, match="shapes differ"):
+        gpu_failures._fill_and_run(plan)
+
+
+def test_moments_of_the_cell_before_are_found(run, results, monkeypatch):
     monkeypatch.setattr(Engine, "load", lambda self, model: self.model.load_state_dict(model.state_dict()) and None)
-    assert run("recorded") == {"untied": "refuted"}
+    # Of the long one differences are counted, because not all of torch's kernels repeat there.
+    assert run("recorded") == {"untied": "refuted", "untied, up to 256 tokens": "passed"}
+    assert results.items("recorded")["untied, up to 256 tokens"]["figures"]["second_cell"] > 0
 
 
 def test_a_wrong_gradient_is_found(run, monkeypatch):
@@ -92,7 +107,7 @@ def test_dropout_that_draws_the_same_each_time_is_found(run, monkeypatch):
         return kept(self, batch, rate)
 
     monkeypatch.setattr(Engine, "step", seeded)
-    assert run("recorded") == {"untied": "refuted"}
+    assert run("recorded") == {"untied": "refuted", "untied, up to 256 tokens": "refuted"}
 
 
 def test_a_figure_that_is_no_number_is_within_no_limit():
