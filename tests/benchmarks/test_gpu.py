@@ -59,7 +59,7 @@ def test_the_checks_have_padding_and_two_lengths(small_demo):
     assert set(training._plan(1)[1]) == {16, 32}
     long = gpu_cells.Cases(steps=10, longest=256).case("add")
     training = gpu_cells.ResidentTraining(long.classifier(), long.cell, long.tokens, None, torch.device("cpu"))
-    assert {96, 256} <= set(training._plan(1)[1])
+    assert {128, 256} <= set(training._plan(1)[1])
 
 
 def test_a_failure_for_another_reason_is_no_lack_of_memory(monkeypatch, small_demo):
