@@ -13,7 +13,8 @@ not in the file yet; a part ends after --minutes and says what it did not reach.
     d  together: four cells at once on the one GPU
     e  glue: all of GLUE at BERT-base's size, from a few steps of each task
 
-Without a GPU, or with --tiny, small models run on the CPU. That shows that everything works; its figures mean nothing.
+With --tiny small models run on the CPU. That shows that everything works; its figures mean nothing, and a run on a GPU
+does not count them as done.
 """
 
 import json
@@ -62,14 +63,19 @@ def main(
     part: Annotated[str, typer.Option(hidden=True)] = "",
     aside: Annotated[str, typer.Option(hidden=True)] = "",
     since: Annotated[float, typer.Option(hidden=True)] = 0.0,
+    ends: Annotated[float, typer.Option(hidden=True)] = 0.0,
 ) -> None:
     """Run the parts and print a table; exit with 1 if anything failed, was refuted or was not reached."""
+    import torch
+
+    if not (tiny or torch.cuda.is_available()):
+        print(f"no GPU: PyTorch {torch.__version__} sees none; --tiny tries everything on the CPU", file=sys.stderr)
+        raise typer.Exit(2)
     values = {"data": data, "corpus": corpus, "checkpoint": checkpoint, "tiny": tiny}
     since = since or time.time()
     results = Results(out, since, again)
     if part:
-        deadline = time.time() + 60 * minutes
-        raise typer.Exit(0 if run_here(results, part, values | {"aside": aside}, deadline) else LOST)
+        raise typer.Exit(0 if run_here(results, part, values | {"aside": aside}, ends) else LOST)
     parts = chosen(only)
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, _caches(folder, data)):
         for name in parts:
@@ -97,13 +103,14 @@ def run_here(results: Results, part: str, values: dict[str, Any], deadline: floa
     from gpu_cells import Plan
     from measure import machine
 
-    tiny = values["tiny"] or not torch.cuda.is_available()
+    tiny = values["tiny"]
     if tiny and values["checkpoint"] in SCRATCH_SIZES:
         values = values | {"checkpoint": "scratch-tiny"}
     plan = Plan(**values | {"device": "cpu" if tiny else "cuda", "tiny": tiny})
     _, module, function = PARTS[part]
     with mock.patch.dict(os.environ):
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if tiny else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        results.where = {"device": "cpu" if tiny else torch.cuda.get_device_name(), "tiny": tiny}
         items = getattr(import_module(module), function)(plan)
         results.items(part)
         results.content["parts"][part]["startup_seconds"] = round(time.time() - _started(), 2)
@@ -114,39 +121,38 @@ def run_here(results: Results, part: str, values: dict[str, Any], deadline: floa
 def run_aside(results: Results, part: str, values: dict[str, Any], ends: float) -> None:
     """Run a part in a process of its own; in another one for the rest, if that one is lost."""
     while True:
-        before = len(_attended(results, part))
+        before = results.tried(part)
         status, said = _process(results, part, values, ends)
         results.reload()
-        results.ended_in(part, f"its process ended with exit status {status}: {said[-TAIL:]}")
+        if status is None:
+            results.ended_in(part, "not reached", f"it was stopped {GRACE:.0f} s after the part's time was over")
+        else:
+            results.ended_in(part, "failed", f"its process ended with exit status {status}: {said[-TAIL:]}")
         if status == 0:
             return
-        if len(_attended(results, part)) == before:
+        if results.tried(part) == before:
             results.put(part, "start", "failed", error=said[-TAIL:])
             return
 
 
-def _process(results: Results, part: str, values: dict[str, Any], ends: float) -> tuple[int, str]:
-    """Exit status and the errors that were said; -9 for one that had to be stopped."""
+def _process(results: Results, part: str, values: dict[str, Any], ends: float) -> tuple[int | None, str]:
+    """Exit status, None for one that had to be stopped, and the errors that were said."""
     words = [f"--{name}={value}" for name, value in values.items() if name != "tiny"]
     words += ["--tiny"] * values["tiny"] + ["--again"] * results.again
-    words += [f"--part={part}", f"--out={results.path}", f"--since={results.since}"]
-    words.append(f"--minutes={max(0.0, ends - time.time()) / 60}")
+    words += [f"--part={part}", f"--out={results.path}", f"--since={results.since}", f"--ends={ends}"]
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         process = subprocess.Popen([sys.executable, __file__, *words], stderr=errors)
         try:
-            status = process.wait(max(0.0, ends - time.time()) + GRACE)
+            status: int | None = process.wait(max(0.0, ends - time.time()) + GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
-            status = process.wait()
+            process.wait()
+            status = None
         except BaseException:
             process.kill()
             raise
         errors.seek(0)
         return status, errors.read()
-
-
-def _attended(results: Results, part: str) -> list[str]:
-    return [name for name in results.items(part) if results.attended(part, name)]
 
 
 def _packed() -> dict[str, Any]:

@@ -29,6 +29,7 @@ TASK = "rte"  # pairs of sentences: segments count, too
 FEW_VARIANTS = ("add", "untied", "shaw")
 ROWS = 16  # of a batch
 LONGEST = 32  # tokens of an example: two of the lengths that batches are padded to, and so two recordings
+SOURCE = 16  # tokens at least of an example of the demo, of which several make a long one
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,17 @@ class Cases:
     """Cells of every variant at one size, made when they are asked for."""
 
     def __init__(
-        self, *, steps: int, dropout: float = 0.0, hidden: int = 64, blocks: int = 2, rows: int = ROWS
+        self,
+        *,
+        steps: int,
+        dropout: float = 0.0,
+        hidden: int = 64,
+        blocks: int = 2,
+        rows: int = ROWS,
+        longest: int = LONGEST,
     ) -> None:
         self.steps, self.dropout, self.hidden, self.blocks, self.rows = steps, dropout, hidden, blocks, rows
+        self.longest = longest
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -110,11 +119,13 @@ class Cases:
                     num_hidden_layers=self.blocks,
                     num_attention_heads=self.hidden // 32,
                     intermediate_size=4 * self.hidden,
-                    max_position_embeddings=64,
+                    max_position_embeddings=2 * self.longest,
                     hidden_dropout_prob=self.dropout,
                     attention_probs_dropout_prob=self.dropout,
                 ),
-                finetuning=Finetuning(learning_rates=[3e-4], epochs=1, batch_size=self.rows, max_length=64),
+                finetuning=Finetuning(
+                    learning_rates=[3e-4], epochs=1, batch_size=self.rows, max_length=2 * self.longest
+                ),
             )
         )
 
@@ -123,24 +134,24 @@ class Cases:
         cell = next(cell for cell in self.inputs.experiment.cells() if cell.arm.variant == variant)
         tokens, wanted = self.inputs.tokens(cell), first_row + np.arange((batches or self.steps) * self.rows)
         splits = {
-            name: varied(split.take(np.resize(np.arange(len(split)), first_row + len(wanted))[wanted]))
+            name: varied(split.take(np.resize(np.arange(len(split)), first_row + len(wanted))[wanted]), self.longest)
             for name, split in tokens.splits.items()
         }
         return Case(cell, self.inputs.initial(cell.arm), replace(tokens, splits=splits))
 
 
-def varied(split: TokenisedSplit) -> TokenisedSplit:
-    """The split with examples of 4 to LONGEST tokens: the demo's are all of one length, and nothing would be padded.
+def varied(split: TokenisedSplit, longest: int = LONGEST) -> TokenisedSplit:
+    """The split with examples of 4 to `longest` tokens: the demo's are all of one length, and nothing would be padded.
 
-    An example is its own tokens and the next one's, cut off at a random length.
+    An example is its own tokens and those of the next ones, cut off at a random length.
     """
-    rows = np.arange(len(split))
-    both = split.take(np.stack([rows, (rows + 1) % len(split)], axis=1).ravel())
-    lengths = np.random.default_rng(0).integers(4, LONGEST, len(split), endpoint=True)
-    lengths = np.minimum(lengths, np.diff(both.offsets[::2]))
+    rows, parts = np.arange(len(split)), longest // SOURCE
+    joined = split.take(((rows[:, None] + np.arange(parts)) % len(split)).ravel())
+    lengths = np.random.default_rng(0).integers(4, longest, len(split), endpoint=True)
+    lengths = np.minimum(lengths, np.diff(joined.offsets[::parts]))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) + np.repeat(both.offsets[:-1:2] - offsets[:-1], lengths)
-    return TokenisedSplit(both.ids[places], both.segments[places], offsets, split.labels)
+    places = np.arange(offsets[-1]) + np.repeat(joined.offsets[:-1:parts] - offsets[:-1], lengths)
+    return TokenisedSplit(joined.ids[places], joined.segments[places], offsets, split.labels)
 
 
 def pretraining_inputs(steps: int, rows: int) -> Inputs:

@@ -15,7 +15,7 @@ from glue_bench.sweep.jobs import Failure, PlannedCell
 from glue_bench.training.engine import ENGINES, Engine
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import release_memory
+from glue_bench.training.memory import is_out_of_memory, release_memory
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.replay import replayed
 from glue_bench.training.resident import ResidentTraining
@@ -25,7 +25,7 @@ from gpu_results import Figures, Item
 
 DIVERGING = 1e38  # a learning rate
 SHARES = (0.7, 0.5, 0.35)  # of the memory that a cell takes, tried one after the other until it is too little
-LEAST = 64 * 2**20  # bytes that are left where nothing is to fit
+LEAST = 64 * 2**20  # bytes that are always left
 
 
 def failures(plan: Plan) -> dict[str, Item]:
@@ -104,7 +104,7 @@ def _memory_of_a_sweep(plan: Plan) -> Figures:
     assert isinstance(whole, Outcome), whole
     for share in SHARES:
         ENGINES.drop()
-        with _short_of_memory(plan, int(share * needed)):
+        with _short_of_memory(plan, int(share * needed), rows=8):
             parts = attempt_cell(planned, cases.inputs)
         assert isinstance(parts, Outcome), parts
         if parts.record.micro_batch_size:
@@ -122,19 +122,25 @@ def _memory_of_a_sweep(plan: Plan) -> Figures:
 
 
 def _fill_and_run(plan: Plan) -> None:
-    """A cell that memory is never enough for, not even row by row; its attempt ends as a failure."""
+    """A cell that memory is never enough for, not even row by row; its attempt ends as a failure.
+
+    Weights, gradients and two moments are four times the weights. There is room for three, so that steps are begun.
+    """
     cases = _large(plan)
-    with _short_of_memory(plan, 0):
-        found = attempt_cell(PlannedCell("memory", cases.case("add").cell, "scratch"), cases.inputs)
+    case = cases.case("add")
+    weights = sum(weight.numel() * weight.element_size() for weight in case.classifier().parameters())
+    with _short_of_memory(plan, 3 * weights, rows=0):
+        found = attempt_cell(PlannedCell("memory", case.cell, "scratch"), cases.inputs)
     assert isinstance(found, Failure), found
+    assert is_out_of_memory(RuntimeError(found.error)), found.error
     release_memory()
 
 
 @contextmanager
-def _short_of_memory(plan: Plan, left: int) -> Iterator[None]:
-    """The GPU is filled up until so many bytes are left; on a CPU an engine refuses more than a few rows, or all."""
+def _short_of_memory(plan: Plan, left: int, *, rows: int) -> Iterator[None]:
+    """The GPU is filled up until so many bytes are left; on a CPU an engine refuses more than so many rows at once."""
     if plan.device == "cpu":
-        with mock.patch.object(Engine, "_backward", _refusing(8 if left else 0, Engine._backward)):
+        with mock.patch.object(Engine, "_backward", _refusing(rows, Engine._backward)):
             yield
         return
     release_memory()

@@ -3,7 +3,8 @@
     {"machine": {...}, "parts": {PART: {"startup_seconds": s, "items": {ITEM: {"status": ..., "figures": {...}}}}}}
 
 An item's status is `passed` (every figure within its limit), `refuted` (one is not), `measured` (it has no limits),
-`failed` (its traceback is there), `running` (its process has ended in it), or `not reached`.
+`failed` (its traceback is there), `running` (its process has ended in it), or `not reached` (in the part's time). It
+has the `device` that it was run on and whether the run was `tiny`: what was done otherwise counts as not done.
 """
 
 import json
@@ -23,10 +24,14 @@ GOOD = ("passed", "measured")
 
 
 class Results:
-    """The file. `since` is when this run began; with `again` what was done before it counts as not done."""
+    """The file. `since` is when this run began; with `again` what was done before it counts as not done.
+
+    `where` is what each item keeps of the device; an earlier run's item counts as done if it has the same.
+    """
 
     def __init__(self, path: Path, since: float, again: bool = False) -> None:
         self.path, self.since, self.again = path, since, again
+        self.where: dict[str, Any] = {}
         self.content: dict[str, Any] = {"machine": {}, "parts": {}}
         self.reload()
 
@@ -44,22 +49,26 @@ class Results:
         return self.content["parts"].setdefault(part, {"items": {}})["items"]
 
     def attended(self, part: str, item: str) -> bool:
-        """Whether there is nothing left to do for it: done before, or tried in this run."""
+        """Whether there is nothing left to do for it: done here before, or tried in this run."""
         record = self.items(part).get(item)
-        if record is None:
-            return False
-        return record["at"] >= self.since or (record["status"] in GOOD and not self.again)
+        if record is None or record["at"] >= self.since:
+            return record is not None
+        return record["status"] in GOOD and not self.again and record | self.where == record
+
+    def tried(self, part: str) -> int:
+        """How many of a part's items this run has come to."""
+        return sum(record["at"] >= self.since for record in self.items(part).values())
 
     def put(self, part: str, item: str, status: str, **more: Any) -> None:
         """Keep an item's record and write the file."""
-        self.items(part)[item] = {"status": status, "at": time.time(), **more}
+        self.items(part)[item] = {"status": status, "at": time.time(), **self.where, **more}
         self.write()
 
-    def ended_in(self, part: str, reason: str) -> None:
-        """Its process has ended: the item that was running has failed."""
+    def ended_in(self, part: str, status: str, reason: str) -> None:
+        """Its process has ended: the status of the item that was running, and why."""
         for name, record in self.items(part).items():
             if record["status"] == "running":
-                self.put(part, name, "failed", error=reason)
+                self.put(part, name, status, error=reason)
 
     def good(self, part: str) -> bool:
         """Whether all of a part was run, and nothing of it failed or was refuted."""

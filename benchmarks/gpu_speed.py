@@ -19,6 +19,7 @@ from glue_bench.benchmark.sources import open_source
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.training.memory import peak_bytes, release_memory, reset_peak
 from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.runtime import settle_anew
 from gpu_cells import Plan
 from gpu_results import Figures, Item
 from masked import make_ours as make_our_pretraining
@@ -73,8 +74,8 @@ def _finetune(plan: Plan, checkpoint: str) -> dict[str, Item]:
 
 def _timed_cells(plan: Plan, settings: Settings, make: Callable[[], Round]) -> Figures:
     work, steps = _made(make), _steps(plan, settings)
+    reset_peak()  # before the first cell: what recorded steps need is allocated once, when they are recorded
     first = work(steps)
-    reset_peak()
     later = [work(steps) for _ in range(1 if plan.tiny else LATER)]
     peak = peak_bytes()
     seconds = median(cell["total_seconds"] for cell in later)
@@ -180,6 +181,7 @@ def _settle(plan: Plan) -> None:
 def _made(make: Callable[[], Any]) -> Any:
     """A contender in a clean process: torch chooses how to attend, until ours says otherwise for itself."""
     torch.backends.cuda.enable_cudnn_sdp(True)
+    settle_anew()  # ours says it when it settles where it computes, which it may have done
     release_memory()
     return make()
 

@@ -59,8 +59,14 @@ def expected_seconds(work: Work, inputs: Inputs, workers: int | None) -> float |
 
 
 def _seconds_per_token(job: Job, inputs: Inputs, tokens: int) -> float:
-    """Of STEPS steps of at most so many tokens, or of one row, after a first one, which finds nothing ready."""
+    """Of STEPS steps of at most so many tokens, or of one row, after a first one, which finds nothing ready.
+
+    On a GPU nothing is ready for the others either: steps are compiled and recorded for every length. So all of them
+    are run once before that.
+    """
     measure: Any = _fine_tuned if isinstance(job, PlannedCell) else _pretrained
+    if accelerator().device.type == "cuda":
+        measure(job, inputs, 1 + STEPS, tokens)
     (first, few), (whole, many) = (measure(job, inputs, steps, tokens) for steps in (1, 1 + STEPS))
     return max(whole - first, 0.0) / (many - few)
 

@@ -31,8 +31,9 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        mask = None if self.mask is None else self.mask.to(device)
-        return Batch(self.ids.to(device), self.segments.to(device), mask, self.labels.to(device), self.rows)
+        mask = None if self.mask is None else moved(self.mask, device)
+        ids, segments, labels = (moved(tensor, device) for tensor in (self.ids, self.segments, self.labels))
+        return Batch(ids, segments, mask, labels, self.rows)
 
     def parts(self, rows: int) -> Iterator["Batch"]:
         """The batch in parts of at most `rows` rows, in order."""
@@ -40,6 +41,13 @@ class Batch:
             some = slice(start, start + rows)
             mask = None if self.mask is None else self.mask[some]
             yield Batch(self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some])
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device. A GPU copies it by itself: the host does not wait for the steps before."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def training_batches(

@@ -129,9 +129,10 @@ class Engine:
     def _recorded(self, step: Step) -> Step:
         """The step recorded, over compiled blocks if this machine can compile."""
         with warnings.catch_warnings():
-            # Both are meant to be so: the runs before a recording, and float32 without TF32.
+            # All are meant to be so: the runs before a recording, float32 without TF32, and that waits are refused.
             warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores for float32")
+            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype feature")
             try:
                 return replayed(step, self.shape.device, self._pool)
             except RuntimeError as error:
@@ -180,6 +181,8 @@ class Engines:
     def get(self, config: EncoderConfig, shape: Shape, settings: Hyperparameters) -> Engine:
         """The engine of a shape, made if there is none."""
         if shape not in self._made:
+            if self._made:
+                release_memory()  # what torch keeps for later would count as taken
             while self._made and not self._has_room(shape.device):
                 self._made.popitem(last=False)
                 release_memory()  # an engine and its steps know each other: only the collector frees them

@@ -51,6 +51,8 @@ def finetune(
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
+    On a GPU some gradients are summed in any order, so that last bits may differ: docs/speed.md says which.
+
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
     them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it; `keep` is
     called with the whole model, as transformers knows it. Where memory is short, batches go through in parts of

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.training.batches import moved
 from glue_bench.training.packing import PackedText
 
 TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first [MASK], below the second a random token, above the token itself
@@ -74,7 +75,7 @@ class MaskedBatch:
     def to(self, device: torch.device) -> "MaskedBatch":
         """The same batch on a device."""
         tensors = (self.ids, self.mask, self.places, self.targets, self.segments)
-        return MaskedBatch(*(None if tensor is None else tensor.to(device) for tensor in tensors))  # type: ignore[arg-type]
+        return MaskedBatch(*(None if tensor is None else moved(tensor, device) for tensor in tensors))  # type: ignore[arg-type]
 
 
 def training_batch(

@@ -21,6 +21,7 @@ _SAID = (
     "out of memory",
     "bad_alloc",
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
 )
 _GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _kept: list[bool] = []

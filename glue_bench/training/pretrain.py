@@ -97,7 +97,7 @@ def pretraining(
 
     Raises:
         NonFiniteLossError: training diverged.
-        UserError: the folder holds another configuration.
+        UserError: the folder holds another configuration, or a state that was computed elsewhere.
     """
     runtime = accelerator()
     of_all = all_threads()  # asked for first: the number of threads is about to be another
@@ -333,7 +333,7 @@ def _restore(
     """
 
     def find() -> dict[str, Any] | None:
-        saved = folder.read_state()
+        saved = folder.resumed_state()
         done = saved["progress"]["step"] if saved else 0
         return None if folder.lacks([step for step in kept_steps if step <= done]) else saved
 

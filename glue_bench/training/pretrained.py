@@ -29,6 +29,7 @@ from glue_bench.files import (
     write_checksums,
 )
 from glue_bench.training.memory import is_out_of_memory
+from glue_bench.training.runtime import accelerator, precision_name
 
 IDENTITY = "identity.json"
 
@@ -94,9 +95,10 @@ class PretrainingFolder:
             write_checksums(aside)
 
     def save_state(self, state: Mapping[str, Any]) -> None:
-        """Replace the state to continue from."""
+        """Replace the state to continue from, which notes where it was computed."""
         content = io.BytesIO()
-        torch.save({"identity": json.dumps(self.identity, sort_keys=True), **state}, content)
+        identity = json.dumps(self.identity, sort_keys=True)
+        torch.save({"identity": identity, "computed": _computed_here(), **state}, content)
         with self._written():
             write_atomically(self.folder / "resume.pt", content.getvalue())
 
@@ -129,8 +131,30 @@ class PretrainingFolder:
             raise UserError(f"'{path}' is the state of another configuration; delete it to start this arm anew")
         return state
 
+    def resumed_state(self) -> dict[str, Any] | None:
+        """The state last saved, or None; of earlier versions nothing tells where it was computed.
+
+        Raises:
+            UserError: as `read_state`, or it was computed on another kind of device or in another precision.
+        """
+        state, here = self.read_state(), _computed_here()
+        found = here if state is None else state.get("computed", here)
+        if found != here:
+            device, precision = found["device"], found["precision"]
+            raise UserError(
+                f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
+                f"{here['device']} in {here['precision']}; give --device {device} --precision {precision}, "
+                "or delete it to start this arm anew"
+            )
+        return state
+
     def drop_state(self) -> None:
         """The run has ended; there is nothing to continue. What a kill left half-written goes too."""
         (self.folder / "resume.pt").unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+
+
+def _computed_here() -> dict[str, str]:
+    """On which kind of device, and in which precision, this process computes."""
+    return {"device": accelerator().device.type, "precision": precision_name()}

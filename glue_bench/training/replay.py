@@ -29,7 +29,8 @@ def replayed(step: Step, device: torch.device, pool: Any = None) -> Step:
     try:
         with _refusing_waits():
             _run_aside(step, 1)
-        with torch.cuda.graph(graph, pool=pool):
+        # Around it, because a recording whose end fails leaves the process on the stream that it was made on.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
             step()
     except RuntimeError as error:
         found: BaseException | None = error

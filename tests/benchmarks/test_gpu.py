@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 import gpu
 import gpu_cells
+import gpu_failures
+from glue_bench.sweep.jobs import Failure
 from glue_bench.training.engine import Engine
 from gpu_results import Results, run_items, verdict
 from gpu_table import to_table
@@ -53,11 +57,24 @@ def test_the_checks_have_padding_and_two_lengths(small_demo):
     assert not case.batch(torch.device("cpu")).mask.all()
     training = gpu_cells.ResidentTraining(case.classifier(), case.cell, case.tokens, None, torch.device("cpu"))
     assert set(training._plan(1)[1]) == {16, 32}
+    long = gpu_cells.Cases(steps=10, longest=256).case("add")
+    training = gpu_cells.ResidentTraining(long.classifier(), long.cell, long.tokens, None, torch.device("cpu"))
+    assert {128, 256} <= set(training._plan(1)[1])
 
 
-def test_moments_of_the_cell_before_are_found(run, monkeypatch):
+def test_a_failure_for_another_reason_is_no_lack_of_memory(monkeypatch, small_demo):
+    small_demo(train=160, validation=16)
+    plan = gpu_cells.Plan(device="cpu", aside="", **VALUES)
+    monkeypatch.setattr(gpu_failures, "attempt_cell", lambda *_: Failure("ValueError: shapes differ", ""))
+    with pytest.raises(AssertionError, match="shapes differ"):
+        gpu_failures._fill_and_run(plan)
+
+
+def test_moments_of_the_cell_before_are_found(run, results, monkeypatch):
     monkeypatch.setattr(Engine, "load", lambda self, model: self.model.load_state_dict(model.state_dict()) and None)
-    assert run("recorded") == {"untied": "refuted"}
+    # Of the long one differences are counted, because not all of torch's kernels repeat there.
+    assert run("recorded") == {"untied": "refuted", "untied, up to 256 tokens": "passed"}
+    assert results.items("recorded")["untied, up to 256 tokens"]["figures"]["second_cell"] > 0
 
 
 def test_a_wrong_gradient_is_found(run, monkeypatch):
@@ -90,7 +107,7 @@ def test_dropout_that_draws_the_same_each_time_is_found(run, monkeypatch):
         return kept(self, batch, rate)
 
     monkeypatch.setattr(Engine, "step", seeded)
-    assert run("recorded") == {"untied": "refuted"}
+    assert run("recorded") == {"untied": "refuted", "untied, up to 256 tokens": "refuted"}
 
 
 def test_a_figure_that_is_no_number_is_within_no_limit():
@@ -125,6 +142,55 @@ def test_a_later_run_goes_on_with_what_is_not_done(results, tmp_path):
     assert later.good("part")
     run_items(Results(tmp_path / "gpu.json", time.time(), again=True), "part", items, time.time() + 60, print)
     assert calls == ["first", "second", "first", "second"]
+
+
+def test_what_was_done_without_a_gpu_is_not_done_on_one(results, tmp_path):
+    calls = []
+    items = {"item": lambda: calls.append(1) or {"figures": {"a": 0}, "limits": {"a": 0}}}
+    results.where = {"device": "cpu", "tiny": True}
+    run_items(results, "part", items, time.time() + 60, print)
+    for device, tiny, runs in (("cpu", True, 1), ("H100", False, 2), ("H100", False, 2), ("A100", False, 3)):
+        later = Results(tmp_path / "gpu.json", time.time())
+        later.where = {"device": device, "tiny": tiny}
+        run_items(later, "part", items, time.time() + 60, print)
+        assert len(calls) == runs
+        record = later.items("part")["item"]
+        assert record | later.where == record
+
+
+def test_without_a_gpu_nothing_is_run_unless_it_is_tiny(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(typer.Exit) as ended:
+        gpu.main(out=tmp_path / "gpu.json")
+    assert ended.value.exit_code == 2
+    assert re.fullmatch(r"no GPU: PyTorch \S+ sees none; .*--tiny.*\n", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_is_told_when_its_time_is_over_and_stopped_some_time_after(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "__file__", str(tmp_path / "part.py"))
+    (tmp_path / "part.py").write_text("import sys; sys.exit(' '.join(sys.argv))")
+    ends = time.time() + 600
+    status, said = gpu._process(results, "part", VALUES, ends)
+    assert status == 1
+    assert f"--ends={ends}" in said.split()
+    (tmp_path / "part.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setattr(gpu, "GRACE", 0.0)
+    assert gpu._process(results, "part", VALUES, time.time()) == (None, "")
+
+
+def test_a_slow_item_is_not_reached_and_no_failure(results, monkeypatch):
+    def process(results, part, _, ends):
+        if not results.items(part):
+            results.put(part, "slow", "running")
+            return None, ""
+        items = dict.fromkeys(("slow", "last"), lambda: pytest.fail("its time is over"))
+        return 0 if run_items(results, part, items, ends, print) else 1, ""
+
+    monkeypatch.setattr(gpu, "_process", process)
+    gpu.run_aside(results, "part", VALUES, time.time() - 1)
+    assert [record["status"] for record in results.items("part").values()] == ["not reached", "not reached"]
+    assert not results.good("part")
 
 
 def test_a_process_that_dies_costs_the_item_it_was_in(results, monkeypatch):

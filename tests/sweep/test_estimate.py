@@ -1,5 +1,7 @@
 """What a dry run says of the time that the run will take."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -100,6 +102,24 @@ def test_pretraining_takes_steps_of_its_own(tiny, tmp_path, monkeypatch):
     assert seconds(tiny(arms=["add"], tasks=["cola"], pretraining=searched), tmp_path) > 0
     assert taken == [1, 1 + estimate.STEPS]
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("device", "runs"), [("cpu", [1, 4]), ("cuda", [4, 1, 4])])
+def test_nothing_is_compiled_for_a_gpu_while_it_is_timed(monkeypatch, device, runs):
+    taken, compiled = [], set()
+
+    def pretrained(_job, _inputs, steps, tokens):
+        new = set(range(steps)) - compiled
+        if device == "cuda":
+            compiled.update(new)
+        taken.append(steps)
+        return steps * 1e-3 + (100.0 * len(new) if device == "cuda" else 0.0), steps * tokens
+
+    monkeypatch.setattr(estimate, "_pretrained", pretrained)
+    acting = SimpleNamespace(device=SimpleNamespace(type=device))
+    monkeypatch.setattr(estimate, "accelerator", lambda: acting)
+    assert estimate._seconds_per_token(None, None, 10) == pytest.approx(1e-4)
+    assert taken == runs
 
 
 def test_a_step_that_is_measured_is_small_whatever_batch_is_asked_for(tiny, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from glue_bench.training.batches import bucketed_rows, collate, evaluation_batches, training_batches
+from glue_bench.training.batches import Batch, bucketed_rows, collate, evaluation_batches, training_batches
+from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.tokens import TokenisedSplit
 
 PADDING = 9
@@ -150,3 +151,29 @@ def test_a_batch_moves_whole(lengths):
     assert moved.rows.tolist() == [1, 0]
     assert (moved.mask is None) == (batch.mask is None)
     assert {t.device.type for t in (moved.ids, moved.segments, moved.labels)} == {"meta"}
+
+
+class Watched:
+    """A tensor that says how it was moved."""
+
+    def __init__(self):
+        self.calls = []
+
+    def pin_memory(self):
+        self.calls.append("pinned")
+        return self
+
+    def to(self, device, **options):
+        self.calls.append((device.type, options))
+        return self
+
+
+@pytest.mark.parametrize(
+    ("device", "calls"), [("cpu", [("cpu", {})]), ("cuda", ["pinned", ("cuda", {"non_blocking": True})])]
+)
+def test_the_host_does_not_wait_until_a_gpu_has_copied_a_batch(device, calls):
+    plain, masked = [Watched() for _ in range(4)], [Watched() for _ in range(5)]
+    Batch(*plain, np.arange(2)).to(torch.device(device))
+    MaskedBatch(*masked).to(torch.device(device))
+    assert [tensor.calls for tensor in plain + masked] == [calls] * 9
+    assert Batch(plain[0], plain[1], None, plain[3], np.arange(2)).to(torch.device(device)).mask is None

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,6 +157,28 @@ def test_the_state_of_another_configuration_is_refused(tmp_path):
     assert message == expected
     torch.save([1, 2], tmp_path / "resume.pt")
     assert refused(lambda: pretrain(fresh(), task(), place), place) == expected
+
+
+def test_the_state_of_another_device_or_precision_is_refused(tmp_path, monkeypatch):
+    place = interrupted(tmp_path)
+    monkeypatch.setattr(pretrained, "precision_name", lambda: "bf16")
+    assert refused(lambda: pretrain(fresh(), task(), place), place) == (
+        f"'{tmp_path / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
+        "give --device cpu --precision float32, or delete it to start this arm anew"
+    )
+    gpu = SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr(pretrained, "accelerator", lambda: gpu)
+    assert "on cpu in float32, but this run computes on cuda in bf16" in refused(place.resumed_state, place)
+    place.read_state()  # a sweep's main process looks at what workers go on from
+
+
+def test_a_state_that_does_not_say_where_it_was_computed_goes_on(tmp_path):
+    expected = pretrain(fresh(), task(), folder(tmp_path / "whole"))
+    place = interrupted(tmp_path / "broken")
+    state = place.read_state()
+    assert state.pop("computed") == {"device": "cpu", "precision": "float32"}
+    torch.save(state, place.folder / "resume.pt")
+    assert timeless(pretrain(fresh(), task(), place)) == timeless(expected)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "half", "garbage", "text"])

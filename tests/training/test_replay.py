@@ -1,6 +1,6 @@
 """When a step is recorded, and what happens where it cannot be; a GPU is acted by the functions that reach one."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,7 +9,10 @@ from glue_bench.training.replay import WARM_UPS, replayed
 
 
 class Gpu:
-    """Says what is asked of it; recording fails with `error`, if given, and its end with `at_end`."""
+    """Says what is asked of it; recording fails with `error`, if given, and its end with `at_end`.
+
+    As torch's own, a recording whose end fails leaves `current` at the stream that it was made on.
+    """
 
     def __init__(self, monkeypatch, error=None, at_end=None):
         self.calls, self.error, self.waits = [], error, "default"
@@ -24,8 +27,17 @@ class Gpu:
                 gpu.calls.append("replay")
 
         @contextmanager
+        def on(stream):
+            kept, gpu.current = gpu.current, stream
+            try:
+                yield
+            finally:
+                gpu.current = kept
+
+        @contextmanager
         def record(_, pool):
             gpu.calls.append(("record", pool))
+            kept, gpu.current = gpu.current, Stream()
             try:
                 yield
                 if gpu.error:
@@ -33,13 +45,15 @@ class Gpu:
             finally:
                 if at_end:
                     raise at_end
+                gpu.current = kept
 
+        self.current = Stream()
         for name, value in {
             "Stream": Stream,
             "CUDAGraph": Graph,
             "graph": record,
-            "current_stream": Stream,
-            "stream": lambda _: nullcontext(),
+            "current_stream": lambda: gpu.current,
+            "stream": on,
             "synchronize": lambda: gpu.calls.append("synchronize"),
             "get_sync_debug_mode": lambda: gpu.waits,
             "set_sync_debug_mode": lambda mode: setattr(gpu, "waits", mode),
@@ -99,8 +113,10 @@ def test_an_error_of_the_step_itself_is_its_own(monkeypatch):
 
 def test_nor_if_the_end_of_the_recording_hides_it(monkeypatch):
     gpu = Gpu(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("capture was invalidated"))
+    before = gpu.current
     with pytest.raises(torch.OutOfMemoryError):
         replayed(gpu.step, torch.device("cuda"))
+    assert gpu.current is before
 
 
 def test_memory_that_is_too_short_is_not_mistaken_for_that(monkeypatch):
