@@ -102,7 +102,7 @@ print([m for m in ('evaluate', 'datasets', 'torch', 'transformers') if m in sys.
 
 
 def test_what_is_stored_is_looked_at_without_torch(tmp_path):
-    verbs = [["explain", "add-rte"], ["verify"], ["export", "-o", str(tmp_path / "minilm.zip")]]
+    verbs = [["explain", "add-rte-lr5e-05-s1"], ["verify"], ["export", "-o", str(tmp_path / "minilm.zip")]]
     code = f"""
 import sys
 from glue_bench.cli import app

@@ -109,7 +109,7 @@ def _piped(folder: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     os.mkfifo(folder / "more.md")
-    (folder / "claims").mkdir()
+    (folder / "claims").mkdir(exist_ok=True)
     os.mkfifo(folder / "claims" / "x")
 
 

@@ -93,7 +93,7 @@ class World:
         executor._cluster = self
         schedule = Schedule(
             [Job("one"), Job("two")],
-            claims=SimpleNamespace(take=lambda _: True, release=lambda _: None),
+            claims=SimpleNamespace(take=lambda _: True, release=lambda _: None, denied=set()),
             stop=stop or SimpleNamespace(asked=False, check=lambda: None),
             ready=lambda job: job,
             say=self.said.append,
