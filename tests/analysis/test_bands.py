@@ -17,8 +17,9 @@ from glue_bench.analysis.measured import expected, numpy
 from glue_bench.analysis.position_rows import heads
 from glue_bench.analysis.position_scores import measure_position_scores
 from glue_bench.analysis.positions import measure_positions
+from glue_bench.analysis.share_tables import WORDS as WORD_TO_WORD
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
-from glue_bench.analysis.terms import turned
+from glue_bench.analysis.terms import MIXED, NINE, turned
 from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import encoder_config
@@ -83,14 +84,18 @@ def of_text(seed: int) -> Iterator[tuple[str, bool]]:
     table, generator = input_sum(model, POSITIONS), torch.Generator().manual_seed(seed)
     ids = torch.randint(WORDS, (16, POSITIONS), generator=generator)
     draws = np.array([mean_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
-    for term, value in enumerate(mean_shares(model, table, ids)):
+    found = mean_shares(model, table, ids)
+    for term, value in enumerate(found):
         low, high = expected(draws[:, term])
         yield f"share_{term}", low <= value <= high
+    mixed, words = [term in MIXED for term in NINE], NINE.index(WORD_TO_WORD)
+    low, high = expected(draws[:, mixed].sum(1) / draws[:, words])
+    yield "mixed_to_words", low <= found[mixed].sum() / found[words] <= high
     noise = np.random.default_rng(seed).standard_normal((16, 20, 24))
-    found = parts_of(noise)
-    yield from numbers_and_bands(found, "position", "context")
-    low, high = found["cosine_random_interval"]
-    yield "layers_cosine", low <= found["cosine"] <= high
+    numbers = parts_of(noise)
+    yield from numbers_and_bands(numbers, "position", "context")
+    low, high = numbers["cosine_random_interval"]
+    yield "layers_cosine", low <= numbers["cosine"] <= high
 
 
 @pytest.mark.slow
