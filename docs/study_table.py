@@ -85,7 +85,8 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 {lead}
 
 {pretrained} {extent} Question, arms, contrasts and what counts as an answer were
-[written before the runs](../../docs/study.md).
+[written before the runs](../../docs/study.md); how intervals are computed was changed twice after arms had run
+([what and why](../../docs/study.md#what-was-changed-later)).
 
 {table}
 
@@ -95,8 +96,10 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences
 of the losses, and of other columns those with a verdict, [statistics.csv](statistics.csv) all of them,
-[budget.md](budget.md) what each arm cost. Two layers of width 128 after 6.5 million tokens are not BERT; one text, one
-vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with one seed.
+[budget.md](budget.md) what each arm cost. The `validation_loss` of [intrinsic.csv](intrinsic.csv) is of a part of the
+held-out text, that of the other files is of all of it. Two layers of width 128 after 6.5 million tokens are not BERT;
+one text, one vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with one
+seed.
 
 {state} What differs between these commits and processors is in [the design](../../docs/study.md#the-runs).
 [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
@@ -178,7 +181,8 @@ def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
             yield (
                 f"From one pretraining seed to the next ({column['pretraining_seeds']:g} for each arm) the loss of an "
                 f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation) besides what the seed "
-                "does to all arms alike. The intervals are made of this figure."
+                "does to all arms alike. An interval has two parts: this spread over seeds, and that of the difference "
+                "over the held-out documents."
             )
 
 

@@ -74,6 +74,10 @@ def _assess(
     assessed = assess(outcomes, [*groups, *costs], primary)
     blocks, costs_assessed = assessed[: len(groups)], assessed[len(groups) :]
     found, conversions = verdicts(blocks), verdicts(costs_assessed)
+    of_arm = board.table.set_index("arm")
+    conversions = conversions.assign(**{name: conversions["arm"].map(of_arm[name]) for name in ("origin", "shape")})
+    # A converted arm is compared with the arm that its checkpoint came from, and with no other one.
+    found = found[~found["arm"].isin(conversions["arm"])]
     return Assessment(
         board=board,
         primary=primary,
@@ -81,11 +85,9 @@ def _assess(
         costs=costs_assessed,
         verdicts=found,
         contrasts=declared(blocks, [(a, b) for a, b in board.results.protocol.contrasts]),
-        conversions=conversions.assign(
-            **{name: conversions["arm"].map(board.table.set_index("arm")[name]) for name in ("origin", "shape")}
-        ),
+        conversions=conversions,
         arms=arms_frame(blocks),
-        columns=columns_frame(blocks, found),
+        columns=columns_frame(blocks, pd.concat([found, conversions])),
     )
 
 

@@ -81,8 +81,7 @@ class Findings:
     def contrasts(self) -> pd.DataFrame:
         """VERDICT_COLUMNS: each arm less the reference of its block, or less the arm that it was converted from."""
         conversions, verdicts = self.assessment.conversions, self.assessment.verdicts
-        rest = verdicts[~verdicts["arm"].isin(conversions["arm"])]
-        return pd.concat([rest, conversions], ignore_index=True) if len(conversions) else verdicts
+        return pd.concat([verdicts, conversions], ignore_index=True) if len(conversions) else verdicts
 
     def of_block(self, key: BlockKey) -> pd.DataFrame:
         """The contrasts of a block's arms."""

@@ -187,8 +187,7 @@ def statistics_page(
 def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
     frame = frames.get("reference", statistics.verdicts)
     names = block_names(key for key, _ in blocks_of(frame))
-    # What was converted is compared with what it was converted from, below, and not within its block.
-    for key, mine in blocks_of(frame[~frame["arm"].isin(statistics.conversions["arm"])]):
+    for key, mine in blocks_of(frame):
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
         heading, has_run = f"{title(names[key])}: differences from {reference}", mine["difference"].notna()
         text = _not_run(mine[primary & ~has_run])
