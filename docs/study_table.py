@@ -128,10 +128,12 @@ def readme(folder: Path) -> str:
     contrasts = assessment.contrasts[assessment.contrasts["column"] == assessment.primary].to_dict("records")
     found = {(row["arm"], row["reference"]): row for row in contrasts}
     named = [(first, second) for first, second in findings.results.protocol.contrasts]
-    records = read_pretrainings(folder)
+    records, plan = read_pretrainings(folder), Store(folder).read_plan()
+    compared = {facts.pretraining_id for facts in plan.all_pretrainings() if not facts.is_search} if plan else set()
+    kept = [record for record in records if record["pretraining_id"] in compared]
     rows = [[*told(found.get(pair), pair)] for pair in named]
     for row, pair in zip(rows, named, strict=True):
-        made = [processors(records, arm) for arm in pair]
+        made = [processors(kept, arm) for arm in pair]
         row[-1] += APART * (all(made) and len(set.union(*made)) > 1)
     columns = assessment.columns[assessment.columns["column"] == assessment.primary].to_dict("records")
     measured = assessment.arms[assessment.arms["column"] == assessment.primary].dropna(subset="mean")
@@ -210,7 +212,8 @@ def reach(contrasts: Sequence[Mapping[Any, Any]]) -> Iterator[str]:
 
 def processors(records: Sequence[Mapping[str, Any]], arm: str) -> set[str]:
     """Those on which an arm was pretrained."""
-    return {str(record.get("environment", {}).get("processor")) for record in records if record["arm"] == arm}
+    mine = [record.get("environment") or {} for record in records if record["arm"] == arm]
+    return {one["processor"] for one in mine if one.get("processor")}
 
 
 def state(records: Sequence[Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.measured import SEED, Measured, expected, numpy
 from glue_bench.analysis.panels import Panels
 from glue_bench.analysis.score_terms import measure_score_terms
-from glue_bench.analysis.share_tables import WORDS, named, share_frame, share_numbers
+from glue_bench.analysis.share_tables import mixed_to_words, named, share_frame, share_numbers
 from glue_bench.analysis.subject import AT_ONCE, FEW, Subject
 from glue_bench.analysis.terms import (
     MIXED,
@@ -77,7 +77,8 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
     The band is that of turned positions: among those of fresh weights, the table's own are any others.
     """
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
-    draws = np.array([mean_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+    by_head = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+    draws = by_head.mean(1)
     found = {
         "turned": draws.mean(0),
         "permuted": mean_shares(model, permuted(table, ids.shape[1]), ids),
@@ -89,15 +90,19 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
         for name, values in found.items()
     }
     numbers["share_random"] = {named(term): expected(each) for term, each in zip(NINE, draws.T, strict=True)}
-    mixed = draws[:, [term in MIXED for term in NINE]].sum(1)
-    numbers["mixed_random"] = expected(mixed)
-    numbers["mixed_to_words_random"] = expected(mixed / draws[:, NINE.index(WORDS)])
+    numbers["mixed_random"] = expected(draws[:, [term in MIXED for term in NINE]].sum(1))
+    numbers["mixed_to_words_random"] = expected([mixed_to_words(NINE, draw) for draw in by_head])
     rows = [(name, *term, value) for name, values in found.items() for term, value in zip(NINE, values, strict=True)]
     return numbers, pd.DataFrame(rows, columns=["baseline", "query", "key", "share"])
 
 
 def mean_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, " t"]:
     """The shares of the nine terms over heads and sequences, in logits with their bias where the variant has one."""
+    return head_shares(model, table, ids).mean(0)
+
+
+def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
+    """As `mean_shares`, of each head."""
     bias = position_bias(model, ids.shape[1])
     each = [shares(*heads(model, parts(model, table, some)), bias) for some in ids.split(AT_ONCE)]
-    return numpy(torch.cat(each)).mean((0, 1))[: len(NINE)]
+    return numpy(torch.cat(each)).mean(0)[:, : len(NINE)]

@@ -24,8 +24,7 @@ def named(term: Term) -> str:
 def share_numbers(terms: Sequence[Term], found: Float[np.ndarray, "s h t"]) -> dict[str, Any]:
     """The mean over heads of each term's share, and of the mixed ones together, with intervals over sequences.
 
-    `mixed_to_words` is how many times the share of word to word the mixed ones have. A share also falls where another
-    term grows, and this does not. Both are left out where no term is mixed.
+    Both are left out where no term is mixed: see `mixed_to_words`.
     """
     mean, reach = found.mean((0, 1)), confidence(found.mean(1))
     each = list(zip(map(named, terms), mean, reach, strict=True))
@@ -34,11 +33,22 @@ def share_numbers(terms: Sequence[Term], found: Float[np.ndarray, "s h t"]) -> d
         mixed = found[..., [term in MIXED for term in terms]].sum(-1).mean(1)
         value, half = float(mixed.mean()), float(confidence(mixed))
         numbers = {"mixed": value, "mixed_interval": [value - half, value + half]}
-        numbers["mixed_to_words"] = value / float(mean[terms.index(WORDS)])
+        numbers["mixed_to_words"] = mixed_to_words(terms, found.mean(0))
     return numbers | {
         "share": {name: float(value) for name, value, _ in each},
         "share_interval": {name: [float(value - half), float(value + half)] for name, value, half in each},
     }
+
+
+def mixed_to_words(terms: Sequence[Term], by_head: Float[np.ndarray, "h t"]) -> float:
+    """What the mixed terms have of the share of themselves and word to word, the mean over heads.
+
+    A term's share of all falls wherever another term grows. This hardly does, because it is taken head by head without
+    the terms of positions alone; only the covariance with these remains in it.
+    """
+    mixed = by_head[:, [term in MIXED for term in terms]].sum(-1)
+    words = by_head[:, [term == WORDS for term in terms]].sum(-1)
+    return float((mixed / (mixed + words)).mean())
 
 
 def share_frame(block: int, terms: Sequence[Term], found: Float[np.ndarray, "s h t"]) -> pd.DataFrame:

@@ -87,6 +87,8 @@ def _check_ranges(config: EncoderConfig) -> None:
     if config.tie_word_embeddings is not True:
         given = quoted(config.tie_word_embeddings)
         raise ValueError(f"tie_word_embeddings is {given}; it must be true, as the decoder is the token table")
+    if not isinstance(config.origin, str):
+        raise ValueError(f"origin is {quoted(config.origin)}; it must be text")
     if not isinstance(config.variant_options, dict | None):
         raise ValueError(f"variant_options is {quoted(config.variant_options)}; it must be a mapping")
     padding = config.pad_token_id

@@ -123,9 +123,10 @@ def load_losses(path: Path) -> dict[str, np.ndarray]:
         UserError: as `load_arrays`, or they are not the losses and the counts of pieces.
     """
     losses = load_arrays(path)
-    sums, counts = (losses.get(name, np.empty(())) for name in ("loss_sum", "count"))
-    kinds = sums.dtype.kind + counts.dtype.kind
-    if sums.ndim != 1 or sums.shape != counts.shape or kinds not in ("fi", "fu") or not counts.sum():
+    arrays = [losses.get(name, np.empty(())) for name in ("loss_sum", "count", "document")]
+    kinds = [array.dtype.kind.replace("u", "i") for array in arrays]
+    alike = arrays[0].ndim == 1 and len({array.shape for array in arrays}) == 1
+    if not alike or kinds != ["f", "i", "i"] or not arrays[1].sum():
         file = f"{path.parent.name}/{path.name}"
         raise UserError(f"{file}: it does not hold the losses of pieces; delete it and its record and run again")
     return losses

@@ -47,14 +47,15 @@ QUESTIONS = (
     ),
     Question(
         title="Are they weak beside word to word?",
-        what="Share of the two mixed terms, divided by that of word to word",
+        what="Share of the two mixed terms in themselves and word to word, mean over heads",
         number="terms.mixed_to_words",
         baseline="terms.mixed_to_words_random",
         against=TURNED,
+        percent=True,
         below="Beside word to word the mixed terms are weaker than with positions turned at random.",
         inside="Beside word to word the mixed terms are as strong as with positions turned at random.",
         above="Beside word to word the mixed terms are stronger than with positions turned at random.",
-        but="Turning the positions leaves word to word as it is, so that this number does not fall where position to "
+        but="Turning the positions leaves word to word as it is, so that this number hardly falls where position to "
         "position grows. Whether the mixed terms help is another question: see `terms.loss_rise`.",
     ),
     Question(

@@ -18,6 +18,7 @@ from glue_bench.results.budgets import newest
 from glue_bench.results.encoders import UNKNOWN_START, blocks_of
 from glue_bench.results.epochs import is_last
 from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
+from glue_bench.stats.examples import effective_number
 from glue_bench.stats.outcomes import Outcomes, unit_of
 from glue_bench.stats.summaries import arms_frame, columns_frame
 from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdicts
@@ -25,8 +26,8 @@ from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdict
 KEY = ["arm", "task", "learning_rate", *SEEDS]
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
 """Measures of a pretrained encoder that are compared as columns, and their metrics."""
-LEAST_DOCUMENTS = 20
-"""Of fewer documents a variance is hardly known; their pieces of at most 512 tokens count then."""
+LEAST_DOCUMENTS = 5
+"""Of fewer documents (as many of equal size) a variance is hardly known; pieces of at most 512 tokens count then."""
 OTHER_PIECES = "it was measured on other pieces of text"
 OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
 NO_LABELS = (
@@ -177,15 +178,16 @@ def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
 
 
 def _sums(store: Store, pretraining_id: str) -> dict[str, np.ndarray]:
-    """By measure the numerators and denominators of the pieces of text, (2, pieces), of a pretraining that has some.
+    """By measure the numerators and denominators of pieces of text, (2, pieces), of a pretraining that has some.
 
-    Pieces of one document are alike, so that the documents count where there are some.
+    Pieces of one document are alike, so that documents take their place in a loss, where enough of them count.
     """
     sums = store.intrinsic.read_sums(pretraining_id) if store.intrinsic.has(pretraining_id) else {}
     losses = store.read_validation(pretraining_id)
     if losses:  # of all validation text, of which the other measures take a part
-        documents, places = np.unique(losses["document"], return_inverse=True)
-        places = places if len(documents) >= LEAST_DOCUMENTS else np.arange(len(places))
+        places = np.unique(losses["document"], return_inverse=True)[1]
+        if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:
+            places = np.arange(len(places))
         sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
     return sums
 

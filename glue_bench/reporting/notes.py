@@ -136,7 +136,7 @@ def _feet_note(findings: Findings) -> str:
 def _spread_of_smallest(findings: Findings) -> str:
     """From where to where it goes over the arms, in the first column and in the average, if it differs much."""
     told = []
-    for name in dict.fromkeys((findings.columns[0], AVERAGE)):
+    for name in dict.fromkeys(each for each in (findings.columns[0], AVERAGE) if each in findings.columns):
         of_arms = findings.contrasts.loc[findings.contrasts["column"] == name, "smallest"].dropna()
         if len(of_arms) and of_arms.max() >= UNEVEN * of_arms.min():
             least, most = (number(value, decimals_of(name)) for value in (of_arms.min(), of_arms.max()))
@@ -173,14 +173,22 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
     ]
     if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
         yield f"Nothing has run yet of {'; of '.join(waiting)}."
-    tested = findings.contrasts[(findings.contrasts["why"] == "") & (findings.contrasts["seeds"] == "pretraining")]
-    run = results.cells[results.cells["finished"]].groupby("arm")["pretraining_seed"].nunique()
-    if any(row["n_arm"] < run[row["arm"]] for row in tested.to_dict("records")):
-        yield "Differences and marks are of the pretraining seeds that all arms have, scores of all runs."
+    if _lack_seeds(findings):
+        yield "Differences and marks of tasks are of the pretraining seeds that all arms have, scores of all runs."
     if undefined:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
     if results.left_out:
         yield f"{results.left_out} records are not of this plan (settings or recipe have changed) and left out."
+
+
+def _lack_seeds(findings: Findings) -> bool:
+    """Whether an arm has finished more pretraining seeds of some column than its difference there counts."""
+    cells, tested = findings.results.cells, findings.contrasts[findings.contrasts["why"] == ""]
+    run = cells[cells["finished"]].groupby(["arm", "task"])["pretraining_seed"].nunique()
+    return any(
+        row["seeds"] == "pretraining" and row["n_arm"] < run.get((row["arm"], COLUMNS[row["column"]][0]), 0)
+        for row in tested[tested["column"].isin(COLUMNS)].to_dict("records")
+    )
 
 
 def marked_tasks(board: Board) -> tuple[str, ...]:

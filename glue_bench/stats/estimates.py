@@ -10,6 +10,7 @@ import numpy as np
 from glue_bench.stats.examples import (
     constant_score,
     contributions,
+    effective_number,
     example_variance,
     finetuning_variance,
     shared_variance,
@@ -70,6 +71,7 @@ class Estimate:
 
     `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too, on the diagonal of an
     arm's own mean; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
+    V_ex has `examples_freedom` degrees of freedom.
     """
 
     column: str
@@ -85,6 +87,7 @@ class Estimate:
     examples: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     shared: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     of_finetuning: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    examples_freedom: float = np.inf
 
     def of(self, arms: Sequence[str]) -> "Estimate":
         """The same for some of the arms that have an interval."""
@@ -112,7 +115,8 @@ class Estimate:
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """V and its degrees of freedom of the difference of two arms."""
         a, r = self.arms.index(arm), self.arms.index(reference)
-        variance, freedom = combined(self.spreads, [a, r], self.examples[a, r], self.shared[a, r])
+        examples, shared = self.examples[a, r], self.shared[a, r]
+        variance, freedom = combined(self.spreads, [a, r], examples, shared, self.examples_freedom)
         return float(variance), float(freedom)
 
     def deviation(self, arm: str) -> float:
@@ -142,7 +146,8 @@ class Estimate:
             spreads = [spread._replace(pooled_freedom=blocks - 1.0)]
         else:
             spreads = self.spreads
-        variance, freedom = combined(spreads, [a], self.examples[a, a], self.shared[a, a])
+        examples, shared = self.examples[a, a], self.shared[a, a]
+        variance, freedom = combined(spreads, [a], examples, shared, self.examples_freedom)
         return float(variance), float(freedom)
 
 
@@ -239,6 +244,7 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
         examples=example_variance(outcomes, weights, values),
         shared=shared,
         of_finetuning=finetuning_variance(values, cells, unit_owners) if estimate.blocked else shared,
+        examples_freedom=effective_number(outcomes.labels) - 1 if outcomes.metric == "loss" else np.inf,
     )
 
 

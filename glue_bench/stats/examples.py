@@ -60,13 +60,22 @@ def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np
 
 
 def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """What of `shared_variance` over blocks is of fine-tuning seeds, (arms, arms); 0 where a block has one seed.
+    """What of `shared_variance` over blocks is of fine-tuning seeds, (arms, arms); 0 where no block has two of them.
 
     `values` (runs, examples) are contributions; `cells` (runs,) says of which arm and block, `owners` (cells,) whose a
-    cell is.
+    cell is. The variance of one run is pooled over an arm's cells, of which some may have a single seed.
     """
+    runs = np.bincount(cells)
+    # Of a cell's mean of n seeds it is c / n, with n - 1 degrees of freedom.
     of_means = np.diag(shared_variance(values, cells, blocked=False))
-    return _of_differences(np.diag(np.bincount(owners, of_means) / np.bincount(owners) ** 2))
+    freedom = np.bincount(owners, runs - 1)
+    of_one = np.bincount(owners, of_means * runs * (runs - 1)) / np.maximum(freedom, 1)
+    return _of_differences(np.diag(of_one * np.bincount(owners, 1 / runs) / np.bincount(owners) ** 2))
+
+
+def effective_number(sizes: np.ndarray) -> float:
+    """How many examples of equal size tell as much as these: (sum t)^2 / sum t^2 (Kish 1965)."""
+    return float(np.square(sizes.sum(dtype=float)) / np.square(sizes, dtype=float).sum())
 
 
 def constant_score(metric: str, labels: np.ndarray) -> float:

@@ -88,6 +88,7 @@ class Spreads:
     examples: float
     fixed: float
     overlap: float
+    examples_freedom: float = math.inf
 
     def designs(self, difference: float, power: float, costs: Costs, *, blocked: bool) -> Iterator[dict[str, Any]]:
         """The cheapest design of each kind of seeds."""
@@ -136,7 +137,7 @@ class Spreads:
 
     def _seen(self, found: np.ndarray, spreads: list[Spread], total: float) -> float:
         shared = self.overlap * total
-        variance, freedom = combined(spreads, [0, 1], self.examples + shared, shared)
+        variance, freedom = combined(spreads, [0, 1], self.examples + shared, shared, self.examples_freedom)
         p = two_sided(found, np.sqrt(variance), freedom)
         return float(np.mean((p * (self.arms - 1) < ALPHA) & (found > 0)))
 
@@ -159,6 +160,7 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
         examples=examples,
         fixed=examples + blocks * float(of_pretraining.mean()),
         overlap=float(np.clip(overlaps.mean(), 0.0, 1.0)),
+        examples_freedom=estimate.examples_freedom,
     )
 
 

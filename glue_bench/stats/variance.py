@@ -67,12 +67,17 @@ def _larger(own: np.ndarray, pooled: np.ndarray, seeds: np.ndarray, pooled_freed
 
 
 def combined(
-    spreads: Sequence[Spread], arms: Sequence[int], examples: float, shared: float
+    spreads: Sequence[Spread],
+    arms: Sequence[int],
+    examples: float,
+    shared: float,
+    examples_freedom: float = np.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """V and its degrees of freedom, (...): of the difference of two arms, or of the mean of one.
 
     `spreads` are of independent parts of a measure, such as the tasks of an average, each by its weight; `examples` is
-    V_ex and `shared` what of it the spread over seeds has, too.
+    V_ex and `shared` what of it the spread over seeds has, too. V_ex is known well from hundreds of examples, and from
+    few documents with `examples_freedom`.
     """
     chosen = list(arms)
     total, squares = 0.0, 0.0
@@ -84,6 +89,7 @@ def combined(
         parts = together**2 / spread.pooled_freedom + alone
         # An own and a pooled variance come from the same runs: together they have no more freedom than all of these.
         squares = squares + np.maximum(parts, variance.sum(axis=-1) ** 2 / spread.pooled_freedom)
+    squares = squares + np.square(examples) / examples_freedom
     variance = examples + np.maximum(0.0, total - shared)
     with np.errstate(divide="ignore", invalid="ignore"):
         return variance, np.where(squares > 0, variance**2 / squares, np.inf)

@@ -63,6 +63,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         with without_output():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
+        segment_types(tokenizer)  # without a length its own limit is compared, which may be no number
     except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
         raise UserError(f"no tokenizer in '{name}' ({first_line(error)}); name one with `tokenizer`") from error
     # Where the files are absent transformers invents a tokenizer of the special tokens alone.

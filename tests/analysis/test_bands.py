@@ -12,14 +12,14 @@ from glue_bench.analysis.decoding import measure_decoding
 from glue_bench.analysis.dimensions import measure_correlation, measure_dimensions
 from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.layers import parts_of
-from glue_bench.analysis.measure_terms import DRAWS, mean_shares
+from glue_bench.analysis.measure_terms import DRAWS, head_shares
 from glue_bench.analysis.measured import expected, numpy
 from glue_bench.analysis.position_rows import heads
 from glue_bench.analysis.position_scores import measure_position_scores
 from glue_bench.analysis.positions import measure_positions
-from glue_bench.analysis.share_tables import WORDS as WORD_TO_WORD
+from glue_bench.analysis.share_tables import mixed_to_words
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
-from glue_bench.analysis.terms import MIXED, NINE, turned
+from glue_bench.analysis.terms import NINE, turned
 from glue_bench.model.fresh import fresh
 from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import encoder_config
@@ -83,14 +83,13 @@ def of_text(seed: int) -> Iterator[tuple[str, bool]]:
     model = start(seed)
     table, generator = input_sum(model, POSITIONS), torch.Generator().manual_seed(seed)
     ids = torch.randint(WORDS, (16, POSITIONS), generator=generator)
-    draws = np.array([mean_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
-    found = mean_shares(model, table, ids)
-    for term, value in enumerate(found):
+    by_head = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+    draws, found = by_head.mean(1), head_shares(model, table, ids)
+    for term, value in enumerate(found.mean(0)):
         low, high = expected(draws[:, term])
         yield f"share_{term}", low <= value <= high
-    mixed, words = [term in MIXED for term in NINE], NINE.index(WORD_TO_WORD)
-    low, high = expected(draws[:, mixed].sum(1) / draws[:, words])
-    yield "mixed_to_words", low <= found[mixed].sum() / found[words] <= high
+    low, high = expected([mixed_to_words(NINE, draw) for draw in by_head])
+    yield "mixed_to_words", low <= mixed_to_words(NINE, found) <= high
     noise = np.random.default_rng(seed).standard_normal((16, 20, 24))
     numbers = parts_of(noise)
     yield from numbers_and_bands(numbers, "position", "context")

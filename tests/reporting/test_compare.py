@@ -40,7 +40,7 @@ GOLDEN = """\
 NOTES = """\
 - Source: nowhere. The dev set; median of five seeds.
 - Scores: Matthews correlation for CoLA, accuracy for the others. Average: mean of the 2 columns. Bold is the best value that the paper prints in any of its rows, those without an arm of ours included.
-- Ours: experiment `toy`, validation set, and beside it ours minus theirs. Protocol: the median over seeds, after the last epoch, fine-tuned at the learning rate 2e-5. –: not run, or an average some of whose columns were not run.
+- Ours: experiment `toy`, validation set, and beside it ours minus theirs. Protocol: the median over seeds, after the last epoch, fine-tuned at the learning rate 2e-5. –: no score, because nothing was run or it is undefined, or an average that lacks a column.
 - The differences were not tested, because ours is not like theirs (ours first, then theirs): 1M for 110M parameters (add); 100 for 1,000 steps (3.2k for 128k tokens, with padding); 3 for 5 seeds (add); 1 for 4 rates; grafted (untied); 1 for 110M parameters (untied); 1 for 5 seeds (untied).
 - Rows of the paper without an arm of ours: Sum-mid (no fine-tuned checkpoint after 30% of the steps); Oracle (no variant of ours).
 - Arms of ours that this table has no row for: `none`.

@@ -103,7 +103,7 @@ def _what_ours_are(comparison: Comparison, results: Results) -> Iterator[str]:
     if _partial(comparison):
         yield f"{PARTIAL}: only a part of the task's data was there."
     if comparison.cells.loc[comparison.cells["arm"] != "", "ours"].isna().any():
-        yield f"{MISSING}: not run, or an average some of whose columns were not run."
+        yield f"{MISSING}: no score, because nothing was run or it is undefined, or an average that lacks a column."
 
 
 def _by_phrase(phrases: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, list[str]]]:
