@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+import pandas as pd
+
 from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT
@@ -173,7 +175,7 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
     ]
     if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
         yield f"Nothing has run yet of {'; of '.join(waiting)}."
-    if _lack_seeds(findings):
+    if lacks_seeds(results.cells, findings.contrasts):
         yield "Differences and marks of tasks are of the pretraining seeds that all arms have, scores of all runs."
     if undefined:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
@@ -181,9 +183,12 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
         yield f"{results.left_out} records are not of this plan (settings or recipe have changed) and left out."
 
 
-def _lack_seeds(findings: Findings) -> bool:
-    """Whether an arm has finished more pretraining seeds of some column than its difference there counts."""
-    cells, tested = findings.results.cells, findings.contrasts[findings.contrasts["why"] == ""]
+def lacks_seeds(cells: pd.DataFrame, contrasts: pd.DataFrame) -> bool:
+    """Whether an arm has finished more pretraining seeds of some task than its difference there counts.
+
+    `cells` are those of `Results`, `contrasts` a frame of VERDICT_COLUMNS.
+    """
+    tested = contrasts[contrasts["why"] == ""]
     run = cells[cells["finished"]].groupby(["arm", "task"])["pretraining_seed"].nunique()
     return any(
         row["seeds"] == "pretraining" and row["n_arm"] < run.get((row["arm"], COLUMNS[row["column"]][0]), 0)

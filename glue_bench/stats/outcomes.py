@@ -33,9 +33,9 @@ class Outcomes:
 
     `predictions` (runs, examples) and `labels` (examples,) are what the metric takes. For a metric that is a ratio of
     two sums, they are its numerator and its denominator, by the document or piece of text: of a "loss" the summed loss
-    and the number of tokens, of a "share" the hits and the trials. Both are empty where nothing is known of single examples,
-    and the intervals then cover seeds alone. `why` has the arms whose runs cannot be compared, and the reason.
-    `averaged` says whether the column counts in the average.
+    and the number of tokens, of a "share" the hits and the trials. Both are empty where nothing is known of single
+    examples, and the intervals then cover seeds alone. `why` has the arms whose runs cannot be compared, and the
+    reason. `averaged` says whether the column counts in the average.
     """
 
     column: str

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from read_pages import read_markdown
 from stored import Bench
@@ -14,6 +15,7 @@ from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.export import find, render
+from glue_bench.reporting.notes import lacks_seeds
 from glue_bench.reporting.report.build import build_report
 from glue_bench.reporting.statistics_page import render_statistics, statistics_page
 from glue_bench.results.budgets import budget_frame
@@ -21,6 +23,7 @@ from glue_bench.results.budgets import budget_frame
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3)
 CONTRASTS = [["none", "add"], ["half", "add"], ["later", "add"], ["none", "later"]]
+SEEDS_IN_COMMON = "Differences and marks of tasks are of the pretraining seeds that all arms have"
 LOSSES = {"add": 4.0, "none": 5.0, "half": 4.1}
 
 
@@ -50,6 +53,28 @@ def make_study(bench, half=2, contrasts=CONTRASTS) -> Path:
     planned = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in bench.arms for seed in SEEDS]
     protocol = {"primary": "validation_loss", "contrasts": contrasts}
     return bench.plan(pretrainings=planned, config={"protocol": protocol})
+
+
+def test_arms_that_are_pretrained_and_not_fine_tuned_have_a_page(new_bench):
+    """Until the first cell has ended, and while one arm has more pretraining seeds than the reference."""
+    bench = new_bench("none")
+    for arm in LOSSES:
+        bench.expect("rte", arm=arm)
+        for seed in SEEDS[: 2 if arm == "add" else 3]:
+            pretrain(bench, arm, seed)
+    planned = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in LOSSES for seed in SEEDS]
+    path = bench.plan(pretrainings=planned, config={"protocol": {"primary": "validation_loss"}})
+    assert "| none" in render(path)
+    assert SEEDS_IN_COMMON not in render(path)
+
+
+def test_where_differences_are_of_fewer_pretraining_seeds_than_scores():
+    cells = pd.DataFrame([("none", "rte", seed, True) for seed in SEEDS] + [("none", "cola", 1, False)])
+    cells.columns = ["arm", "task", "pretraining_seed", "finished"]
+    row = {"arm": "none", "column": "rte", "seeds": "pretraining", "why": "", "n_arm": 2}
+    assert lacks_seeds(cells, pd.DataFrame([row]))
+    others = [{"n_arm": 3}, {"column": "validation_loss"}, {"why": "no finished run"}, {"arm": "later"}]
+    assert not lacks_seeds(cells, pd.DataFrame([row | other for other in others]))
 
 
 @pytest.fixture(scope="module")

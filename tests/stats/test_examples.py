@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from simulated import outcomes_of
 
-from glue_bench.stats.examples import constant_score, contributions, example_variance, shared_variance
+from glue_bench.stats.examples import (
+    constant_score,
+    contributions,
+    effective_number,
+    example_variance,
+    shared_variance,
+)
 from glue_bench.stats.weighted import score_sums, sums_of
 
 ROWS = 300
@@ -125,6 +131,11 @@ def test_within_blocks_what_the_arms_have_in_common_is_left_out():
     found = shared_variance(values, np.repeat([0, 1], 6), blocked=True)
     assert found[0, 1] == pytest.approx(2 / 6 / 1000, rel=0.1)
     assert found[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
+
+
+def test_one_long_document_among_short_ones_counts_for_little_more_than_itself():
+    assert effective_number(np.full(24, 7)) == pytest.approx(24)
+    assert effective_number(np.array([1000, 1, 1, 1])) < 1.01
 
 
 def test_the_best_constant():

@@ -100,6 +100,21 @@ def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning
     assert all(each.fixed == each.examples for each in one)
 
 
+def test_a_block_with_one_fine_tuning_seed_is_no_reason_to_blame_the_pretraining():
+    found = []
+    for seed in range(8):
+        generator = np.random.default_rng(seed)
+        own = generator.normal(size=(2, 1, 1, 400)) + 0.1 * generator.normal(size=(2, 4, 1, 400))
+        right = (0.8 + own + generator.normal(size=(2, 4, 3, 400)) > 0).reshape(2, 12, 400).astype(int)
+        made = outcomes_of("rte", dict(zip("ab", right, strict=True)), np.ones(400, int))
+        made = replace(made, pretraining_seeds=np.tile(np.repeat([1, 2, 3, 4], 3), 2), seeds=np.tile([1, 2, 3], 8))
+        fewer = made.of(np.flatnonzero((made.pretraining_seeds > 2) | (made.seeds == 1)))
+        estimates = [assess([each], [group("ab")])[0].estimates[-1] for each in (made, fewer)]
+        found.append([spreads_of(estimate, "a", 2).fixed for estimate in estimates])
+    whole, partly = np.mean(found, axis=0)
+    assert partly == pytest.approx(whole, rel=0.35)
+
+
 def test_the_frame_has_every_column_and_says_why_there_is_no_number():
     one = drawn()
     frame = power_frame(one, 0.1).set_index("column")

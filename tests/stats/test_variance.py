@@ -65,6 +65,14 @@ def test_blocks_of_two_arms_are_the_paired_t_test():
     assert variance == pytest.approx(np.var(paired, ddof=1) / 5)
 
 
+def test_few_documents_are_few_degrees_of_freedom():
+    """Of spreads that are nothing beside them, all the freedom; of equal parts, Satterthwaite's."""
+    spread = of_seeds(np.array([1e-12, 1e-12]), np.array([3, 3]))
+    assert combined([spread], [0, 1], 1.0, 0.0, 6.5)[1] == pytest.approx(6.5)
+    spread = of_seeds(np.array([1.5, 1.5]), np.array([3, 3]))  # its part of V is 1, with four degrees
+    assert combined([spread], [0, 1], 1.0, 0.0, 4.0)[1] == pytest.approx(8.0)
+
+
 @given(seed=st.integers(0, 2**32 - 1), arms=st.integers(2, 6), blocks=st.integers(2, 5))
 def test_what_all_arms_of_a_block_share_changes_nothing(seed, arms, blocks):
     generator = np.random.default_rng(seed)
