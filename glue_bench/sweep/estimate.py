@@ -23,8 +23,8 @@ from glue_bench.training.tokens import TokenisedTask, encoded_split
 STEPS = 3
 MOST_TOKENS, MOST_OPERATIONS = 8192, 1e11
 """Of a step that is measured, whatever batch is asked for: a dry run is to take seconds, and little memory."""
-SLOW = 2.0
-MEASURING = 20.0  # seconds, after which arms that are left are taken to be as fast as those before
+SLOW = 1.0  # seconds
+MEASURING = 10.0  # seconds, after which arms that are left are taken to be as fast as those before
 
 
 def expected_seconds(work: Work, inputs: Inputs, workers: int | None) -> float | None:

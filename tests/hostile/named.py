@@ -211,6 +211,9 @@ for _key, _value in {
         CASES[f"{_where} {_key} of {_value}"] = _checkpoint(**{_key: _value}, **_own), "config.json does not fit"
 
 
+CASES["our own origin that is a list"] = _checkpoint(origin=[1], own=True), "config.json does not fit"
+
+
 def _odd_file(name: str, make: Callable[[Path], Any]) -> Callable[[World], Call]:
     def spoil(world: World) -> Call:
         folder = world.fresh("bert")

@@ -164,6 +164,14 @@ def test_a_tokenizer_without_padding_is_refused(tmp_path):
 # What the digest holds
 
 
+def test_a_tokenizer_whose_limit_is_no_number_is_refused(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": [1, "a"]}))
+    with pytest.raises(UserError, match="no tokenizer in"):
+        load_tokenizer(str(tmp_path))
+
+
 def _vocabulary_of(tokenizer, change):
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     change(state)
