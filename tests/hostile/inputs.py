@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import shutil
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -246,7 +247,8 @@ def _unpacked(world: World, entries: dict[str, bytes], random: Random) -> Call:
 def archived(entries: dict[str, bytes], random: Random, compression: int = zipfile.ZIP_STORED) -> bytes:
     """A zip of these entries, some of them perhaps twice, as links, or with other sizes in their heads."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression, compresslevel=1) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", compression, compresslevel=1) as archive:
+        warnings.simplefilter("ignore", UserWarning)  # of names that come twice, which they may
         for name, content in entries.items():
             entry = zipfile.ZipInfo(name)
             entry.compress_type = compression
