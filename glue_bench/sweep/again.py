@@ -16,7 +16,7 @@ from glue_bench.files import results_written_to, set_aside
 from glue_bench.records.predicted import is_test
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
-from glue_bench.sweep.claims import Claims
+from glue_bench.sweep.claims import STALE_SECONDS, Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.kept import keep_model
@@ -32,6 +32,7 @@ from glue_bench.training.starts import cell_start, encoder_folder
 
 Agree = Callable[[Sequence[str], float], bool]
 """Asked before anything is trained, with the cells and about how many seconds they take."""
+WAITING = f"waiting up to {STALE_SECONDS:.0f} s for signs of life of another sweep that has claimed"
 
 
 def train_again(
@@ -80,8 +81,10 @@ def _claimed(
     chosen: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs, claims: Claims, console: Console
 ) -> list[PlannedCell]:
     """The cells to train, all claimed to the end: an encoder that others start from is not to go before they have."""
-    todo = in_order([planned for planned in chosen if claims.take(planned.id)], cells, inputs)
-    elsewhere = {planned.id for planned in todo if not claims.take(planned.id)}
+    wanted = [planned.id for planned in in_order(chosen, cells, inputs)]
+    taken = claims.take_all(wanted, lambda names: tell(console, f"{WAITING} {', '.join(names)}"))
+    todo = in_order([planned for planned in chosen if planned.id in taken], cells, inputs)
+    elsewhere = {planned.id for planned in todo if planned.id not in taken}
     ready = [planned for planned in todo if planned.id not in elsewhere and planned.mnli not in elsewhere]
     if left := [planned.id for planned in chosen if planned not in ready]:
         tell(console, f"left out, since another sweep works on them or on what they start from: {', '.join(left)}")

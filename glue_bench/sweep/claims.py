@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -31,6 +31,7 @@ except ImportError:  # Windows; there the moment of taking over is not guarded
 
 BEAT_SECONDS = 20.0
 STALE_SECONDS = 180.0
+LOOK_SECONDS = 1.0
 TRIES = 100
 _ALIVE: set[str] = set()
 """Tokens of this process's sweeps that have not ended: one that could not write cannot release its claims either."""
@@ -83,6 +84,30 @@ class Claims:
                 return False
         self._held.add(name)
         return True
+
+    def take_all(self, names: Collection[str], on_wait: Callable[[list[str]], None]) -> set[str]:
+        """Take those that can be taken.
+
+        A claim whose owner cannot be asked after is watched until it beats, and stays, or until it is stale; `on_wait`
+        is told which claims these are.
+
+        Raises:
+            UserError: as `take`.
+        """
+        taken = {name for name in names if self.take(name)}
+        silent = [name for name in names if name not in taken | self.denied and name in self._beats]
+        if silent:
+            on_wait(silent)
+        give_up = time.monotonic() + 1.5 * self.stale_seconds
+        while silent and time.monotonic() < give_up:
+            time.sleep(min(LOOK_SECONDS, self.stale_seconds))
+            taken |= {name for name in silent if self.take(name)}
+            silent = [name for name in silent if name not in taken | self.denied and self._is_silent(name)]
+        return taken
+
+    def _is_silent(self, name: str) -> bool:
+        """Whether the last look at it has seen no sign of life of an owner that cannot be asked after."""
+        return name in self._beats and self._beats[name][2] > 0
 
     def holds(self, name: str) -> bool:
         """Whether it is still ours: another one may have taken it over while this process was suspended.
@@ -158,6 +183,7 @@ class Claims:
 
     def _is_stale(self, name: str, owner: "_Owner | None", beat: int) -> bool:
         if owner and (lives := _lives(owner)) is not None:
+            self._beats.pop(name, None)
             return not lives or (owner.pid == self.own.pid and owner.token not in _ALIVE)
         # Another machine's clock may be wrong, and so may ours: what counts is how long we have seen no new beat. Where
         # we have not looked for longer than a beat, we may have stood still, and the owner with us.

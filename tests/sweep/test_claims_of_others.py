@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -217,3 +218,19 @@ def test_a_folder_that_cannot_be_is_no_reason_to_try_for_ever(folder):
         claims.take("cell")
     with contextlib.suppress(FileNotFoundError):
         folder.unlink()
+
+
+def test_dead_claims_of_another_boot_are_taken_after_a_while_and_live_ones_left(folder):
+    own = write(folder, machine="elsewhere").rename(folder / "live")
+    write(folder, pid=os.getppid(), started=module._started(os.getppid())).rename(folder / "here")
+    write(folder, machine="elsewhere").rename(folder / "dead")
+    waited, end = [], threading.Event()
+    heart = threading.Thread(target=lambda: [os.utime(own) for _ in iter(lambda: end.wait(0.02), True)])
+    heart.start()
+    with Claims(folder, stale_seconds=0.2) as claims:
+        taken = claims.take_all(["live", "here", "dead", "free"], waited.append)
+        end.set()
+        heart.join()
+        assert taken == {"dead", "free"}
+        assert waited == [["live", "dead"]]
+        assert claims.holds("dead")
