@@ -34,6 +34,10 @@ from glue_bench.training.runtime import accelerator, precision_name
 IDENTITY = "identity.json"
 
 
+class OtherComputerError(UserError):
+    """A state that only another kind of device, or another precision, may go on from; other arms are not concerned."""
+
+
 class PretrainingFolder:
     """Where one arm's pretraining is kept. Nothing of another configuration is ever read or overwritten."""
 
@@ -135,13 +139,14 @@ class PretrainingFolder:
         """The state last saved, or None; of earlier versions nothing tells where it was computed.
 
         Raises:
-            UserError: as `read_state`, or it was computed on another kind of device or in another precision.
+            UserError: as `read_state`.
+            OtherComputerError: it was computed on another kind of device or in another precision.
         """
         state, here = self.read_state(), _computed_here()
         found = here if state is None else state.get("computed", here)
         if found != here:
             device, precision = found["device"], found["precision"]
-            raise UserError(
+            raise OtherComputerError(
                 f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
                 f"{here['device']} in {here['precision']}; give --device {device} --precision {precision}, "
                 "or delete it to start this arm anew"
