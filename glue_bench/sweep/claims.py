@@ -196,7 +196,8 @@ class Claims:
     def _beat(self) -> None:
         while not self._end.wait(self.beat_seconds):
             for name in list(self._held):
-                with contextlib.suppress(OSError), _locked(self.folder / name) as file:
+                # Nobody waits here: one lock that is stuck would stop the heartbeats of all the others, too.
+                with contextlib.suppress(OSError), _locked(self.folder / name, waits=False) as file:
                     if file and _parse(file.read()) not in (self.own, None):  # lost: whoever has it keeps it alive
                         self._held.discard(name)
                     elif file:
@@ -298,10 +299,13 @@ def _parse(content: bytes) -> _Owner | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[IO[bytes] | None]:
+def _locked(path: Path, *, waits: bool = True) -> Iterator[IO[bytes] | None]:
     """A claim's file, locked; None if there is none, it is released in between, or only another user may read it.
 
     Of another user's it is read only.
+
+    Raises:
+        BlockingIOError: another process has locked it, and this one does not wait.
     """
     try:
         file = _opened(path)
@@ -311,7 +315,7 @@ def _locked(path: Path) -> Iterator[IO[bytes] | None]:
     with file:
         try:
             if fcntl:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             is_there = path.stat().st_ino == os.fstat(file.fileno()).st_ino
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EBADF):  # EBADF: NFS locks no file that is only read

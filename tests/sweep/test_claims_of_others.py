@@ -1,6 +1,7 @@
 """Claims that others have left, lost, hidden or replaced: taken over where that is right, and never harmed."""
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -78,6 +79,21 @@ def test_a_heart_does_not_beat_for_a_claim_that_was_lost(folder):
         while path.stat().st_mtime == 1:
             assert time.monotonic() < give_up
             time.sleep(0.01)
+
+
+def test_a_lock_that_is_stuck_stops_no_heart_of_another_claim(folder):
+    with Claims(folder, beat_seconds=0.02) as claims:
+        claims.take("cell")
+        with (folder / "cell").open("r+b") as stuck:
+            fcntl.flock(stuck, fcntl.LOCK_EX)
+            claims.take("another")
+            path = folder / "another"
+            for at in (1, 2):
+                os.utime(path, (at, at))
+                give_up = time.monotonic() + 5
+                while path.stat().st_mtime == at:
+                    assert time.monotonic() < give_up
+                    time.sleep(0.01)
 
 
 def test_a_dead_claim_of_another_user_is_deleted_and_made_anew(folder, of_another_user, ended):
