@@ -26,6 +26,7 @@ from glue_bench.sweep.records import store_tests
 from glue_bench.terminal import Screen, tell
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.progress import telling
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import DEVICES, PRECISIONS, all_threads, computing, device_name, in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder
@@ -69,10 +70,12 @@ def train_again(
         with Claims(store.folder / "claims") as claims:
             for planned in _claimed(chosen, cells, inputs, claims, console or Screen(stderr=True)):
                 job = replace(planned, keeps=keep and planned.id in cell_ids)
-                outcome = _again(job, inputs, store.read_record(planned.id))
+                with telling(store.folder, planned.id):
+                    outcome = _again(job, inputs, store.read_record(planned.id))
                 _check_same(job, outcome, store, inputs)
                 with results_written_to(store.folder):
                     store_tests(store, planned, outcome, inputs)
+                claims.release(planned.id)
     finally:
         drop_encoders(cells, inputs, store)
 
@@ -80,7 +83,7 @@ def train_again(
 def _claimed(
     chosen: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs, claims: Claims, console: Console
 ) -> list[PlannedCell]:
-    """The cells to train, all claimed to the end: an encoder that others start from is not to go before they have."""
+    """The cells to train, each claimed until it has ended: nobody drops an encoder that a claimed cell starts from."""
     wanted = [planned.id for planned in in_order(chosen, cells, inputs)]
     taken = claims.take_all(wanted, lambda names: tell(console, f"{WAITING} {', '.join(names)}"))
     todo = in_order([planned for planned in chosen if planned.id in taken], cells, inputs)
@@ -88,6 +91,8 @@ def _claimed(
     ready = [planned for planned in todo if planned.id not in elsewhere and planned.mnli not in elsewhere]
     if left := [planned.id for planned in chosen if planned not in ready]:
         tell(console, f"left out, since another sweep works on them or on what they start from: {', '.join(left)}")
+    for name in taken - {planned.id for planned in ready}:
+        claims.release(name)
     return ready
 
 

@@ -112,11 +112,13 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
     needed = lacking(finished)
     (rte,) = [cell_id for cell_id in needed if "-rte-" in cell_id]
     (mnli,) = [cell_id for cell_id in needed if "-mnli-" in cell_id]
-    finetune, claimed = again.finetune, []
+    finetune, claimed, told = again.finetune, [], []
 
     def watched(*arguments):
         claimed.append({claim.name for claim in read_claims(finished.folder / "claims")})
-        return finetune(*arguments)
+        outcome = finetune(*arguments)
+        told.append({path.stem for path in (finished.folder / "progress").iterdir()})
+        return outcome
 
     monkeypatch.setattr(again, "finetune", watched)
     with Claims(finished.folder / "claims") as others:
@@ -129,7 +131,10 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
     assert not (finished.folder / "claims").exists()
     predicted(finished, lacking(finished))
     assert lacking(finished) == []
-    assert {rte, finished.read_record(rte).from_mnli} <= claimed[-1]
+    assert claimed[-1] == {rte}  # what has ended is free
+    assert {rte, finished.read_record(rte).from_mnli} == claimed[-2]
+    assert [len(names) for names in told] == [1] * len(claimed)
+    assert told[-1] == {rte}
 
 
 def test_what_a_sweep_of_another_boot_has_left_is_taken_over(finished, monkeypatch, capsys):
