@@ -223,11 +223,15 @@ class _Owner(StoredValue):
 
 @dataclass(frozen=True)
 class Claim:
-    """What someone works on. `is_alive` is false where the owner is gone, or has long not been heard of."""
+    """What someone works on. `is_alive` is false where the owner is gone, or has long not been heard of.
+
+    `is_gone` says that it is known to be gone, whatever any clock says.
+    """
 
     name: str
     worker: str
     is_alive: bool
+    is_gone: bool
 
 
 def read_claims(folder: Path) -> list[Claim]:
@@ -246,10 +250,10 @@ def _look(path: Path) -> Claim | None:
         return None
     if owner is None:
         return None
-    alive = _lives(owner)
-    if alive is None:  # only a look: here the clocks of both machines may count
-        alive = time.time() - beat < STALE_SECONDS
-    return Claim(path.name, owner.worker, alive)
+    lives = _lives(owner)
+    # Only a look: where the owner cannot be asked after, the clocks of both machines may count.
+    alive = time.time() - beat < STALE_SECONDS if lives is None else lives
+    return Claim(path.name, owner.worker, alive, is_gone=lives is False)
 
 
 def _machine() -> str:
