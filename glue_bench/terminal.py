@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import IO, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -31,7 +31,14 @@ def let_go() -> None:
             if stream:
                 stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            silence(stream)
+
+
+def silence(stream: IO[str]) -> None:
+    """What is written to a stream of this process from now on is lost, and so is what it could not write."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
 
 
 def tell(console: Console, line: str, style: str = "") -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from glue_bench.sweep.events import Observers
 from glue_bench.sweep.stop import Stop
-from glue_bench.terminal import Screen, tell
+from glue_bench.terminal import Screen, echo, silence, tell
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -26,7 +26,9 @@ def broken(kind: str):
     else:
         reader, handle = os.pipe()
         os.close(reader)
-    stream = io.TextIOWrapper(os.fdopen(handle, "wb"), line_buffering=True)
+    unbuffered = kind == "unbuffered"  # as PYTHONUNBUFFERED=1 makes it
+    stream = io.TextIOWrapper(os.fdopen(handle, "wb", 0 if unbuffered else -1), write_through=unbuffered)
+    stream.reconfigure(line_buffering=not unbuffered)
     try:
         yield stream
     finally:
@@ -94,19 +96,44 @@ def test_a_run_ends_well_with_nobody_to_hear_of_it(glue_bench, tiny, write_yaml,
 
 
 @pytest.mark.usefixtures("small_demo")
+@pytest.mark.parametrize("kind", ["pipe", "unbuffered"])
 def test_a_reader_of_standard_output_that_is_gone_does_not_keep_standard_error_from_failures(
-    glue_bench, tiny, write_yaml, tmp_path, monkeypatch
+    glue_bench, tiny, write_yaml, tmp_path, monkeypatch, kind
 ):
     def fail(*_):
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr("glue_bench.sweep.attempts.finetune", fail)
     config = write_yaml(tiny(tasks=["cola"], arms=["add"]))
-    with broken("pipe") as unread:
+    with broken(kind) as unread:
         monkeypatch.setattr(sys, "stdout", unread)
         said = glue_bench("run", config, "--results", tmp_path)
     assert said.status == 1
-    assert "failed: add-cola" in said.err
+    assert said.err.count("failed: add-cola") == 1
+
+
+@pytest.mark.usefixtures("small_demo")
+@pytest.mark.parametrize("kind", ["pipe", "unbuffered"])
+def test_a_run_whose_reader_is_gone_still_trains_again_what_it_was_asked_to(
+    glue_bench, tiny, write_yaml, tmp_path, monkeypatch, kind
+):
+    monkeypatch.setattr("glue_bench.cli.sweeps.print_leaderboard", lambda *_, **__: echo("x" * 10_000))
+    glue_bench("run", write_yaml(tiny(tasks=["cola"], arms=["add"])), "--results", tmp_path)
+    config = write_yaml(tiny(tasks=["cola"], arms=["add"], finetuning={"keep": "all"}))
+    with broken(kind) as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        said = glue_bench("run", config, "--results", tmp_path, "--yes")
+    assert said.status == 0
+    assert len(list((tmp_path / "tiny" / "models").iterdir())) == 1
+
+
+def test_no_write_of_any_size_fails_once_a_stream_is_silent():
+    with broken("pipe") as stream:
+        with pytest.raises(BrokenPipeError):
+            stream.write("x" * 10_000 + "\n")
+        silence(stream)
+        stream.write("x" * 10_000 + "\n")
+        stream.flush()
 
 
 @pytest.mark.parametrize("kind", ["full", "pipe"])

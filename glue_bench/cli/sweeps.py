@@ -3,7 +3,7 @@
 import errno
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError
 from glue_bench.sweep import stop
 from glue_bench.sweep.options import RunOptions
-from glue_bench.terminal import Screen, echo, let_go
+from glue_bench.terminal import Screen, echo, silence
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
@@ -202,23 +202,27 @@ def _print_run(summary: "Summary", *, dry: bool, asks: bool) -> None:
     if dry:
         _print_dry_run(summary)
         return
-    try:
-        _print_results(summary, asks)
-    except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
-            raise
-        let_go()  # whoever read it is gone, but standard error is still to say what has failed
-        _print_results(summary, asks)
+    for part in _results(summary, asks):
+        try:
+            part()
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            silence(sys.stdout)  # whoever read it is gone, but standard error is still to say what has failed
+            part()
 
 
-def _print_results(summary: "Summary", asks: bool) -> None:
+def _results(summary: "Summary", asks: bool) -> Iterator[Callable[[], None]]:
+    """The parts of what is printed, each of which can be printed once more without a line of standard error twice."""
     if summary.cause != stop.TERMINATED:
-        _print_budget(summary.folder)
-    _print_summary(summary)
+        yield partial(_print_budget, summary.folder)
+    yield partial(_print_counts, summary)
+    yield partial(_print_troubles, summary)
+    yield partial(_print_place, summary)
     if summary.unkept and not asks:
-        _print_unkept(summary)
+        yield partial(_print_unkept, summary)
     if summary.cause != stop.TERMINATED:
-        print_leaderboard(summary.folder, summary=summary)
+        yield partial(print_leaderboard, summary.folder, summary=summary)
 
 
 def _print_dry_run(summary: "Summary") -> None:
@@ -277,13 +281,16 @@ def _print_unkept(summary: "Summary") -> None:
     )
 
 
-def _print_summary(summary: "Summary") -> None:
+def _print_counts(summary: "Summary") -> None:
     left = len(summary.waiting) - summary.finished - summary.elsewhere - len(summary.failed)
     elsewhere = f"{summary.elsewhere} run by another sweep, " if summary.elsewhere else ""
     echo(
         f"{summary.finished} cells run, {elsewhere}{summary.skipped} were done before, "
         f"{len(summary.failed)} failed, {left} left"
     )
+
+
+def _print_troubles(summary: "Summary") -> None:
     for cell_id, error in summary.failed.items():
         echo(f"failed: {cell_id}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.gone:
@@ -292,4 +299,7 @@ def _print_summary(summary: "Summary") -> None:
         echo(f"{line}; the same command runs their cells again", fg="red", err=True)
     if summary.interrupted:
         echo(f"{summary.cause}: finished cells are kept; the same command goes on from here", err=True)
+
+
+def _print_place(summary: "Summary") -> None:
     echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, records/, predictions/)\n")

@@ -16,7 +16,7 @@ from glue_bench.files import results_written_to, set_aside
 from glue_bench.records.predicted import is_test
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
-from glue_bench.sweep.claims import Claims
+from glue_bench.sweep.claims import STALE_SECONDS, Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.kept import keep_model
@@ -26,12 +26,14 @@ from glue_bench.sweep.records import store_tests
 from glue_bench.terminal import Screen, tell
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.progress import telling
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import DEVICES, PRECISIONS, all_threads, computing, device_name, in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder
 
 Agree = Callable[[Sequence[str], float], bool]
 """Asked before anything is trained, with the cells and about how many seconds they take."""
+WAITING = f"waiting up to {STALE_SECONDS:.0f} s for signs of life of another sweep that has claimed"
 
 
 def train_again(
@@ -68,10 +70,12 @@ def train_again(
         with Claims(store.folder / "claims") as claims:
             for planned in _claimed(chosen, cells, inputs, claims, console or Screen(stderr=True)):
                 job = replace(planned, keeps=keep and planned.id in cell_ids)
-                outcome = _again(job, inputs, store.read_record(planned.id))
+                with telling(store.folder, planned.id):
+                    outcome = _again(job, inputs, store.read_record(planned.id))
                 _check_same(job, outcome, store, inputs)
                 with results_written_to(store.folder):
                     store_tests(store, planned, outcome, inputs)
+                claims.release(planned.id)
     finally:
         drop_encoders(cells, inputs, store)
 
@@ -79,12 +83,16 @@ def train_again(
 def _claimed(
     chosen: Sequence[PlannedCell], cells: Sequence[PlannedCell], inputs: Inputs, claims: Claims, console: Console
 ) -> list[PlannedCell]:
-    """The cells to train, all claimed to the end: an encoder that others start from is not to go before they have."""
-    todo = in_order([planned for planned in chosen if claims.take(planned.id)], cells, inputs)
-    elsewhere = {planned.id for planned in todo if not claims.take(planned.id)}
+    """The cells to train, each claimed until it has ended: nobody drops an encoder that a claimed cell starts from."""
+    wanted = [planned.id for planned in in_order(chosen, cells, inputs)]
+    taken = claims.take_all(wanted, lambda names: tell(console, f"{WAITING} {', '.join(names)}"))
+    todo = in_order([planned for planned in chosen if planned.id in taken], cells, inputs)
+    elsewhere = {planned.id for planned in todo if planned.id not in taken}
     ready = [planned for planned in todo if planned.id not in elsewhere and planned.mnli not in elsewhere]
     if left := [planned.id for planned in chosen if planned not in ready]:
         tell(console, f"left out, since another sweep works on them or on what they start from: {', '.join(left)}")
+    for name in taken - {planned.id for planned in ready}:
+        claims.release(name)
     return ready
 
 

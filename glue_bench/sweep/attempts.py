@@ -22,6 +22,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import is_out_of_memory, release_memory
 from glue_bench.training.pretrain import PretrainingTask, pretraining
+from glue_bench.training.pretrained import OtherComputerError
 from glue_bench.training.progress import telling
 from glue_bench.training.runtime import accelerator, decided_by_main, in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder, pretraining_folder
@@ -99,6 +100,9 @@ def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Sa
             finished = yield from _pretrain(job, task, inputs)
             measure_quietly(job, inputs)
             yield finished
+            return
+        except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without this arm
+            yield Failure(str(error), "")
             return
         except UserError:
             raise

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -31,6 +31,7 @@ except ImportError:  # Windows; there the moment of taking over is not guarded
 
 BEAT_SECONDS = 20.0
 STALE_SECONDS = 180.0
+LOOK_SECONDS = 1.0
 TRIES = 100
 _ALIVE: set[str] = set()
 """Tokens of this process's sweeps that have not ended: one that could not write cannot release its claims either."""
@@ -83,6 +84,30 @@ class Claims:
                 return False
         self._held.add(name)
         return True
+
+    def take_all(self, names: Collection[str], on_wait: Callable[[list[str]], None]) -> set[str]:
+        """Take those that can be taken.
+
+        A claim whose owner cannot be asked after is watched until it beats, and stays, or until it is stale; `on_wait`
+        is told which claims these are.
+
+        Raises:
+            UserError: as `take`.
+        """
+        taken = {name for name in names if self.take(name)}
+        silent = [name for name in names if name not in taken | self.denied and name in self._beats]
+        if silent:
+            on_wait(silent)
+        give_up = time.monotonic() + 1.5 * self.stale_seconds
+        while silent and time.monotonic() < give_up:
+            time.sleep(min(LOOK_SECONDS, self.stale_seconds))
+            taken |= {name for name in silent if self.take(name)}
+            silent = [name for name in silent if name not in taken | self.denied and self._is_silent(name)]
+        return taken
+
+    def _is_silent(self, name: str) -> bool:
+        """Whether the last look at it has seen no sign of life of an owner that cannot be asked after."""
+        return name in self._beats and self._beats[name][2] > 0
 
     def holds(self, name: str) -> bool:
         """Whether it is still ours: another one may have taken it over while this process was suspended.
@@ -158,6 +183,7 @@ class Claims:
 
     def _is_stale(self, name: str, owner: "_Owner | None", beat: int) -> bool:
         if owner and (lives := _lives(owner)) is not None:
+            self._beats.pop(name, None)
             return not lives or (owner.pid == self.own.pid and owner.token not in _ALIVE)
         # Another machine's clock may be wrong, and so may ours: what counts is how long we have seen no new beat. Where
         # we have not looked for longer than a beat, we may have stood still, and the owner with us.
@@ -170,7 +196,8 @@ class Claims:
     def _beat(self) -> None:
         while not self._end.wait(self.beat_seconds):
             for name in list(self._held):
-                with contextlib.suppress(OSError), _locked(self.folder / name) as file:
+                # Nobody waits here: one lock that is stuck would stop the heartbeats of all the others, too.
+                with contextlib.suppress(OSError), _locked(self.folder / name, waits=False) as file:
                     if file and _parse(file.read()) not in (self.own, None):  # lost: whoever has it keeps it alive
                         self._held.discard(name)
                     elif file:
@@ -196,11 +223,15 @@ class _Owner(StoredValue):
 
 @dataclass(frozen=True)
 class Claim:
-    """What someone works on. `is_alive` is false where the owner is gone, or has long not been heard of."""
+    """What someone works on. `is_alive` is false where the owner is gone, or has long not been heard of.
+
+    `is_gone` says that it is known to be gone, whatever any clock says.
+    """
 
     name: str
     worker: str
     is_alive: bool
+    is_gone: bool
 
 
 def read_claims(folder: Path) -> list[Claim]:
@@ -219,10 +250,10 @@ def _look(path: Path) -> Claim | None:
         return None
     if owner is None:
         return None
-    alive = _lives(owner)
-    if alive is None:  # only a look: here the clocks of both machines may count
-        alive = time.time() - beat < STALE_SECONDS
-    return Claim(path.name, owner.worker, alive)
+    lives = _lives(owner)
+    # Only a look: where the owner cannot be asked after, the clocks of both machines may count.
+    alive = time.time() - beat < STALE_SECONDS if lives is None else lives
+    return Claim(path.name, owner.worker, alive, is_gone=lives is False)
 
 
 def _machine() -> str:
@@ -272,10 +303,13 @@ def _parse(content: bytes) -> _Owner | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[IO[bytes] | None]:
+def _locked(path: Path, *, waits: bool = True) -> Iterator[IO[bytes] | None]:
     """A claim's file, locked; None if there is none, it is released in between, or only another user may read it.
 
     Of another user's it is read only.
+
+    Raises:
+        BlockingIOError: another process has locked it, and this one does not wait.
     """
     try:
         file = _opened(path)
@@ -285,7 +319,7 @@ def _locked(path: Path) -> Iterator[IO[bytes] | None]:
     with file:
         try:
             if fcntl:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             is_there = path.stat().st_ino == os.fstat(file.fileno()).st_ino
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EBADF):  # EBADF: NFS locks no file that is only read

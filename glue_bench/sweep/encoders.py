@@ -31,9 +31,10 @@ def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool
 def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:
     """Encoders of MNLI cells take the most room of all that a sweep leaves; none is kept that no cell waits for.
 
-    A cell that has a record may be trained once more: where somebody works on it, its encoder and its start stay.
+    A cell that has a record may be trained once more: where somebody works on it, its encoder and its start stay. They
+    also stay where it is not known whether somebody does: another machine's clock may be wrong.
     """
-    claimed = {claim.name for claim in read_claims(store.folder / "claims") if claim.is_alive}
+    claimed = {claim.name for claim in read_claims(store.folder / "claims") if not claim.is_gone}
     needed = {planned.mnli for planned in cells if planned.id in claimed or not store.has_record(planned.id)}
     for planned in cells:
         if planned.is_source and planned.id not in needed | claimed:

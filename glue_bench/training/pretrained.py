@@ -29,9 +29,13 @@ from glue_bench.files import (
     write_checksums,
 )
 from glue_bench.training.memory import is_out_of_memory
-from glue_bench.training.runtime import accelerator, precision_name
+from glue_bench.training.runtime import PRECISION_VARIABLE, PRECISIONS, accelerator, precision_name
 
 IDENTITY = "identity.json"
+
+
+class OtherComputerError(UserError):
+    """A state that only another kind of device, or another precision, may go on from; other arms are not concerned."""
 
 
 class PretrainingFolder:
@@ -135,15 +139,15 @@ class PretrainingFolder:
         """The state last saved, or None; of earlier versions nothing tells where it was computed.
 
         Raises:
-            UserError: as `read_state`, or it was computed on another kind of device or in another precision.
+            UserError: as `read_state`.
+            OtherComputerError: it was computed on another kind of device or in another precision.
         """
         state, here = self.read_state(), _computed_here()
         found = here if state is None else state.get("computed", here)
         if found != here:
-            device, precision = found["device"], found["precision"]
-            raise UserError(
-                f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
-                f"{here['device']} in {here['precision']}; give --device {device} --precision {precision}, "
+            raise OtherComputerError(
+                f"'{self.folder / 'resume.pt'}' was computed on {found['device']} in {found['precision']}, but this "
+                f"run computes on {here['device']} in {here['precision']}; {_advice(**found)}, "
                 "or delete it to start this arm anew"
             )
         return state
@@ -153,6 +157,13 @@ class PretrainingFolder:
         (self.folder / "resume.pt").unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+
+
+def _advice(device: str, precision: str) -> str:
+    """How to compute on this device and in this precision: fp16 is no choice of ours, but one of accelerate's."""
+    if precision in PRECISIONS:
+        return f"give --device {device} --precision {precision}"
+    return f"give --device {device} without --precision, set {PRECISION_VARIABLE}={precision}"
 
 
 def _computed_here() -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Claims that others have left, lost, hidden or replaced: taken over where that is right, and never harmed."""
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -77,6 +79,21 @@ def test_a_heart_does_not_beat_for_a_claim_that_was_lost(folder):
         while path.stat().st_mtime == 1:
             assert time.monotonic() < give_up
             time.sleep(0.01)
+
+
+def test_a_lock_that_is_stuck_stops_no_heart_of_another_claim(folder):
+    with Claims(folder, beat_seconds=0.02) as claims:
+        claims.take("cell")
+        with (folder / "cell").open("r+b") as stuck:
+            fcntl.flock(stuck, fcntl.LOCK_EX)
+            claims.take("another")
+            path = folder / "another"
+            for at in (1, 2):
+                os.utime(path, (at, at))
+                give_up = time.monotonic() + 5
+                while path.stat().st_mtime == at:
+                    assert time.monotonic() < give_up
+                    time.sleep(0.01)
 
 
 def test_a_dead_claim_of_another_user_is_deleted_and_made_anew(folder, of_another_user, ended):
@@ -217,3 +234,19 @@ def test_a_folder_that_cannot_be_is_no_reason_to_try_for_ever(folder):
         claims.take("cell")
     with contextlib.suppress(FileNotFoundError):
         folder.unlink()
+
+
+def test_dead_claims_of_another_boot_are_taken_after_a_while_and_live_ones_left(folder):
+    own = write(folder, machine="elsewhere").rename(folder / "live")
+    write(folder, pid=os.getppid(), started=module._started(os.getppid())).rename(folder / "here")
+    write(folder, machine="elsewhere").rename(folder / "dead")
+    waited, end = [], threading.Event()
+    heart = threading.Thread(target=lambda: [os.utime(own) for _ in iter(lambda: end.wait(0.02), True)])
+    heart.start()
+    with Claims(folder, stale_seconds=0.2) as claims:
+        taken = claims.take_all(["live", "here", "dead", "free"], waited.append)
+        end.set()
+        heart.join()
+        assert taken == {"dead", "free"}
+        assert waited == [["live", "dead"]]
+        assert claims.holds("dead")

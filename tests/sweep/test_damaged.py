@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from stored import documents
 from test_kill import TABLES
@@ -145,7 +146,9 @@ def test_a_damaged_checkpoint_of_a_pretraining_is_named_and_made_again(sweep, fi
     assert weights.read_bytes() == was
 
 
-def test_a_bit_of_the_state_to_continue_from_is_noticed(sweep, monkeypatch):
+@pytest.fixture
+def state(sweep, monkeypatch) -> Path:
+    """What an interrupted pretraining has left to go on from."""
     batch = training.training_batch
 
     def interrupted(*arguments, **options):
@@ -153,11 +156,15 @@ def test_a_bit_of_the_state_to_continue_from_is_noticed(sweep, monkeypatch):
             raise KeyboardInterrupt
         return batch(*arguments, **options)
 
-    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
-    monkeypatch.setattr(training, "training_batch", interrupted)
-    folder = sweep(arms=["add"]).folder
-    monkeypatch.undo()
-    (state,) = folder.glob("checkpoints/*/resume.pt")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "SAVE_SECONDS", 0)
+        patch.setattr(training, "training_batch", interrupted)
+        folder = sweep(arms=["add"]).folder
+    (path,) = folder.glob("checkpoints/*/resume.pt")
+    return path
+
+
+def test_a_bit_of_the_state_to_continue_from_is_noticed(sweep, state):
     with zipfile.ZipFile(state) as archive:
         tensor = archive.read(max(archive.infolist(), key=lambda part: part.file_size))
     flip(state, state.read_bytes().index(tensor))
@@ -165,6 +172,16 @@ def test_a_bit_of_the_state_to_continue_from_is_noticed(sweep, monkeypatch):
         sweep(arms=["add"])
     state.unlink()
     assert sweep(arms=["add"]).finished == 1
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_a_state_of_another_precision_fails_its_own_arm_and_ends_no_sweep(sweep, state):
+    elsewhere = {"computed": {"device": "cpu", "precision": "bf16"}}
+    torch.save(torch.load(state) | elsewhere, state)
+    summary = sweep(arms=["add", "none"])
+    assert summary.finished == 1
+    assert summary.failed
+    assert all("give --device cpu --precision bf16, or delete it" in error for error in summary.failed.values())
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -162,6 +163,18 @@ def test_an_encoder_stays_while_a_sweep_works_on_its_cell_or_starts_from_it(done
         claims.take(getattr(done, at_work_on).id)
         drop_encoders(done.cells, done.inputs, done.store)
         assert done.folder.is_dir()
+    drop_encoders(done.cells, done.inputs, done.store)
+    assert not done.folder.exists()
+
+
+def test_an_encoder_stays_while_a_machine_whose_clock_is_wrong_starts_from_it(done):
+    (folder := done.store.folder / "claims").mkdir()
+    own = Claims(folder).own.__dict__
+    (path := folder / done.rte.id).write_text(json.dumps({**own, "machine": "elsewhere"}))
+    os.utime(path, (1, 1))
+    drop_encoders(done.cells, done.inputs, done.store)
+    assert done.folder.is_dir()
+    path.write_text(json.dumps({**own, "started": 1}))  # an owner of this machine that is gone
     drop_encoders(done.cells, done.inputs, done.store)
     assert not done.folder.exists()
 

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -111,11 +112,13 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
     needed = lacking(finished)
     (rte,) = [cell_id for cell_id in needed if "-rte-" in cell_id]
     (mnli,) = [cell_id for cell_id in needed if "-mnli-" in cell_id]
-    finetune, claimed = again.finetune, []
+    finetune, claimed, told = again.finetune, [], []
 
     def watched(*arguments):
         claimed.append({claim.name for claim in read_claims(finished.folder / "claims")})
-        return finetune(*arguments)
+        outcome = finetune(*arguments)
+        told.append({path.stem for path in (finished.folder / "progress").iterdir()})
+        return outcome
 
     monkeypatch.setattr(again, "finetune", watched)
     with Claims(finished.folder / "claims") as others:
@@ -128,7 +131,21 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
     assert not (finished.folder / "claims").exists()
     predicted(finished, lacking(finished))
     assert lacking(finished) == []
-    assert {rte, finished.read_record(rte).from_mnli} <= claimed[-1]
+    assert claimed[-1] == {rte}  # what has ended is free
+    assert {rte, finished.read_record(rte).from_mnli} == claimed[-2]
+    assert [len(names) for names in told] == [1] * len(claimed)
+    assert told[-1] == {rte}
+
+
+def test_what_a_sweep_of_another_boot_has_left_is_taken_over(finished, monkeypatch, capsys):
+    cell_id = lacking(finished)[0]
+    (folder := finished.folder / "claims").mkdir()
+    left = json.dumps({**Claims(folder).own.__dict__, "machine": "host of an earlier boot"})
+    (folder / cell_id).write_text(left)
+    monkeypatch.setattr(again, "Claims", partial(Claims, stale_seconds=0.2))
+    predicted(finished, [cell_id])
+    assert finished.tests.cells() == [cell_id]
+    assert f"signs of life of another sweep that has claimed {cell_id}" in capsys.readouterr().err
 
 
 def test_whoever_does_not_agree_trains_nothing(finished):
