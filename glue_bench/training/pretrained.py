@@ -145,10 +145,14 @@ class PretrainingFolder:
         state, here = self.read_state(), _computed_here()
         found = here if state is None else state.get("computed", here)
         if found != here:
+            device, precision = found["device"], found["precision"]
+            # fp16 is no choice of ours, but one of accelerate's.
+            variable = f"without --precision, set {PRECISION_VARIABLE}={precision}"
+            option = f"--precision {precision}" if precision in PRECISIONS else variable
             raise OtherComputerError(
-                f"'{self.folder / 'resume.pt'}' was computed on {found['device']} in {found['precision']}, but this "
-                f"run computes on {here['device']} in {here['precision']}; {_advice(**found)}, "
-                "or delete it to start this arm anew"
+                f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
+                f"{here['device']} in {here['precision']}; give --device {device} {option}, or delete it to start this "
+                "arm anew"
             )
         return state
 
@@ -157,13 +161,6 @@ class PretrainingFolder:
         (self.folder / "resume.pt").unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
-
-
-def _advice(device: str, precision: str) -> str:
-    """How to compute on this device and in this precision: fp16 is no choice of ours, but one of accelerate's."""
-    if precision in PRECISIONS:
-        return f"give --device {device} --precision {precision}"
-    return f"give --device {device} without --precision, set {PRECISION_VARIABLE}={precision}"
 
 
 def _computed_here() -> dict[str, str]:
