@@ -230,7 +230,9 @@ def varies(columns: list[dict[Any, Any]], documents: np.ndarray) -> Iterator[str
 
 def held_out(store: Store, records: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """How many masked tokens of the held-out text each document has; the same for all pretrainings."""
-    losses = store.read_validation(records[0]["pretraining_id"])
+    losses = store.read_validation(records[0]["pretraining_id"]) if records else {}
+    if not losses:
+        return np.zeros(0)
     return np.bincount(np.unique(losses["document"], return_inverse=True)[1], losses["count"])
 
 
