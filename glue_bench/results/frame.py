@@ -186,7 +186,7 @@ def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: 
 
 def _pretrained_on(plan: Plan, store: Store) -> dict[tuple[str, int | None], str]:
     """Where each pretraining that has ended was computed, by its arm and seed."""
-    found = {}
+    found: dict[tuple[str, int | None], str] = {}
     for each in plan.all_pretrainings():
         if not each.is_search and store.has_pretraining(each.pretraining_id):
             with suppress(UserError):  # a damaged record: `status` and `verify` say so
