@@ -2,6 +2,7 @@
 
 import pytest
 
+from glue_bench.records.record import PretrainingRecord
 from glue_bench.reporting.export import find
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.statistics_page import statistics_page
@@ -35,6 +36,19 @@ def test_a_gpu_is_what_computed_beside_it(bench):
     for arm, processor in (("add", "One"), ("none", "Two")):
         bench.record(bench.expect("rte", arm=arm), environment={"processor": processor, "device": "a GPU"})
     assert "processors" not in notes(bench.plan())
+
+
+def test_where_weights_were_pretrained_counts_too(bench):
+    for arm, processor in (("add", "One"), ("none", "Two")):
+        bench.record(bench.expect("rte", arm=arm) | {"pretraining_seed": 1}, environment={"processor": "One"})
+        bench.cells[-1]["pretraining_seed"] = 1
+        identity = {"variant": arm, "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
+        facts = {"pretraining_id": f"{arm}-1", "arm": arm, "origin": "pretrained", "losses": []}
+        facts |= {"schema_version": 1, "steps": 1, "tokens": 1, "seconds": 1.0, "stream": "s"}
+        facts |= {"identity": identity | {"settings": {}}, "environment": {"processor": processor}}
+        bench.store.write_pretraining(PretrainingRecord.model_validate(facts))
+    planned = [{"pretraining_id": f"{arm}-1", "arm": arm, "seed": 1} for arm in bench.arms]
+    assert "(`add` on One; `none` on Two, then One)" in notes(bench.plan(pretrainings=planned))
 
 
 @pytest.mark.parametrize(

@@ -209,5 +209,8 @@ def test_the_study_says_what_fine_tuning_showed(new_bench):
     for task in ("sst2", "mrpc"):
         for arm, accuracy in (("add", 0.8), ("none", 0.5), ("half", 0.8)):
             bench.finish_predicted(task, arm, accuracy)
-    text = STUDY["finetuned"](find(make_study(bench)))
-    assert text.startswith("Fine-tuning: on the average of 3 GLUE tasks `none` is worse than `add` (differences: ")
+    findings = find(make_study(bench))
+    difference = findings.by_place["none", "average"]["difference"]
+    assert STUDY["finetuned"](findings).startswith(
+        f"Fine-tuning: on the average of 3 GLUE tasks `none` is worse than `add` (differences: `none` {difference:+.2f}"
+    )
