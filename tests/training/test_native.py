@@ -160,6 +160,7 @@ def test_dropout_and_attention_are_ours_in_training_alone(family, tmp_path, word
     rates = {"attention_probs_dropout_prob": 0.1, "attention_dropout": 0.1}
     inputs = inputs_of(native(save_family(tmp_path, family, words, **rates)))
     model, batch = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1), padded_batch(inputs, tmp_path)
+    assert (model.model.config._attn_implementation == published.ATTENTION) == (family in OUR_ATTENTION)
     calls = []
     monkeypatch.setattr(published, "attend", lambda *given, **more: calls.append("attend") or attend(*given, **more))
     monkeypatch.setattr(published, "drop", lambda *given: calls.append("drop") or drop(*given))
