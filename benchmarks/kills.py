@@ -40,8 +40,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,9 +104,9 @@ def main() -> None:
     parser.add_argument("--inline", type=float, default=0.0)
     arguments = parser.parse_args()
     kinds = [kind for kind in KINDS if kind in arguments.kinds.split(",")]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder), "disk" in kinds) as mounted:
         place = Path(folder)
-        if "disk" in kinds and not mounted(place):
+        if "disk" in kinds and not mounted:
             kinds.remove("disk")
             print("no tmpfs may be mounted here: the disk is never full", file=sys.stderr)
         found = Found.read(arguments.log)
@@ -122,11 +122,21 @@ def main() -> None:
     sys.exit(0 if found.is_sound else 1)
 
 
-def mounted(place: Path) -> bool:
-    """A small disk at this place, of this process and its children alone, which begins anew for it."""
-    if os.environ.get(UNSHARED):
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)], check=True)
-        return True
+@contextmanager
+def small_disk(place: Path, wanted: bool) -> Iterator[bool]:
+    """A small disk at this place, of this process and its children alone, which begins anew for it; if it may be."""
+    if not (wanted and os.environ.get(UNSHARED)):
+        yield wanted and unshared(place)
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)], check=True)
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)  # a folder under it cannot be removed
+
+
+def unshared(place: Path) -> bool:
+    """False where nothing may be mounted; else this program begins anew where only it sees what is."""
     unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     probe = [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(place)]
     if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:

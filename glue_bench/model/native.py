@@ -2,8 +2,8 @@
 
 import copy
 import inspect
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError
 from glue_bench.model.bars import transformers_quiet
 from glue_bench.model.checkpoints import Start
+from glue_bench.model.cpu.published import with_cpu_kernels
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.reference import failing_in_one_line
@@ -29,6 +30,12 @@ from glue_bench.model.reference import failing_in_one_line
 SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
+DRAWS = " with 16-bit dropout"
+"""How random numbers are drawn; cells that drew others, with torch's own dropout, have other ids."""
+FIRST_TOKEN_ONLY = {
+    f"{family}ForSequenceClassification" for family in ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
+}
+"""Classes of which the head reads the first token alone, and whose blocks are BERT's."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,12 @@ class NativeStart(Start):
 
     @property
     def said(self) -> str:
-        """How texts are given to the model, as far as its files do not decide it: a part of a cell's identity."""
-        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left
+        """How texts are given to the model and how it draws, as far as its files do not decide it.
+
+        It is a part of a cell's identity.
+        """
+        given = " with segments" * self.reads_segments + " padded on the left" * self.pads_left
+        return given + DRAWS
 
 
 class NativeClassifier(nn.Module):
@@ -80,7 +91,8 @@ class NativeClassifier(nn.Module):
         given = {"token_type_ids": segments} if self.reads_segments else {}
         # Some models subtract the mask, which a bool refuses.
         mask = None if attention_mask is None else attention_mask.long()
-        return self.model(input_ids=input_ids, attention_mask=mask, **given)
+        with _first_token_alone(self.model) if self.training else nullcontext():
+            return self.model(input_ids=input_ids, attention_mask=mask, **given)
 
 
 def read_native(
@@ -130,6 +142,7 @@ def build_native(start: NativeStart, labels: Mapping[str, Any], seed: int) -> Na
     set_seed(seed)
     model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.base_model.load_state_dict(start.weights, strict=False)
+    with_cpu_kernels(model)
     return NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
 
 
@@ -161,6 +174,24 @@ def _base_weights(model: PreTrainedModel, missing: set[str], name: str) -> dict[
     if lacking:
         raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
     return {key: tensor for key, tensor in base.state_dict().items() if key not in absent}
+
+
+@contextmanager
+def _first_token_alone(model: PreTrainedModel) -> Iterator[None]:
+    """While this lasts, the last layer of the model computes what follows its attention for the first token alone.
+
+    That is done only where the head reads no other token, so that logits stay what they are, up to rounding.
+    """
+    if type(model).__name__ not in FIRST_TOKEN_ONLY or model.config.chunk_size_feed_forward:
+        yield
+        return
+    base: Any = model.base_model
+    attended = base.encoder.layer[-1].attention.output  # called with what is attended to and the residual
+    hook = attended.register_forward_pre_hook(lambda _, given: tuple(part[:, :1] for part in given))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _on_the_left(mask: Bool[Tensor, "b l"], *tensors: Tensor) -> list[Tensor]:

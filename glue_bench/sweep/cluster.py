@@ -30,16 +30,17 @@ ANSWER_SECONDS = 15.0
 """The longest time to connect; Ray alone would try for a minute, print, and might end this process."""
 LOOK_SECONDS = 5.0
 HEAD_SECONDS = 20.0
-"""So long the head may be silent before it counts as lost. Ray would end this process after 60."""
+"""So long the head may be silent before it counts as lost."""
 ASK_HEAD_SECONDS = 2.0
 AUTH_MODE = "RAY_AUTH_MODE"
 STORE_BYTES = 256 * 2**20  # holds predictions on their way to this process; Ray would take a third of the memory
 # Nothing is told to Ray's makers. To a worker zero GPUs are none, not all of them. Workers of this machine have the
 # priority of the command that starts them: with Ray's own (nice 15) they would starve beside any other work. And no
-# processes are started in advance, because they would lack the workers' environment, and never be used.
+# processes are started in advance, because they would lack the workers' environment, and never be used. Ray would end
+# this process, with a line of its own, a minute after the head was lost, which a busy machine needs to let cells end.
 RAY_SETTINGS = {
     **{"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1", "RAY_worker_niceness": "0"},
-    "RAY_prestart_worker_first_driver": "0",
+    **{"RAY_prestart_worker_first_driver": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "300"},
 }
 
 

@@ -211,8 +211,9 @@ class RayExecutor(Executor):
 
     def _hire(self, schedule: Schedule) -> None:
         """Start workers in place of lost ones, and where a machine has joined; never more than there are jobs."""
-        now = time.monotonic()
-        if now >= self._room_at:
+        now, present = time.monotonic(), len(self._under_way) + len(self._idle)
+        # To start a worker waits for the head without end: where one is missing, the head has to answer first.
+        if now >= self._room_at or present < min(self._room, schedule.left):
             machines = self._cluster.machines()
             if machines is None:
                 return

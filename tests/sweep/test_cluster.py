@@ -101,12 +101,17 @@ def test_where_nothing_listens(address):
     assert time.monotonic() - began < BUSY_SECONDS
 
 
+def reply(server: socket.socket, answer: bytes) -> None:
+    with server.accept()[0] as client:
+        client.sendall(answer)
+
+
 @pytest.mark.parametrize("answer", [None, b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "no Ray"])
 def test_where_something_else_listens(answer):
     with socket.create_server(("", 0)) as server:  # Ray looks for this machine at its address in the network
         address = f"127.0.0.1:{server.getsockname()[1]}"
         if answer:
-            threading.Thread(target=lambda: server.accept()[0].sendall(answer), daemon=True).start()
+            threading.Thread(target=reply, args=(server, answer), daemon=True).start()
         began = time.monotonic()
         with pytest.raises(UserError, match=rf"^cannot use the Ray cluster at '{address}': (?!.*refused)\S") as caught:
             module._ask(address)

@@ -1,5 +1,6 @@
 """Native arms: models of many families as transformers has them, through our batches, loop and records."""
 
+import copy
 import json
 from contextlib import nullcontext
 
@@ -7,24 +8,37 @@ import numpy as np
 import pytest
 import torch
 from families import FAMILIES, save_family, save_tokenizer
+from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from glue_bench.api import run
 from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
+from glue_bench.model import native as native_model
+from glue_bench.model.cpu import published
+from glue_bench.model.cpu.attention import attend
+from glue_bench.model.cpu.dropout import drop
+from glue_bench.model.native import NativeClassifier, build_native
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.records import make_plan
 from glue_bench.training import loop
-from glue_bench.training.batches import collate
+from glue_bench.training.batches import collate, evaluation_batches
 from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import predict
 from glue_bench.training.tokens import encoded_split
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 SHARED = {"bart"}
 """Families whose table of tokens has more than one place in the model."""
+EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
+"""Families that compute attention in a way of their own."""
+OUR_ATTENTION = set(FAMILIES) - EAGER - {"gpt2", "qwen2", "llama", "bart"}
+"""Families that take torch's attention, and are no decoders."""
+NO_DROPOUT = {"qwen2", "llama", "bart"}
+"""Families that have no module of dropout."""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +73,19 @@ def native(folder, **more):
     return {"variant": "native", "checkpoint": str(folder), **more}
 
 
+def uneven(inputs):
+    """Eight pairs of texts of different lengths."""
+    frame = inputs.data("rte").splits["validation"][:8].copy()
+    frame["text_b"] = [" ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])]
+    return frame
+
+
+def padded_batch(inputs, folder):
+    batch = collate(encoded_split(uneven(inputs), AutoTokenizer.from_pretrained(folder), 32), np.arange(8), 0)
+    assert batch.mask is not None
+    return batch
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_before_training_are_those_of_transformers_own_model_and_tokenizer(family, folder_of, inputs_of):
     folder = folder_of(family)
@@ -70,12 +97,10 @@ def test_logits_before_training_are_those_of_transformers_own_model_and_tokenize
     body = theirs.base_model.state_dict(prefix=f"{theirs.base_model_prefix}.")
     theirs.load_state_dict(ours.model.state_dict() | body)
 
-    frame, tokenizer = inputs.data("rte").splits["validation"][:8].copy(), AutoTokenizer.from_pretrained(folder)
-    frame["text_b"] = [" ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])]
+    frame, tokenizer = uneven(inputs), AutoTokenizer.from_pretrained(folder)
     pairs = frame["text_a"].tolist(), frame["text_b"].tolist()
     given = tokenizer(*pairs, padding=True, truncation=True, max_length=32, return_tensors="pt")
-    batch = collate(encoded_split(frame, tokenizer, 32), np.arange(8), 0)
-    assert batch.mask is not None
+    batch = padded_batch(inputs, folder)
     with torch.no_grad():
         expected, found = theirs(**given).logits, ours(batch.ids, batch.mask, batch.segments).logits
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -96,6 +121,92 @@ def test_a_cell_is_trained_as_with_its_whole_table_of_tokens(family, folder_of, 
         outcome.predictions["validation"], whole.predictions["validation"], atol=2e-4 if family != "bart" else 0
     )
     assert outcome.record.origin == "as published"
+
+
+def without_dropout(model):
+    """In training, without the dropout of modules; that of functions draws the same numbers from the same seed."""
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return model.train()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of, monkeypatch):
+    blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(family, "num_hidden_layers")
+    inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
+    start, batch = inputs.initial(inputs.experiment.arms[0]), padded_batch(inputs, tmp_path)
+    ours = without_dropout(build_native(start, {"num_labels": 2}, seed=1))
+    theirs = copy.copy(ours)
+    config = copy.deepcopy(start.config)
+    config.num_labels = 2
+    theirs._modules = {"model": without_dropout(AutoModelForSequenceClassification.from_config(config))}
+    assert theirs.model.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
+    theirs.load_state_dict(ours.state_dict())
+    found = []
+    for model in (ours, theirs):
+        torch.manual_seed(2)
+        logits = model(batch.ids, batch.mask, batch.segments).logits
+        logits.square().sum().backward()
+        found.append({"logits": logits} | {name: each.grad for name, each in model.named_parameters()})
+        monkeypatch.setattr(native_model, "FIRST_TOKEN_ONLY", ())
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_and_attention_are_ours_in_training_alone(family, tmp_path, words, inputs_of, monkeypatch):
+    rates = {"attention_probs_dropout_prob": 0.1, "attention_dropout": 0.1}
+    inputs = inputs_of(native(save_family(tmp_path, family, words, **rates)))
+    model, batch = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1), padded_batch(inputs, tmp_path)
+    assert (model.model.config._attn_implementation == published.ATTENTION) == (family in OUR_ATTENTION)
+    calls = []
+    monkeypatch.setattr(published, "attend", lambda *given, **more: calls.append("attend") or attend(*given, **more))
+    monkeypatch.setattr(published, "drop", lambda *given: calls.append("drop") or drop(*given))
+    model.eval()(batch.ids, batch.mask, batch.segments)
+    assert not calls
+    model.train()(batch.ids, batch.mask, batch.segments)
+    assert ("attend" in calls) == (family in OUR_ATTENTION)
+    assert ("drop" in calls) == (family not in NO_DROPOUT)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "electra"])
+def test_the_last_block_computes_one_token_where_no_other_is_read(family, folder_of, inputs_of):
+    inputs = inputs_of(native(folder_of(family)))
+    model, shapes = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1), []
+    model.base.encoder.layer[-1].output.register_forward_hook(lambda *given: shapes.append(given[-1].shape[1]))
+    batch = padded_batch(inputs, folder_of(family))
+    length = batch.ids.shape[1]
+    model.train()(batch.ids, batch.mask, batch.segments)
+    model.model(input_ids=batch.ids)
+    model.eval()(batch.ids, batch.mask, batch.segments)
+    model.train().model.config.chunk_size_feed_forward = 1
+    model(batch.ids, batch.mask, batch.segments)
+    assert shapes == [1, length, length, length]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, inputs_of, tmp_path):
+    inputs = inputs_of(native(folder_of(family)))
+    [cell] = inputs.experiment.cells()
+    tokens = inputs.tokens(cell)
+    kept = finetune(cell, inputs.initial(cell.arm), tokens, keep=lambda model: model.save_pretrained(tmp_path))
+    assert "glue_bench" not in (tmp_path / "config.json").read_text()
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    start = inputs.initial(cell.arm)
+    loaded = NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
+    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), 24)
+    np.testing.assert_allclose(found, kept.predictions["validation"], atol=1e-5)
+
+
+def test_how_random_numbers_are_drawn_is_part_of_the_id(folder_of, inputs_of, monkeypatch):
+    ids = set()
+    for draws in (native_model.DRAWS, ""):
+        monkeypatch.setattr(native_model, "DRAWS", draws)
+        inputs = inputs_of(native(folder_of("bert")))
+        ids.add(plan_cells(inputs.experiment, inputs)[0].id)
+    assert len(ids) == 2
 
 
 def test_native_bert_and_add_have_equal_logits_for_equal_heads(folder_of, inputs_of):

@@ -47,6 +47,11 @@ def _dropped(rate: float) -> int:
     return min(round(rate * STEPS), STEPS - 1)
 
 
+def drop(values: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
+    """Dropout of values on the CPU at a rate above 0 and below 1."""
+    return _AddDropped.apply(None, values, rate)
+
+
 class Dropout(nn.Module):
     """Dropout of activations at a rate of 0 to below 1, in training only (Srivastava et al. 2014)."""
 
@@ -57,9 +62,7 @@ class Dropout(nn.Module):
     def forward(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         if not (self.training and self.rate):
             return values
-        if not draws_cheaply(values):
-            return F.dropout(values, self.rate)
-        return _AddDropped.apply(None, values, self.rate)
+        return drop(values, self.rate) if draws_cheaply(values) else F.dropout(values, self.rate)
 
     def add(self, residual: Float[Tensor, "*shape"], values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """residual + dropout(values), in one pass over memory where random numbers are cheap."""
