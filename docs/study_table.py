@@ -7,15 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from glue_bench.records.store import Store
+from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.export import find
-from glue_bench.reporting.findings import pair_of, verdict
+from glue_bench.reporting.findings import Findings, pair_of, verdict
 from glue_bench.reporting.markdown import aligned, sentence
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.build import extent
 from glue_bench.results.budgets import at_an_end, budget_frame, rates_frame
+from glue_bench.results.protocol import AVERAGE
+from glue_bench.stats.examples import effective_number
 
 BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
@@ -27,12 +31,12 @@ CLAIMS = {
         "how much deeper models or longer texts lose",
     ),
     ("concat", "add"): (
-        "Concatenating, with a projection, predicts otherwise than adding.",
+        "Concatenating, with a projection, has another loss than adding.",
         "",
         "what it gives with equally many parameters (it has 49,152 more), or with a deeper projection",
     ),
     ("concat-split-1of4", "add"): (
-        "Words and positions side by side predict otherwise than their sum.",
+        "Words and positions side by side have another loss than their sum.",
         "",
         "what it gives where words keep their width: here they have 96 of 128 dimensions",
     ),
@@ -69,13 +73,18 @@ CLAIMS = {
 }
 """Of each contrast the claim, how the first arm is by it ("" for either way), and what the contrast leaves open."""
 ANSWERS = (
-    "*Holds*: the difference is as the claim says, after the correction for all contrasts. *Does not hold*: it is the "
-    f"other way round, or the interval includes 0 and lies within {BOUND:g} nats of it. *Not seen at this size*: "
-    "neither. Nats are of the validation loss, the first arm less the second: below 0 the first one predicts better. "
+    "*Holds at this size*: the difference is as the claim says, after the correction for all contrasts. *Does not "
+    "hold at this size*: it is the other way round, or the whole interval, with 0 in it, lies between "
+    f"-{BOUND:g} and +{BOUND:g} nats. *Not seen at this size*: neither. Nats are of the validation loss, the first arm "
+    "less the second: below 0 the first one predicts better. "
     "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
     "compares every arm with the reference, which is another family of tests with other intervals."
 )
 APART = "; the two arms were pretrained on two processors"
+FINE_TUNED = (
+    "Fine-tuning: on the average of {columns} GLUE tasks {found} (differences: {differences}); a measured difference "
+    "of {least} points, depending on the arm, would have counted."
+)
 AT_AN_END = (
     "For {arms} the {end} of the three rates was the best one, so that one beyond it, which was not tried, may be "
     "better, and the contrasts of such an arm may be unfair to it.\n\n"
@@ -90,18 +99,28 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {table}
 
+{finetuned}
+
 {answers}
 
 {varies}
 
 {edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences
 of the losses, and of other columns those with a verdict, [statistics.csv](statistics.csv) all of them,
-[budget.md](budget.md) what each arm cost. The `validation_loss` of [intrinsic.csv](intrinsic.csv) is of a part of the
-held-out text, that of the other files is of all of it. Two layers of width 128 after 6.5 million tokens are not BERT;
-one text, one vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with one
-seed.
+[budget.md](budget.md) what each arm cost ([budget.csv](budget.csv) for each seed). [tupe-1.md](tupe-1.md) has our rows
+under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of one seed ([what
+follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)). [rates.csv](rates.csv) has the searches for
+learning rates, [losses.csv](losses.csv) the loss curves, [scores.csv](scores.csv) the score of each run. `records/`
+and `pretraining/` have one JSON file for each fine-tuning run and each pretraining, with its environment;
+`predictions/` has the logits on validation, and `labels/` the gold labels of validation as numbers, by which
+statistics are recomputed. The `validation_loss` of [intrinsic.csv](intrinsic.csv) is of a part of the held-out text,
+that of the other files is of all of it. Most of the held-out text is the end of documents that were trained on, so that
+the loss does not say how an arm predicts text of another kind. Two layers of width 128 after 6.5 million tokens are not
+BERT; one text, one vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with
+one seed.
 
-{state} What differs between these commits and processors is in [the design](../../docs/study.md#the-runs).
+{state} What differs between these commits and processors, and how much that changed a loss where it was
+measured (0.016 nats at most, in four pairs), is in [the design](../../docs/study.md#the-runs).
 [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
 [43 MB of English text](../../docs/study.md#what-is-the-same-for-all), and `GLUE_FOLDER` GLUE in the classic TSV layout.
 
@@ -128,7 +147,8 @@ def readme(folder: Path) -> str:
     contrasts = assessment.contrasts[assessment.contrasts["column"] == assessment.primary].to_dict("records")
     found = {(row["arm"], row["reference"]): row for row in contrasts}
     named = [(first, second) for first, second in findings.results.protocol.contrasts]
-    records, plan = read_pretrainings(folder), Store(folder).read_plan()
+    store, records = Store(folder), read_pretrainings(folder)
+    plan, budgets = store.read_plan(), budget_frame(store)
     compared = {facts.pretraining_id for facts in plan.all_pretrainings() if not facts.is_search} if plan else set()
     kept = [record for record in records if record["pretraining_id"] in compared]
     rows = [[*told(found.get(pair), pair)] for pair in named]
@@ -143,8 +163,9 @@ def readme(folder: Path) -> str:
         extent=extent(findings.results),
         table=aligned([HEADER, *([sentence(text) for text in row] for row in rows)], {0, 1, 4, 5}),
         answers=ANSWERS,
-        varies=" ".join([*varies(columns), *spreads(budget_frame(Store(folder))), *reach(contrasts)]),
-        edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(Store(folder))))),
+        finetuned=finetuned(findings),
+        varies=" ".join([*varies(columns, held_out(store, kept)), *spreads(assessment, budgets), *reach(contrasts)]),
+        edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(store)))),
         state=state(records),
     )
 
@@ -165,38 +186,74 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
         return f"cannot be tested: {row['why']}"
     alike = row["low"] > -BOUND and row["high"] < BOUND
     if row["verdict"]:
-        said = "holds" if row["verdict"] == expected else "does not hold: it is the other way round"
-        said = said if expected else f"holds: {row['arm']} is {row['verdict']}"
+        said = "holds" if row["verdict"] == expected else "does not hold"
+        said = f"{said if expected else 'holds'} at this size"
+        if row["verdict"] != expected:
+            said += ": it is the other way round" if expected else f": {row['arm']} is {row['verdict']}"
         return said + f", by less than {BOUND:g} nats" * alike
     if alike:
-        return f"does not hold: less than {BOUND:g} nats either way"
+        return f"does not hold at this size: less than {BOUND:g} nats either way"
     return (
         f"not seen at this size (a measured difference of {row['smallest']:.3f} nats would have counted; a true one of "
         "that size is found about half of the time)"
     )
 
 
-def varies(columns: list[dict[Any, Any]]) -> Iterator[str]:
-    """How far the primary measure varies from pretraining to pretraining."""
+def finetuned(findings: Findings) -> str:
+    """What fine-tuning showed on the average, of all arms against the reference."""
+    rows = findings.contrasts[(findings.contrasts["column"] == AVERAGE) & (findings.contrasts["why"] == "")]
+    if rows.empty:
+        return "Fine-tuning: no arm can be compared on an average of GLUE tasks yet."
+    reference, told = rows["reference"].iloc[0], rows[rows["verdict"] != ""].to_dict("records")
+    found = " and ".join(f"`{row['arm']}` is {row['verdict']} than `{row['reference']}`" for row in told)
+    smallest = dict.fromkeys(f"{value:.2f}" for value in (rows["smallest"].min(), rows["smallest"].max()))
+    return FINE_TUNED.format(
+        columns=len(findings.board.average.parts),
+        found=found or f"no arm is shown to differ from `{reference}`",
+        differences=", ".join(f"`{row['arm']}` {row['difference']:+.2f}" for row in rows.to_dict("records")),
+        least=" to ".join(smallest),
+    )
+
+
+def varies(columns: list[dict[Any, Any]], documents: np.ndarray) -> Iterator[str]:
+    """How far the primary measure varies from pretraining to pretraining; `documents` are sizes of held-out ones."""
     for column in columns:
         if not math.isnan(column["pretraining_deviation"]):
             yield (
                 f"From one pretraining seed to the next ({column['pretraining_seeds']:g} for each arm) the loss of an "
                 f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation) besides what the seed "
                 "does to all arms alike. An interval has two parts: this spread over seeds, and that of the difference "
-                "over the held-out documents."
+                f"over the documents whose ends were held out ({len(documents)} of unequal length, which count like "
+                f"{effective_number(documents):.1f} equal ones)."
             )
 
 
-def spreads(budgets: pd.DataFrame) -> Iterator[str]:
-    """From where to where the arms' own standard deviations over seeds go."""
+def held_out(store: Store, records: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """How many masked tokens of the held-out text each document has; the same for all pretrainings."""
+    losses = store.read_validation(records[0]["pretraining_id"]) if records else {}
+    if not losses:
+        return np.zeros(0)
+    return np.bincount(np.unique(losses["document"], return_inverse=True)[1], losses["count"])
+
+
+def spreads(assessment: Assessment, budgets: pd.DataFrame) -> Iterator[str]:
+    """Which arms are judged by a spread of their own, and from where to where the plain standard deviations go."""
+    for one in (one for block in assessment.blocks for one in block.estimates if one.column == assessment.primary):
+        spread = one.spreads[0]
+        wider = " and ".join(f"`{arm}`" for arm, is_own in zip(one.arms, spread.own, strict=True) if is_own)
+        pooled = f"{math.sqrt(spread.pooled):.3f}"
+        if wider:
+            yield (
+                f"An arm's own spread counts where it is larger than that of all together ({wider}), and else the "
+                f"{pooled}, so that the intervals of steadier arms are wider than their own seeds would make them."
+            )
     own = budgets.groupby("arm")["validation_loss"].std().dropna().sort_values()
     if len(own) > 1:
         least, most = own.index[[0, -1]]
         yield (
-            "A second figure is the plain standard deviation of an arm's losses over its seeds, in which that common "
-            f"effect remains: {own.iloc[0]:.3f} (`{least}`) to {own.iloc[-1]:.3f} (`{most}`). An arm whose spread is "
-            "larger than that of all together is judged by its own, which makes its intervals wider."
+            "Another figure, by which nothing is judged, is the plain standard deviation of an arm's losses over its "
+            f"seeds, in which what the seed does to all arms remains: {own.iloc[0]:.3f} (`{least}`) to "
+            f"{own.iloc[-1]:.3f} (`{most}`)."
         )
 
 

@@ -46,6 +46,12 @@ SEVERAL = (
 )
 SEARCH = "Tokens of the search: those of all runs that the arm's learning rate was chosen from, once for all its seeds."
 
+KEEP_A_ROW = ("untied-tie-cls", "four-term")
+"""The variants without a free [CLS] whose table is as long as with one."""
+KEPT = (
+    "{arms}: the row of positions that a free [CLS] takes in `untied` is there and counted, but no score reads it, so "
+    "that the parameters are those of `untied`."
+)
 AT_THE_END = (
     "For {arms} the {end} of the rates tried was the best one: one beyond it, which was not tried, may be better."
 )
@@ -64,6 +70,8 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     if rates is not None and len(rates):
         sections.append(_search(rates))
         notes += [SEARCH, *map(AT_THE_END.format_map, at_an_end(rates))]
+    if kept := shown_ones.loc[shown_ones["variant"].isin(KEEP_A_ROW), "arm"].tolist():
+        notes.append(KEPT.format(arms=" and ".join(map(code, kept))))
     if "seeds" in columns:
         notes.append(SEVERAL)
     if waiting:

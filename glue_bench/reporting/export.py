@@ -76,7 +76,8 @@ def write_tables(path: str | Path, findings: Findings | None = None) -> list[Pat
 def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]:
     """The files of TABLES that an experiment has, by name: leaderboard.md, leaderboard.csv and scores.csv always.
 
-    The bytes depend only on the plan, the records' scores, predictions and labels, so that a rerun changes no file.
+    The bytes depend only on the plan, the records' scores and processors, predictions and labels, so that a rerun
+    changes no file.
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
     budget.csv and losses.csv, which hold measured speeds, and intrinsic.csv; where their learning rate is searched for
     also rates.csv; where several checkpoints of the pretraining are fine-tuned also steps.csv; where the tasks allow a

@@ -155,10 +155,11 @@ def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
     told, rest = tested[tested["verdict"] != ""].to_dict("records"), tested[tested["verdict"] == ""].to_dict("records")
     whole = len(told) < MANY
     said = [f"the arm `{r['arm']}` is {r['verdict']} than `{r['reference']}` ({_shown(r, whole)})" for r in told]
-    said += [f"{', '.join(map(pair_of, rest))}: not shown to differ"] * bool(rest)
+    alike = [f"`{r['arm']}` and `{r['reference']}`" for r in rest]
+    said += [f"not shown to differ: {', '.join(alike)}"] * bool(alike)
     apart = ((contrasts["column"] == primary) & (contrasts["why"] == APART)).sum()
     waiting = named - len(tested) - apart
-    said += [f"{waiting} cannot be tested yet"] * bool(waiting)
+    said += [f"{waiting} {'waits' if waiting == 1 else 'wait'} for further runs"] * bool(waiting)
     said += [f"{apart} cannot be tested, because {APART}"] * bool(apart)
     where = _where(findings, primary)
     return f"{where[0].upper()}{where[1:]}, of {named} contrasts named beforehand: {'; '.join(said)}."
@@ -192,9 +193,8 @@ def _of_reference(findings: Findings, mine: pd.DataFrame, converted: bool) -> st
     if len(tested):
         places = 1 if unit == "points" else decimals
         ends = [number(value, places) for value in (tested["smallest"].min(), tested["smallest"].max())]
-        least = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-        by_arm = "" if ends[0] == ends[1] else ", depending on the arm,"
-        seen = f"only differences above {least} {unit}{by_arm} would have shown"
+        most = "" if ends[0] == ends[1] else f" (for some arms up to {ends[1]})"
+        seen = f"to be shown, a difference had to reach {ends[0]} {unit}{most}"
         return f"No {arms} is shown to differ from {it} {where}; {seen}{_left(mine, reasons)}."
     return f"No {arms} can be told from {it} {where}: {next(iter(reasons))}."
 

@@ -2,20 +2,21 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import product
 
 import pandas as pd
 
 from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT
+from glue_bench.reporting.alike import block_notes
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, number
 from glue_bench.results.board import Board
-from glue_bench.results.encoders import UNRECORDED, blocks_of, named_blocks, title
+from glue_bench.results.encoders import blocks_of
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
 from glue_bench.stats.summaries import COVERS
+from glue_bench.values import BLOCK
 
 BANNER = "Made from the embedded demo data: not a benchmark."
 PARTIAL, COLLAPSED, FEWER = "†", "‡", "*"
@@ -28,17 +29,12 @@ MEANS = " Scores are medians; marks, differences and their intervals are of mean
 UNEVEN = 1.2
 """From this ratio of the largest to the smallest on, the smallest differences of single arms are said."""
 CONTRASTS_NAMED = (
-    " The sentence on top is of the contrasts named beforehand, which are a family of tests of their own: a mark of an "
-    "arm that no contrast compares with {references} was not asked for, and may be cited as exploratory alone."
+    " The sentence on top is of the contrasts named beforehand, a family of tests of their own on {primary}. Marks on "
+    "other columns{unasked} were not asked for: cite them as exploratory."
 )
 MEASURED = {
     "validation_loss": "that of pretraining, in nats for each masked token",
     "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
-}
-MIXED = {
-    "precision": "its runs were trained in more than one precision",
-    "recipe": "its runs were trained by more than one recipe",
-    "pretraining_recipe": "its runs start from weights that more than one recipe has pretrained",
 }
 
 
@@ -83,8 +79,11 @@ def _seeds(board: Board) -> str:
         return "one run each"
     pretrainings = board.results.cells["pretraining_seed"].nunique()
     if len(alike) == 1:
-        each = f" ({pretrainings} of pretraining)" if pretrainings > 1 else ""
-        return f"the {statistic} over {alike.pop()} runs with different seeds{each}"
+        runs = alike.pop()
+        if pretrainings < 2:
+            return f"the {statistic} over {runs} runs with different seeds"
+        times = "one fine-tuning" if runs == pretrainings else f"{runs / pretrainings:g} fine-tunings"
+        return f"the {statistic} over {runs} runs, {times} of each of {pretrainings} pretrainings"
     shown = ", ".join(f"{arm} {'-'.join(map(str, dict.fromkeys((min(n), max(n)))))}" for arm, n in planned.items())
     return f"the {statistic} over runs with different seeds ({shown})"
 
@@ -110,41 +109,72 @@ def _marks_note(findings: Findings) -> str:
     tested = findings.contrasts[findings.contrasts["why"] == ""]
     if tested.empty:
         return bold.strip()
-    references = " or ".join(f"`{arm}`" for arm in dict.fromkeys(tested["reference"]))
-    named = CONTRASTS_NAMED.format(references=references) * bool(findings.results.protocol.contrasts)
+    references = _references(tested)
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
     means = MEANS * (findings.results.protocol.seeds == "median")
     return (
-        f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (5% for all arms of "
-        f"a column together; columns are not corrected for each other). The test allows for {covered}. No mark means "
-        f"not shown to differ, which is not the same as equal.{named}{means}"
+        f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (if all arms were "
+        "equal, at most about one column in twenty would have a mark; among many columns a false one is likelier). The "
+        f"test allows for {covered}. Without a mark, a difference is not shown; that does not mean that the arms are "
+        f"equal.{_unasked(findings, tested)}{means}"
     )
+
+
+def _references(contrasts: pd.DataFrame) -> str:
+    return " or ".join(map(code, dict.fromkeys(contrasts["reference"])))
+
+
+def _unasked(findings: Findings, tested: pd.DataFrame) -> str:
+    """Which marks no contrast that was named beforehand asks for, where any were named."""
+    named = {frozenset(pair) for pair in findings.results.protocol.contrasts}
+    marked = tested[(tested["verdict"] != "") & (tested["column"] == findings.columns[0])]
+    others = [row["arm"] for row in marked.to_dict("records") if {row["arm"], row["reference"]} not in named]
+    unasked = (
+        f", and those of {' and '.join(map(code, others))}, which no contrast compares with {_references(marked)},"
+        if others
+        else ""
+    )
+    return CONTRASTS_NAMED.format(primary=title_of(findings.columns[0]), unasked=unasked) * bool(named)
 
 
 def _feet_note(findings: Findings) -> str:
-    majority = f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
     tested = findings.contrasts["smallest"].notna().any()
     smallest = (
-        f"{SMALLEST.capitalize()}: how large a measured difference had to be for a mark, the median over "
-        f"the arms{_spread_of_smallest(findings)}; a true difference of that size gets one about half the time "
-        "(`glue-bench power`)."
+        f"{SMALLEST.capitalize()}: a measured difference from {_references(findings.contrasts)} must be at least this "
+        f"large to get a mark. The row shows the median over the arms{_spread_of_smallest(findings)}. If the true "
+        "difference is this large, about half of such experiments find it (`glue-bench power`)."
     )
-    best = {name: findings.table[name].max() for name in findings.constants if name in findings.table}
-    low = [title_of(name) for name, highest in best.items() if highest <= findings.constants[name]]
-    majority += f" No arm's mean is above it on {', '.join(low)}: nothing can be read off there." if low else ""
-    return " ".join([majority] * bool(findings.constants) + [smallest] * bool(tested))
+    return " ".join([*_majority_notes(findings)] + [smallest] * bool(tested))
+
+
+def _majority_notes(findings: Findings) -> Iterator[str]:
+    """What the majority class is, and on which columns no arm is far above it."""
+    if not findings.constants:
+        return
+    yield f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
+    least = findings.contrasts.groupby("column")["smallest"].median()
+    above = {name: findings.table[name].max() - constant for name, constant in findings.constants.items()}
+    if low := [title_of(name) for name, by in above.items() if by <= 0]:
+        yield f"No arm's mean is above it on {', '.join(low)}: nothing can be read off there."
+    if near := [title_of(name) for name, by in above.items() if 0 < by < least.get(name, 0)]:
+        seen = "little can be read off there"
+        yield f"On {', '.join(near)} the best arm is above it by less than the smallest difference: {seen}."
 
 
 def _spread_of_smallest(findings: Findings) -> str:
-    """From where to where it goes over the arms, in the first column and in the average, if it differs much."""
-    told = []
-    for name in dict.fromkeys(each for each in (findings.columns[0], AVERAGE) if each in findings.columns):
+    """From where to where it goes over the arms in the first column and the average, and how far in others, if much."""
+    told, first = [], dict.fromkeys(each for each in (findings.columns[0], AVERAGE) if each in findings.columns)
+    for name in first:
         of_arms = findings.contrasts.loc[findings.contrasts["column"] == name, "smallest"].dropna()
         if len(of_arms) and of_arms.max() >= UNEVEN * of_arms.min():
             least, most = (number(value, decimals_of(name)) for value in (of_arms.min(), of_arms.max()))
             title = findings.board.average.title if name == AVERAGE else title_of(name)
             told.append(f"on {title} {least} to {most}")
-    return f" ({', '.join(told)}, depending on the arm)" if told else ""
+    others = findings.contrasts[~findings.contrasts["column"].isin(list(first))].groupby([*BLOCK, "column"])["smallest"]
+    times = (others.max() / others.median()).max()
+    if times >= UNEVEN:
+        told.append(f"on {'other' if told else 'some'} columns up to {times:.1f} times the median")
+    return f" ({', '.join(told)}, depending on the arm; `statistics.csv` has each arm's)" if told else ""
 
 
 def _share(results: Results, task: str) -> str:
@@ -259,18 +289,6 @@ def _settings(results: Results) -> str:
     return "".join(notes)
 
 
-def block_notes(results: Results) -> list[str]:
-    """In what the runs of a block are not alike, and which encoders' shapes nothing records."""
-    cells, notes = results.cells, mixed_notes(results)
-    unrecorded = cells.loc[cells["shape"].str.startswith(UNRECORDED), "arm"].unique()
-    if len(unrecorded):
-        notes.append(
-            f"The shape of the encoder is not recorded for {', '.join(unrecorded)}; the same `glue-bench run` again "
-            "records it and runs no cell twice."
-        )
-    return notes
-
-
 def segment_notes(results: Results) -> list[str]:
     """That no second segment was seen before fine-tuning, where that is so."""
     if not results.one_segment:
@@ -279,25 +297,6 @@ def segment_notes(results: Results) -> list[str]:
         f"Pretraining ({', '.join(results.one_segment)}) showed texts of one segment only, so that the embedding "
         "of the second segment was untrained when fine-tuning began."
     ]
-
-
-def mixed_notes(results: Results) -> list[str]:
-    """A sentence about each block whose runs differ in precision or recipe, and about blocks of several recipes."""
-    finished = results.cells[results.cells["finished"]]
-    blocks = list(named_blocks(finished))
-    notes = []
-    for (name, block), (fact, said) in product(blocks, MIXED.items()):
-        arms = {str(value): ", ".join(mine["arm"].unique()) for value, mine in block.groupby(fact)}
-        if len(arms) > 1:
-            shown = "; ".join(f"{value or 'unrecorded'}: {who}" for value, who in arms.items())
-            notes.append(f"{title(name)}: {said} ({shown}).")
-    for fact, said in (("recipe", "trained"), ("pretraining_recipe", "pretrained")):
-        named = {name: block[fact].dropna().unique() for name, block in blocks}
-        # A block that mixes recipes has said so itself.
-        if finished[fact].nunique() > 1 and all(len(recipes) <= 1 for recipes in named.values()):
-            shown = "; ".join(f"{title(name)}: {recipes[0]}" for name, recipes in named.items() if len(recipes))
-            notes.append(f"The blocks' runs were {said} by different recipes ({shown}).")
-    return notes
 
 
 def problem_notes(results: Results) -> list[str]:

@@ -9,11 +9,12 @@ import pandas as pd
 from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.records.store import open_store
+from glue_bench.reporting.alike import block_notes
 from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.findings import pair_of, title_of
 from glue_bench.reporting.formats import render_page, render_with
-from glue_bench.reporting.notes import banner, block_notes, problem_notes, protocol_notes, searches_rates
+from glue_bench.reporting.notes import banner, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
@@ -32,8 +33,9 @@ CONVERSION = (
 DECLARED = (
     "The {number} contrasts that the experiment names: each the first arm less the second, corrected by Holm's method "
     "for all of them. Their intervals hold for all of them together, so that one may include 0 where Holm's method, "
-    "which goes step by step, finds a difference. They are what the experiment was made to ask, and the lines to cite; "
-    "above, the differences of all arms from the reference are another family of tests, with other intervals."
+    "which goes step by step, finds a difference. The lines on {primary} are what the experiment was made to ask, and "
+    "the ones to cite; those on other columns are exploratory. Above, the differences of all arms from the reference "
+    "are another family of tests, with other intervals."
 )
 WITH_VERDICT = "Only those with a verdict; `statistics.csv` has all."
 ON_OTHERS = "On other columns only those with a verdict are shown."
@@ -48,9 +50,9 @@ VARIES = (
     "How much a score changes when it is measured again; standard deviations, in points (of a loss in nats). Between "
     "pretrainings: how much an arm's score changes with the pretraining seed, beyond what that seed does to all arms "
     "(with one fine-tuning seed for each pretraining, fine-tuning is included). Between fine-tunings: how much one run "
-    "changes with the fine-tuning seed. Over examples: how much a difference of two arms would change with another "
-    "validation set of this size; no number of seeds reduces it. Smallest difference: the median over the arms of the "
-    "least difference that would have had a verdict."
+    "changes with the fine-tuning seed. Over examples: how much a difference from the reference would change with "
+    "another validation set of this size (the root mean square over the other arms); no number of seeds reduces it. "
+    "Smallest difference: the median over the arms of the least difference that would have had a verdict."
 )
 NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
 DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")
@@ -214,7 +216,8 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
 def _declared(statistics: Assessment, contrasts: pd.DataFrame) -> PageSection:
     """The contrasts that were named, on the column that decides, and what others show of them."""
     has_run, primary = contrasts["difference"].notna(), contrasts["column"] == statistics.primary
-    said = [DECLARED.format(number=len(statistics.board.results.protocol.contrasts))]
+    number, column = len(statistics.board.results.protocol.contrasts), title_of(statistics.primary)
+    said = [DECLARED.format(number=number, primary=column)]
     said += [ON_OTHERS] * bool((~primary).any())
     apart = contrasts["why"] == APART
     said += [_not_run(contrasts[primary & ~has_run & ~apart]), _not_run(contrasts[primary & apart], NOT_ALIKE)]

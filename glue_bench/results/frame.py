@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.config import AS_PUBLISHED, Protocol
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.plan import NO_PLAN, AskedCell, Plan
-from glue_bench.records.record import Record
+from glue_bench.records.record import Environment, Record
 from glue_bench.records.store import Store
 from glue_bench.results import epochs
 from glue_bench.results.encoders import FACTS, arm_facts
@@ -30,8 +31,9 @@ class Results:
 
     `cells` has a row for each expected cell, in the plan's order: CELL_COLUMNS, then `finished` (bool),
     `collapsed` (the splits on which the run predicted one class or a constant), FACTS, `start_digest` and `summary` of
-    its arm, and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained and
-    the `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours).
+    its arm, and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained,
+    the `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours), and
+    `processor` (where its weights were pretrained, and then where it ran, as far as this is recorded).
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
     `choosing` has a row for each finished run: RUN, and the `value` by which its rate competes under the `protocol`.
@@ -97,7 +99,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
     return Results(
         experiment=experiment,
         data_source=", ".join(sources) or plan.data_source,
-        cells=_cells(expected, finished, plan),
+        cells=_cells(expected, finished, plan, store),
         scores=_scores(expected, finished, protocol),
         choosing=_choosing(expected, finished, protocol),
         protocol=protocol,
@@ -167,14 +169,34 @@ def in_order(tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(task for task in TASKS if task in found)
 
 
-def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: Plan) -> pd.DataFrame:
+def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: Plan, store: Store) -> pd.DataFrame:
     recorded = {record.cell.arm: record for record in finished.values()}
     steps = {cell.arm: cell.steps for cell in expected}
     arms = {arm: arm_facts(plan, arm, recorded.get(arm), after) for arm, after in steps.items()}
+    pretrained_on = _pretrained_on(plan, store)
     rows = [dict(cell) | _of_run(finished.get(cell.cell_id)) | arms[cell.arm] for cell in expected]
-    columns = [*CELL_COLUMNS, "finished", "collapsed", "precision", *RECIPES, *FACTS, "start_digest", "summary"]
+    for cell, row in zip(expected, rows, strict=True):
+        places = (pretrained_on.get((cell.arm, cell.pretraining_seed)), row["processor"])
+        row["processor"] = ", then ".join(dict.fromkeys(filter(None, places)))
+    of_run = ("finished", "collapsed", "precision", "processor")
+    columns = [*CELL_COLUMNS, *of_run, *RECIPES, *FACTS, "start_digest", "summary"]
     kinds = _KINDS | {"finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
     return pd.DataFrame(rows, columns=columns).astype(kinds)
+
+
+def _pretrained_on(plan: Plan, store: Store) -> dict[tuple[str, int | None], str]:
+    """Where each pretraining that has ended was computed, by its arm and seed."""
+    found: dict[tuple[str, int | None], str] = {}
+    for each in plan.all_pretrainings():
+        if not each.is_search and store.has_pretraining(each.pretraining_id):
+            with suppress(UserError):  # a damaged record: `status` and `verify` say so
+                found[each.arm, each.seed] = _computed_on(store.read_pretraining(each.pretraining_id).environment)
+    return found
+
+
+def _computed_on(environment: Environment) -> str:
+    """The processor, or the GPU's name."""
+    return (environment.processor if environment.device in (None, "cpu") else environment.device) or ""
 
 
 _KINDS: dict[str, Any] = {"learning_rate": float, "pretraining_seed": "Int64", "seed": int}
@@ -183,11 +205,12 @@ _KINDS: dict[str, Any] = {"learning_rate": float, "pretraining_seed": "Int64", "
 def _of_run(record: Record | None) -> dict[str, Any]:
     """What a finished run adds to its cell."""
     if record is None:
-        return {"finished": False, "collapsed": (), "precision": "", **dict.fromkeys(RECIPES)}
+        return {"finished": False, "collapsed": (), "precision": "", "processor": "", **dict.fromkeys(RECIPES)}
     return {
         "finished": True,
         "collapsed": record.collapsed,
         "precision": record.precision or record.environment.precision or "",
+        "processor": _computed_on(record.environment),
         "recipe": record.recipe,
         "pretraining_recipe": None if record.cell.steps is None else record.checkpoint.recipe,
     }

@@ -28,7 +28,7 @@ Untied,1000,70.0,60.0,65.0
 Oracle,1000,99.0,99.0,99.0
 """
 GOLDEN = """\
-# Made up
+# Made up; ours below
 
 | Model        |           CoLA |            RTE |          Avg. |
 | ------------ | -------------: | -------------: | ------------: |
@@ -41,7 +41,7 @@ NOTES = """\
 - Source: nowhere. The dev set; median of five seeds.
 - Scores: Matthews correlation for CoLA, accuracy for the others. Average: mean of the 2 columns. Bold is the best value that the paper prints in any of its rows, those without an arm of ours included.
 - Ours: experiment `toy`, validation set, and beside it ours minus theirs. Protocol: the median over seeds, after the last epoch, fine-tuned at the learning rate 2e-5. –: no score, because nothing was run or it is undefined, or an average that lacks a column.
-- The differences were not tested, because ours is not like theirs (ours first, then theirs): 1M for 110M parameters (add); 100 for 1,000 steps (3.2k for 128k tokens, with padding); 3 for 5 seeds (add); 1 for 4 rates; grafted (untied); 1 for 110M parameters (untied); 1 for 5 seeds (untied).
+- The differences were not tested, because ours is not like theirs: 1M (add) or 1 (untied) parameters instead of 110M; 100 steps instead of 1,000 (3.2k tokens instead of 128k, with padding); 3 seeds instead of 5 (add); 1 rate instead of 4; grafted (untied); 1 seed instead of 5 (untied).
 - Rows of the paper without an arm of ours: Sum-mid (no fine-tuned checkpoint after 30% of the steps); Oracle (no variant of ours).
 - Arms of ours that this table has no row for: `none`.
 """  # noqa: E501, RUF001
@@ -131,7 +131,9 @@ def test_the_metrics_are_the_papers(bench):
         80.0,
         20.0,
     )
-    assert bert.loc[("BERT-Base", "MRPC_f1"), "unlike"].startswith("dev for test set; 1 for 110M parameters")
+    assert bert.loc[("BERT-Base", "MRPC_f1"), "unlike"].startswith(
+        "dev instead of test set; 1 parameters instead of 110M"
+    )
 
 
 def test_the_average_is_by_the_papers_convention(bench):
@@ -151,7 +153,7 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
     by_model = cells[cells["column"] == "RTE"].set_index("model")
     assert by_model["arm"].tolist() == ["small", "", "", "large"]
     assert by_model["unlike"]["BERT-Small (4/512)"] == "no run of add near 28.8M parameters"
-    assert "for 41.4M parameters" not in by_model["unlike"]["BERT-Medium (8/512)"]
+    assert "parameters instead of 41.4M" not in by_model["unlike"]["BERT-Medium (8/512)"]
 
 
 def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench, made_up):
@@ -170,7 +172,7 @@ def test_one_seed_has_no_interval(bench, made_up, beside):
     bench.finish("rte", 1, 0.6)
     row = cells_of(made_up, bench).loc[("Sum", "average")]
     assert (row["ours"], row["difference"], row["inside"], row["seeds"]) == (55.0, 0.0, "", 1)
-    assert "1 for 5 seeds" in beside(bench.plan())
+    assert "1 seed instead of 5" in beside(bench.plan())
 
 
 def alike(bench, values, rows=400):
@@ -205,7 +207,7 @@ def test_theirs_is_inside_or_not_only_where_ours_is_like_it(bench, made_up, besi
     unlike = replace(same, seeds=3)
     unlike.__dict__["_lines"] = same._lines
     row = cells_of(unlike, bench).loc[("Sum", "RTE")]
-    assert (row["unlike"], row["inside"]) == ("5 for 3 seeds", "")
+    assert (row["unlike"], row["inside"]) == ("5 seeds instead of 3", "")
     assert row["low"] < row["ours"] < row["high"]
 
 
@@ -227,9 +229,9 @@ def test_a_published_median_is_not_tested_by_an_interval_of_a_mean(bench, made_u
     ("steps", "theirs", "unlike"),
     [
         (1000, 32, ""),
-        (1000, 128, "1,000 steps (32k for 128k tokens, with padding)"),
+        (1000, 128, "1,000 steps (32k tokens instead of 128k, with padding)"),
         (1000, None, ""),
-        (4000, 128, "4,000 for 1,000 steps (128k for 128k tokens, with padding)"),
+        (4000, 128, "4,000 steps instead of 1,000 (128k tokens instead of 128k, with padding)"),
     ],
 )
 def test_as_many_steps_of_fewer_tokens_are_not_alike(bench, made_up, steps, theirs, unlike):
@@ -246,19 +248,19 @@ def test_what_is_not_alike_is_in_the_table(bench, made_up, beside, new_bench):
     bench.plan(config={"arms": [{"name": "add", "options": {}, "checkpoint": "some/where/bert"}]})
     cells = cells_of(made_up, bench)
     assert cells.loc[("Sum", "CoLA"), "unlike"] == (
-        "adapted; partial data: CoLA; 1 for 110M parameters; from bert, pretrained elsewhere; 1 for 5 seeds; "
-        "1 for 4 rates"
+        "adapted; partial data: CoLA; 1 parameters instead of 110M; from bert, pretrained elsewhere; "
+        "1 seed instead of 5; 1 rate instead of 4"
     )
     assert "not pretrained" in cells.loc[("Untied", "CoLA"), "unlike"]
     text = beside(bench.path)
     header = text.splitlines()[2]
     assert [name.strip() for name in header.strip("|").split("|")] == ["Model", "CoLA†", "RTE", "Avg.†"]
-    assert "like theirs (ours first, then theirs): adapted (add); partial data: CoLA; 1 for 110M parameters;" in text
+    assert "like theirs: adapted (add); partial data: CoLA; 1 parameters instead of 110M;" in text
     demo = new_bench("demo")
     demo.finish("cola", 1, source="demo", partial=True)
     text = beside(demo.plan())
     assert BANNER in text
-    assert "like theirs (ours first, then theirs): demo data; 1 for 110M parameters" in text
+    assert "like theirs: demo data; 1 parameters instead of 110M" in text
     assert "†" not in text
 
 
@@ -304,7 +306,7 @@ def test_a_terminal_shows_every_value(bench):
     console = Console(width=60, record=True, file=StringIO(), force_terminal=True)
     show(paper_page(compare_named("made-up", bench.plan())), console)
     text = console.export_text()
-    assert all(figure in text for figure in ("51.20", "+1.20", "no variant of ours", "1 for 4", "nowhere"))
+    assert all(figure in text for figure in ("51.20", "+1.20", "no variant of ours", "instead of 4", "nowhere"))
     assert max(map(len, text.splitlines())) <= 60
 
 

@@ -131,7 +131,7 @@ def test_nothing_shown_to_differ_names_what_would_have_been(bench):
         bench.finish_predicted("rte", arm, 0.8)
     lead = leaderboard_page(find(bench.plan())).lead
     assert re.fullmatch(
-        r"No arm is shown to differ from `add` on RTE; only differences above [\d.]+ points would have shown\.", lead
+        r"No arm is shown to differ from `add` on RTE; to be shown, a difference had to reach [\d.]+ points\.", lead
     )
 
 

@@ -87,7 +87,13 @@ def test_the_sentence_on_top_is_about_what_was_asked(study):
     assert lead.startswith(
         "On the validation loss, of 4 contrasts named beforehand: the arm `none` is worse than `add` (+1.0"
     )
-    assert lead.endswith("; 3 cannot be tested yet.")
+    assert lead.endswith("; 3 wait for further runs.")
+
+
+def test_marks_that_no_contrast_asks_for_are_named(study, new_bench):
+    assert "Marks on other columns were not asked for: cite them as exploratory." in render(study)
+    text = render(make_study(new_bench("few"), contrasts=[["half", "add"]]))
+    assert "Marks on other columns, and those of `none`, which no contrast compares with `add`, were not" in text
 
 
 def read_lead(text):
@@ -160,10 +166,10 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
 @pytest.mark.parametrize(
     ("low", "high", "verdict", "expected", "said"),
     [
-        (-0.4, -0.2, "better", "better", "holds"),
-        (-0.04, -0.02, "better", "better", "holds, by less than 0.05 nats"),
-        (-0.4, -0.2, "better", "worse", "does not hold: it is the other way round"),
-        (-0.04, 0.03, "", "better", "does not hold: less than 0.05 nats either way"),
+        (-0.4, -0.2, "better", "better", "holds at this size"),
+        (-0.04, -0.02, "better", "better", "holds at this size, by less than 0.05 nats"),
+        (-0.4, -0.2, "better", "worse", "does not hold at this size: it is the other way round"),
+        (-0.04, 0.03, "", "better", "does not hold at this size: less than 0.05 nats either way"),
         (
             -0.06,
             0.03,
@@ -172,7 +178,7 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
             "not seen at this size (a measured difference of 0.045 nats would have counted; a true one of that size is "
             "found about half of the time)",
         ),
-        (0.2, 0.4, "worse", "", "holds: a is worse"),
+        (0.2, 0.4, "worse", "", "holds at this size: a is worse"),
     ],
 )
 def test_what_a_contrast_says_to_a_claim(low, high, verdict, expected, said):
@@ -186,11 +192,25 @@ def test_each_contrast_of_the_study_has_a_claim():
 
 
 def test_the_study_is_told_while_it_runs(study):
-    table = next(iter(read_markdown(STUDY["readme"](study))))
+    text = STUDY["readme"](study)
+    table = next(iter(read_markdown(text)))
     assert [row[1][0] for row in table.rows] == [" - ".join(pair) for pair in CONTRASTS]
     assert [row[4][0] for row in table.rows] == [
-        "holds",
+        "holds at this size",
         "cannot be tested: 1 of 3 pretraining seeds are missing (half)",
         "not run yet",
         "not run yet",
     ]
+    assert "Fine-tuning: no arm can be compared on an average of GLUE tasks yet." in text
+
+
+def test_the_study_says_what_fine_tuning_showed(new_bench):
+    bench = new_bench("fine-tuned")
+    for task in ("sst2", "mrpc"):
+        for arm, accuracy in (("add", 0.8), ("none", 0.5), ("half", 0.8)):
+            bench.finish_predicted(task, arm, accuracy)
+    findings = find(make_study(bench))
+    difference = findings.by_place["none", "average"]["difference"]
+    assert STUDY["finetuned"](findings).startswith(
+        f"Fine-tuning: on the average of 3 GLUE tasks `none` is worse than `add` (differences: `none` {difference:+.2f}"
+    )

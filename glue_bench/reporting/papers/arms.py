@@ -16,6 +16,7 @@ from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.published import Published, Row
 from glue_bench.results.frame import Results
 
+SIZES = " parameters instead of "
 SAME_SIZE = 1.1
 """Models are of one size up to this factor: the same shape differs by its vocabulary and its variant's own weights."""
 
@@ -93,7 +94,7 @@ def _data(published: Published, results: Results) -> list[str]:
     tuned = tasks_of(published, results.from_mnli)
     yours += [f"{', '.join(TASKS[task].title for task in tuned)} from MNLI"] if tuned else []
     yours += [f"{results.held_out_share:.3g} of train held out"] if results.held_out_share else []
-    return yours + (["dev for test set"] if published.split == "test" else [])
+    return yours + (["dev instead of test set"] if published.split == "test" else [])
 
 
 def _size(row: Row, arm: OurArm) -> list[str]:
@@ -101,7 +102,7 @@ def _size(row: Row, arm: OurArm) -> list[str]:
         return []
     theirs = row.counterpart.parameters
     alike = abs(math.log(arm.parameters / theirs)) <= math.log(SAME_SIZE)
-    return [] if alike else [f"{short(arm.parameters)} for {short(theirs)} parameters"]
+    return [] if alike else [f"{short(arm.parameters)}{SIZES}{short(theirs)}"]
 
 
 def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None) -> list[str]:
@@ -112,10 +113,10 @@ def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None)
         return [f"{phrase}, pretrained elsewhere" for phrase in start]
     if row.steps is None:
         return [*start, f"{steps:,} steps, theirs not stated"]
-    phrase = "" if steps == row.steps else f"{steps:,} for {row.steps:,} steps"
+    phrase = "" if steps == row.steps else f"{steps:,} steps instead of {row.steps:,}"
     if published.batch_tokens and (steps, arm.batch_tokens) != (row.steps, published.batch_tokens):
         tokens = short(steps * arm.batch_tokens), short(row.steps * published.batch_tokens)
-        phrase = f"{phrase or f'{steps:,} steps'} ({tokens[0]} for {tokens[1]} tokens, with padding)"
+        phrase = f"{phrase or f'{steps:,} steps'} ({tokens[0]} tokens instead of {tokens[1]}, with padding)"
     return [*start, *filter(None, [phrase])]
 
 
@@ -124,7 +125,7 @@ def _runs(published: Published, arm: OurArm, seeds: int) -> list[str]:
         return ["no finished run"]
     found = []
     if published.seeds and seeds != published.seeds:
-        found.append(f"{seeds} for {published.seeds} seeds")
+        found.append(f"{seeds} seed{'s' * (seeds != 1)} instead of {published.seeds}")
     if published.rates and arm.rates != published.rates:
-        found.append(f"{arm.rates} for {published.rates} rates")
+        found.append(f"{arm.rates} rate{'s' * (arm.rates != 1)} instead of {published.rates}")
     return found

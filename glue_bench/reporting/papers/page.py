@@ -4,18 +4,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.reporting.alike import mixed_notes
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
     PARTIAL,
     banner,
     is_demo,
     metric_note,
-    mixed_notes,
     problem_notes,
     protocol_notes,
 )
 from glue_bench.reporting.numbers import MISSING, code, number
-from glue_bench.reporting.papers.arms import tasks_of
+from glue_bench.reporting.papers.arms import SIZES, tasks_of
 from glue_bench.reporting.papers.compare import Comparison
 from glue_bench.reporting.papers.published import AVERAGE
 from glue_bench.results.frame import Results
@@ -28,8 +28,9 @@ _NAMES = {place: column for column, place in COLUMNS.items()}
 
 def paper_page(comparison: Comparison) -> Page:
     """The table, and what has to be known before comparing."""
+    below = (comparison.cells["arm"] != "").any()
     return Page(
-        title=comparison.published.title,
+        title=comparison.published.title + "; ours below" * bool(below),
         banner=banner(comparison.results) if comparison.results else "",
         sections=(PageSection(title="", grid=paper_grid(comparison)),),
         notes=tuple(make_notes(comparison)),
@@ -80,11 +81,11 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
     if comparison.published.statistic == "median" and len(alike):
         yield f"{MEDIANS} ({', '.join(map(code, alike))})."
     said = [
-        phrase if len(arms) == len(unlike) else f"{phrase} ({', '.join(arms)})" for phrase, arms in _by_phrase(unlike)
+        phrase if len(arms) == len(unlike) else f"{phrase} ({', '.join(arms)})"
+        for phrase, arms in _by_phrase(_sizes_together(unlike))
     ]
     if said:
-        unlike_theirs = "because ours is not like theirs (ours first, then theirs)"
-        yield f"The differences were not tested, {unlike_theirs}: {'; '.join(said)}."
+        yield f"The differences were not tested, because ours is not like theirs: {'; '.join(said)}."
     without = cells[cells["arm"] == ""].drop_duplicates("model").to_dict("records")
     missing = [
         f"{', '.join(rows)} ({why})" for why, rows in _by_phrase({row["model"]: [row["unlike"]] for row in without})
@@ -113,6 +114,22 @@ def _by_phrase(phrases: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, list
         for phrase in filter(None, said):
             names.setdefault(phrase, []).append(name)
     return names.items()
+
+
+def _sizes_together(unlike: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The phrases by arm, with a single one about parameters for all arms that stand beside models of one size."""
+    sizes: dict[str, dict[str, str]] = {}
+    for phrase, arms in _by_phrase(unlike):
+        ours, is_size, theirs = phrase.partition(SIZES)
+        if is_size:
+            sizes.setdefault(theirs, {})[phrase] = f"{ours} ({', '.join(arms)})"
+    whole = {
+        phrase: f"{' or '.join(found.values())}{SIZES}{theirs}"
+        for theirs, found in sizes.items()
+        for phrase in found
+        if len(found) > 1
+    }
+    return {arm: [whole.get(phrase, phrase) for phrase in phrases] for arm, phrases in unlike.items()}
 
 
 def _our_cell(cell: dict) -> GridCell:

@@ -159,4 +159,6 @@ def extent(results: Results) -> str:
         planned, run = cells[key].nunique(), finished[key].nunique()
         part = f"{run} of " if 0 < run < planned else ""
         numbers += [f"{part}{planned:,} {name}{'s' * (planned > 1)}"] * bool(planned)
-    return f"Fine-tuned: {', '.join(numbers)}; {len(finished):,} of {len(cells):,} planned runs are finished."
+    return (
+        f"Fine-tuned: {', '.join(numbers)}; {len(finished):,} of {len(cells):,} planned fine-tuning runs are finished."
+    )

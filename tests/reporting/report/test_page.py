@@ -105,7 +105,7 @@ def test_several_experiments_stand_together_and_each_alone(new_bench):
 
 def test_an_experiment_without_records_has_a_report(bench):
     bench.expect("rte", 1)
-    assert "0 of 1 planned runs are finished" in render_report(build_report(bench.plan(data_source="demo")))
+    assert "0 of 1 planned fine-tuning runs are finished" in render_report(build_report(bench.plan(data_source="demo")))
 
 
 def test_pretraining_and_what_it_cost_have_figures(pytestconfig):

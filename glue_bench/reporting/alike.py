@@ -1,0 +1,61 @@
+"""In what the runs behind a table are not alike, in sentences."""
+
+from itertools import product
+
+import pandas as pd
+
+from glue_bench.reporting.numbers import code
+from glue_bench.results.encoders import UNRECORDED, named_blocks, title
+from glue_bench.results.frame import Results
+
+MIXED = {
+    "precision": "its runs were trained in more than one precision",
+    "recipe": "its runs were trained by more than one recipe",
+    "pretraining_recipe": "its runs start from weights that more than one recipe has pretrained",
+}
+
+
+def block_notes(results: Results) -> list[str]:
+    """In what the runs of a block are not alike, and which encoders' shapes nothing records."""
+    cells, notes = results.cells, mixed_notes(results)
+    unrecorded = cells.loc[cells["shape"].str.startswith(UNRECORDED), "arm"].unique()
+    if len(unrecorded):
+        notes.append(
+            f"The shape of the encoder is not recorded for {', '.join(unrecorded)}; the same `glue-bench run` again "
+            "records it and runs no cell twice."
+        )
+    return notes + processor_notes(cells)
+
+
+def processor_notes(cells: pd.DataFrame) -> list[str]:
+    """A sentence about each block whose arms ran on unlike processors; seeds may, where those of all arms do alike."""
+    notes = []
+    for name, block in named_blocks(cells[cells["processor"] != ""]):
+        places = block.groupby("arm", sort=False)["processor"].agg(lambda mine: " and ".join(sorted(set(mine))))
+        arms = {where: ", ".join(map(code, mine.index)) for where, mine in places.groupby(places, sort=False)}
+        if len(arms) > 1:
+            shown = "; ".join(f"{who} on {where}" for where, who in arms.items())
+            notes.append(
+                f"{title(name)}: the arms ran on unlike processors ({shown}), which round differently: a difference "
+                "across them may be due to that, in part."
+            )
+    return notes
+
+
+def mixed_notes(results: Results) -> list[str]:
+    """A sentence about each block whose runs differ in precision or recipe, and about blocks of several recipes."""
+    finished = results.cells[results.cells["finished"]]
+    blocks = list(named_blocks(finished))
+    notes = []
+    for (name, block), (fact, said) in product(blocks, MIXED.items()):
+        arms = {str(value): ", ".join(mine["arm"].unique()) for value, mine in block.groupby(fact)}
+        if len(arms) > 1:
+            shown = "; ".join(f"{value or 'unrecorded'}: {who}" for value, who in arms.items())
+            notes.append(f"{title(name)}: {said} ({shown}).")
+    for fact, said in (("recipe", "trained"), ("pretraining_recipe", "pretrained")):
+        named = {name: block[fact].dropna().unique() for name, block in blocks}
+        # A block that mixes recipes has said so itself.
+        if finished[fact].nunique() > 1 and all(len(recipes) <= 1 for recipes in named.values()):
+            shown = "; ".join(f"{title(name)}: {recipes[0]}" for name, recipes in named.items() if len(recipes))
+            notes.append(f"The blocks' runs were {said} by different recipes ({shown}).")
+    return notes

@@ -1,0 +1,77 @@
+"""The notes under a leaderboard: single sentences that depend on what has run, and where."""
+
+import pytest
+
+from glue_bench.records.record import PretrainingRecord
+from glue_bench.reporting.export import find
+from glue_bench.reporting.leaderboard_page import leaderboard_page
+from glue_bench.reporting.statistics_page import statistics_page
+
+
+def notes(path) -> str:
+    return " ".join(leaderboard_page(find(path)).notes)
+
+
+def finish_on(bench, places: dict[str, tuple[str, str]]) -> None:
+    """Two seeds of each arm, and on which processors these ran."""
+    for arm, processors in places.items():
+        for seed, processor in enumerate(processors, start=1):
+            bench.record(bench.expect("rte", seed, arm=arm), environment={"processor": processor, "device": "cpu"})
+
+
+def test_arms_on_unlike_processors_are_named_on_both_pages(bench):
+    finish_on(bench, {"add": ("One", "One"), "none": ("One", "One"), "untied": ("One", "Two")})
+    path = bench.plan()
+    said = "Pretrained: the arms ran on unlike processors (`add`, `none` on One; `untied` on One and Two)"
+    assert said in notes(path)
+    assert said in " ".join(statistics_page(find(path).assessment).notes)
+
+
+def test_processors_that_all_arms_share_are_no_difference(bench):
+    finish_on(bench, {"add": ("One", "Two"), "none": ("One", "Two")})
+    assert "processors" not in notes(bench.plan())
+
+
+def test_a_gpu_is_what_computed_beside_it(bench):
+    for arm, processor in (("add", "One"), ("none", "Two")):
+        bench.record(bench.expect("rte", arm=arm), environment={"processor": processor, "device": "a GPU"})
+    assert "processors" not in notes(bench.plan())
+
+
+def test_where_weights_were_pretrained_counts_too(bench):
+    for arm, processor in (("add", "One"), ("none", "Two")):
+        bench.record(bench.expect("rte", arm=arm) | {"pretraining_seed": 1}, environment={"processor": "One"})
+        bench.cells[-1]["pretraining_seed"] = 1
+        identity = {"variant": arm, "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
+        facts = {"pretraining_id": f"{arm}-1", "arm": arm, "origin": "pretrained", "losses": []}
+        facts |= {"schema_version": 1, "steps": 1, "tokens": 1, "seconds": 1.0, "stream": "s"}
+        facts |= {"identity": identity | {"settings": {}}, "environment": {"processor": processor}}
+        bench.store.write_pretraining(PretrainingRecord.model_validate(facts))
+    planned = [{"pretraining_id": f"{arm}-1", "arm": arm, "seed": 1} for arm in bench.arms]
+    assert "(`add` on One; `none` on Two, then One)" in notes(bench.plan(pretrainings=planned))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([(None, 1), (None, 2)], "the mean over 2 runs with different seeds,"),
+        ([(1, 1), (2, 1)], "the mean over 2 runs, one fine-tuning of each of 2 pretrainings,"),
+        ([(1, 1), (1, 2), (2, 1), (2, 2)], "the mean over 4 runs, 2 fine-tunings of each of 2 pretrainings,"),
+    ],
+)
+def test_how_many_runs_a_score_is_made_of(bench, seeds, said):
+    for pretraining_seed, seed in seeds:
+        cell = bench.expect("rte", seed)
+        cell |= {"cell_id": f"rte-{pretraining_seed}-{seed}", "pretraining_seed": pretraining_seed}
+        bench.record(cell)
+    assert said in notes(bench.plan())
+
+
+def test_columns_near_the_majority_class_are_named(bench):
+    for arm, accuracy in (("add", 0.49), ("none", 0.51)):
+        bench.finish_predicted("rte", arm, accuracy, spread=0.05)
+        bench.finish_predicted("mrpc", arm, 0.45)
+        bench.finish_predicted("sst2", arm, 0.9)
+    text = notes(bench.plan())
+    assert "No arm's mean is above it on MRPC: nothing can be read off there." in text
+    assert "On RTE the best arm is above it by less than the smallest difference" in text
