@@ -18,7 +18,7 @@ from glue_bench.sweep.claims import Claims
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
-MANY = 80  # claims that three processes want at once; each take of a dead one costs 10 ms
+MANY = 80  # claims that three processes want at once; enough that they meet
 OTHER = """
 import sys
 from pathlib import Path
