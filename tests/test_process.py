@@ -27,10 +27,12 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep import attempts, plan
 from glue_bench.testing.plugins import load_plugins
+from glue_bench.training import memory
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.convert import convert
 from glue_bench.training.device_split import on_device
 from glue_bench.training.finetune import threads_for
+from glue_bench.training.memory import IMMORTAL
 from glue_bench.training.process import _compiler, process_kept
 from glue_bench.training.tokens import TokenisedSplit
 
@@ -53,7 +55,7 @@ def _of_python() -> dict[str, Any]:
         "locale": locale.setlocale(locale.LC_ALL),
         "open files": sorted(_link(file) for file in files.iterdir()) if files.is_dir() else [],
         "collector": (gc.isenabled(), gc.get_threshold(), gc.get_debug(), list(gc.callbacks)),
-        "frozen objects": gc.get_freeze_count(),
+        "has frozen objects": gc.get_freeze_count() > IMMORTAL,
         "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
         "warnings": (list(warnings.filters), warnings.showwarning),
         "threads": sorted(thread.name for thread in threading.enumerate()),
@@ -160,7 +162,7 @@ def host(monkeypatch):
 
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     monkeypatch.setenv("HOST", "its own")
-    were_frozen = gc.get_freeze_count()
+    were_frozen = gc.get_freeze_count() > IMMORTAL
     gc.unfreeze()
     monkeypatch.setattr("glue_bench.training.memory._frozen_by", set())
     with process_kept():
@@ -307,7 +309,17 @@ def test_objects_that_the_caller_has_frozen_stay_frozen(call, monkeypatch):
     with process_kept():
         gc.freeze()
         call()
-        assert gc.get_freeze_count()
+        assert gc.get_freeze_count() > IMMORTAL
+
+
+def test_immortal_objects_which_python_counts_as_frozen_are_not_the_callers(monkeypatch):
+    monkeypatch.setattr(memory, "_frozen_by", set())
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)  # as Python 3.12 says after a collection
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    memory.freeze_imports()
+    memory.freeze_imports()
+    assert (frozen, memory._frozen_by) == ([True, True], {"us"})
 
 
 def test_a_run_computes_with_the_threads_that_the_caller_has_when_it_begins():

@@ -25,6 +25,8 @@ _SAID = (
 )
 _GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _kept: list[bool] = []
+IMMORTAL = 10_000
+"""More objects than Python itself counts as frozen: from 3.12 on, some 400 immortal ones that a collection has met."""
 _frozen_by: set[str] = set()  # "caller", who then stays in it, and "us"
 
 
@@ -116,7 +118,7 @@ def freeze_imports() -> None:
     gc.collect()
     if "caller" in _frozen_by:
         return
-    if gc.get_freeze_count() and "us" not in _frozen_by:
+    if gc.get_freeze_count() > IMMORTAL and "us" not in _frozen_by:
         _frozen_by.add("caller")
     else:
         gc.freeze()

@@ -83,7 +83,7 @@ def test_the_record_says_what_was_converted_into_what(bert: Path, tmp_path: Path
     assert (record["masked_lm_head"], record["masked_lm_loss"]) == ("none in the source", None)
     assert len(record["distance"]["relative_error"]) == 2
     assert record["tokenizer"] == str(bert)
-    assert record["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(record["versions"]["torch"])  # "2.13.0" of "2.13.0+cu130"
     assert AutoModel.from_pretrained(tmp_path / "out").config.variant_options == {
         "terms": ["word-word", "word-position"]
     }
