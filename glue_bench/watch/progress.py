@@ -18,6 +18,7 @@ from glue_bench.watch.tally import Tally
 from glue_bench.watch.view import PACE_SECONDS, describe_pace, view
 
 RECENT = 8
+JOIN_SECONDS = 5.0  # the thread that says what runs ends at once, unless its line waits for who reads the output
 
 
 class PlainLines:
@@ -30,6 +31,7 @@ class PlainLines:
         self.console, self.tally, self.clock = console, tally, clock
         self._said_at = clock()
         self._end = threading.Event()
+        self._running = threading.Thread(target=self._say_running, daemon=True, name="running")
 
     def __str__(self) -> str:
         return "the lines about cells"
@@ -39,9 +41,10 @@ class PlainLines:
         match event:
             case SweepStarted() if event.cells:
                 self._line(describe_start(event))
-                threading.Thread(target=self._say_running, daemon=True, name="running").start()
-            case SweepEnded():
+                self._running.start()
+            case SweepEnded() if self._running.is_alive():
                 self._end.set()
+                self._running.join(JOIN_SECONDS)
             case JobEnded(PlannedCell() as planned) | JobElsewhere(PlannedCell() as planned):
                 now, pace, ended, total = self.clock(), "", self.tally.ended, self.tally.total
                 if now - self._said_at >= PACE_SECONDS and ended < total:
