@@ -7,6 +7,8 @@ import pytest
 from stored import documents
 
 from glue_bench.benchmark.metrics import score_logits
+from glue_bench.config import SCRATCH
+from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import write_tables
 from glue_bench.reporting.papers.export import render
@@ -64,3 +66,11 @@ def test_the_data_are_what_the_records_say(folder):
     source = open_source(str(glue))
     for task, digest in {(record["cell"]["task"], record["data"]["digest"]) for record in documents(Store(folder))}:
         assert digest == source.load(task).digest
+
+
+@each
+def test_arms_are_described_as_a_run_would_do_now(folder):
+    plan = Store(folder).read_plan()
+    for arm, facts in plan.arms.items():
+        origin = SCRATCH if facts.origin == "pretrained" else facts.origin
+        assert facts.summary == VARIANTS[facts.variant].described(plan.configured(arm).options, origin)

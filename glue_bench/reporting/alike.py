@@ -27,6 +27,22 @@ def block_notes(results: Results) -> list[str]:
     return notes + processor_notes(cells)
 
 
+def searched_note(rates: pd.DataFrame) -> list[str]:
+    """Which learning rate each arm was pretrained at, where rates were searched: of a `rates_frame`."""
+    chosen = rates[rates["chosen"].astype(bool)]
+    if chosen.empty:
+        return []
+    tried = sorted(rates["learning_rate"].unique())
+    arms_at = chosen.groupby("learning_rate")["arm"].agg(list).to_dict()
+    *rare, most = sorted(arms_at, key=lambda rate: len(arms_at[rate]))
+    said = [f"{rate:g} for {' and '.join(map(code, arms_at[rate]))}" for rate in rare]
+    said.append(f"{most:g} for {'the others' if rare else 'all'}")
+    return [
+        f"Each arm was pretrained at the best of {len(tried)} learning rates "
+        f"({', '.join(f'{rate:g}' for rate in tried)}): {', '.join(said)}. See `budget.md` for the search."
+    ]
+
+
 def processor_notes(cells: pd.DataFrame) -> list[str]:
     """A sentence about each block whose arms ran on unlike processors; seeds may, where those of all arms do alike."""
     notes = []

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 
+from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
 from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import assess_experiment, not_assessed
@@ -56,8 +58,12 @@ def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Fi
     `protocol` are KEY=VALUE that change the experiment's own. With `runs` a page shows every run below its arm.
     """
     board = open_board(path, protocol)
-    assessment = assess_experiment(open_store(path), board) if isinstance(path, str | Path) else not_assessed(board)
-    return Findings(board=board, assessment=assessment, runs=runs)
+    if not isinstance(path, str | Path):
+        return Findings(board=board, assessment=not_assessed(board), runs=runs)
+    store, searched = open_store(path), {}
+    with suppress(UserError):  # a damaged record: `status` and `verify` say so
+        searched["rates"] = rates_frame(store)
+    return Findings(board=board, assessment=assess_experiment(store, board), runs=runs, **searched)
 
 
 def write_tables(path: str | Path, findings: Findings | None = None) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.results.board import Board, averages_frame
+from glue_bench.results.budgets import RATES
 from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
@@ -26,11 +27,15 @@ MANY = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """A leaderboard with its verdicts; several experiments together have none. `runs`: show the single runs, too."""
+    """A leaderboard with its verdicts; several experiments together have none. `runs`: show the single runs, too.
+
+    `rates` are those that a pretraining was searched for: a `rates_frame`, empty without a search.
+    """
 
     board: Board
     assessment: Assessment
     runs: bool = False
+    rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(RATES)))
 
     @property
     def results(self) -> Results:
@@ -191,10 +196,9 @@ def _of_reference(findings: Findings, mine: pd.DataFrame, converted: bool) -> st
         others = f"; the other {'arm is' if rest == 1 else f'{rest} arms are'} not shown to differ" if rest else ""
         return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}{_left(mine, reasons)}."
     if len(tested):
-        places = 1 if unit == "points" else decimals
-        ends = [number(value, places) for value in (tested["smallest"].min(), tested["smallest"].max())]
-        most = "" if ends[0] == ends[1] else f" (for some arms up to {ends[1]})"
-        seen = f"to be shown, a difference had to reach {ends[0]} {unit}{most}"
+        ends = dict.fromkeys(number(end, decimals) for end in (tested["smallest"].min(), tested["smallest"].max()))
+        by_arm = ", depending on the arm" * (len(ends) > 1)
+        seen = f"to be shown, a difference had to reach {' to '.join(ends)} {unit}{by_arm}"
         return f"No {arms} is shown to differ from {it} {where}; {seen}{_left(mine, reasons)}."
     return f"No {arms} can be told from {it} {where}: {next(iter(reasons))}."
 

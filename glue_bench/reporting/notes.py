@@ -8,7 +8,7 @@ import pandas as pd
 from glue_bench.benchmark.schema import LIMITED
 from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT
-from glue_bench.reporting.alike import block_notes
+from glue_bench.reporting.alike import block_notes, searched_note
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, number
 from glue_bench.results.board import Board
@@ -21,6 +21,11 @@ from glue_bench.values import BLOCK
 BANNER = "Made from the embedded demo data: not a benchmark."
 PARTIAL, COLLAPSED, FEWER = "†", "‡", "*"
 MAJORITY, SMALLEST = "majority class", "smallest difference"
+SPLITS = {
+    "train": "training",
+    "validation_matched": "matched validation",
+    "validation_mismatched": "mismatched validation",
+}
 METRICS = {
     **{"matthews_correlation": "Matthews correlation", "accuracy": "accuracy", "f1": "F1"},
     **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
@@ -47,6 +52,7 @@ def leaderboard_notes(findings: Findings) -> list[str]:
     partial = "; ".join(f"{TASKS[task].title}: {_share(results, task)}" for task in marked_tasks(board))
     counts = {arm: sum(counts.values()) for arm, counts in board.collapsed.items()}
     collapsed = ", ".join(f"{arm} ({count})" for arm, count in counts.items() if count)
+    unlike = [*results.differences, *block_notes(results)]
     lines = [
         f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}{measured}",
         _average_note(board),
@@ -55,7 +61,7 @@ def leaderboard_notes(findings: Findings) -> list[str]:
         partial and f"{PARTIAL} Only a part of the data was there, so that no published score compares: {partial}.",
         collapsed and f"{COLLAPSED} Has runs that gave one answer to everything; they count in the mean: {collapsed}.",
         " ".join(_missing_notes(findings)),
-        " ".join([*segment_notes(results), *results.differences, *block_notes(results), *problem_notes(results)]),
+        " ".join([*searched_note(findings.rates), *segment_notes(results), *unlike, *problem_notes(results)]),
     ]
     return [line for line in lines if line]
 
@@ -181,13 +187,13 @@ def _share(results: Results, task: str) -> str:
     """The share of the official rows that was there, of each split that lacks some."""
     rows, official = results.rows.get(task, {}), TASKS[task].splits
     shown = [
-        f"{100 * rows[split] / official[split].rows:.3g}% of {split.replace('_', ' ')}"
+        f"{100 * rows[split] / official[split].rows:.3g}% of the {SPLITS.get(split, split)} rows"
         for split in ("train", *TASKS[task].validation_splits)
         if split in rows and rows[split] != official[split].rows
     ]
     if "train" not in rows:
-        shown.append("a part of train or test (these records do not say how much)")
-    return ", ".join(shown) or "all but test"
+        shown.append("only a part of train or test (the records do not say how much)")
+    return ", and ".join(shown) or "all but test"
 
 
 def _missing_notes(findings: Findings) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         costs = budget(start.config, pretraining.length if pretraining else experiment.finetuning.max_length)
     return ArmFacts(
         variant=arm.variant,
-        summary=native.SUMMARY if arm.variant == NATIVE else VARIANTS[arm.variant].summary,
+        summary=native.SUMMARY if arm.variant == NATIVE else VARIANTS[arm.variant].described(arm.options, start.origin),
         origin=inputs.origin(arm),
         start=start_digest(arm, inputs),
         **dict(_hashed(arm, inputs)),

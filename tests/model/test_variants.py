@@ -193,6 +193,19 @@ def test_options_reach_a_variant_and_near_matches_are_named(monkeypatch: pytest.
         check_variant("scaled", {"facto": 2})
 
 
+@pytest.mark.parametrize(
+    ("options", "origin", "start"),
+    [
+        ({}, "scratch", "; the projection starts at random"),
+        ({"init": "identity"}, "scratch", "; the projection starts as the sum, which is 'add' exactly"),
+        ({}, "grafted", "; the projection starts as the sum, which is 'add' exactly"),
+        ({}, "pretrained", ""),
+    ],
+)
+def test_an_arm_of_concat_says_how_its_projection_starts(options: dict[str, str], origin: str, start: str) -> None:
+    assert VARIANTS["concat"].described(options, origin) == VARIANTS["concat"].summary + start
+
+
 @every_variant
 def test_summary_and_source_are_said(variant: str) -> None:
     assert VARIANTS[variant].summary

@@ -104,7 +104,9 @@ def test_partial_tasks_are_marked_and_their_share_is_named(bench):
     bench.store.write_labels("qnli", "d", {"validation": np.zeros(1000, int)})
     text = render(bench.plan())
     assert {"RTE†", "QNLI†", "CoLA"} <= set(rows_of(text)["add"])
-    assert "QNLI: 18.3% of validation, a part of train or test (these records do not say how much)" in text
+    assert (
+        "QNLI: 18.3% of the validation rows, and only a part of train or test (the records do not say how much)" in text
+    )
     assert json.loads(render(bench.path, "json"))["partial_tasks"] == ["qnli", "rte"]
     assert next(csv.DictReader(io.StringIO(render(bench.path, "csv"))))["partial_tasks"] == "qnli;rte"
 
@@ -115,7 +117,7 @@ def test_a_record_that_counts_its_rows_names_the_share_of_each_split(bench):
     bench.record(bench.expect("cola"), data={"source": "tsv", "digest": "d", "partial": True, "rows": {
         "train": 8551, "validation": 1043, "test": 1}})  # fmt: skip
     text = render(bench.plan())
-    assert "CoLA: all but test; RTE: 10% of train." in text
+    assert "CoLA: all but test; RTE: 10% of the training rows." in text
 
 
 def test_collapsed_runs_are_marked_and_counted(bench):

@@ -1,8 +1,10 @@
 """The notes under a leaderboard: single sentences that depend on what has run, and where."""
 
+import pandas as pd
 import pytest
 
 from glue_bench.records.record import PretrainingRecord
+from glue_bench.reporting.alike import searched_note
 from glue_bench.reporting.export import find
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.statistics_page import statistics_page
@@ -75,3 +77,25 @@ def test_columns_near_the_majority_class_are_named(bench):
     text = notes(bench.plan())
     assert "No arm's mean is above it on MRPC: nothing can be read off there." in text
     assert "On RTE the best arm is above it by less than the smallest difference" in text
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (
+            {"add": 1e-3, "concat": 5e-4, "none": 5e-4, "untied": 1e-3, "rotary": 1e-3},
+            "0.0005 for `concat` and `none`, 0.001 for the others.",
+        ),
+        ({"add": 5e-4, "none": 5e-4}, "0.0005 for all."),
+    ],
+)
+def test_the_rates_that_were_searched_for_are_told(chosen, said):
+    rows = [(arm, rate, rate == best) for arm, best in chosen.items() for rate in (5e-4, 1e-3)]
+    waiting = [("later", rate, False) for rate in (5e-4, 1e-3)]
+    (text,) = searched_note(pd.DataFrame(rows + waiting, columns=["arm", "learning_rate", "chosen"]))
+    assert text.startswith(f"Each arm was pretrained at the best of 2 learning rates (0.0005, 0.001): {said} See ")
+
+
+def test_without_a_search_no_rates_are_told(bench):
+    bench.finish("rte", 1)
+    assert "learning rates" not in notes(bench.plan())

@@ -130,9 +130,11 @@ def test_nothing_shown_to_differ_names_what_would_have_been(bench):
     for arm in ("add", "concat"):
         bench.finish_predicted("rte", arm, 0.8)
     lead = leaderboard_page(find(bench.plan())).lead
-    assert re.fullmatch(
-        r"No arm is shown to differ from `add` on RTE; to be shown, a difference had to reach [\d.]+ points\.", lead
-    )
+    said = r"No arm is shown to differ from `add` on RTE; to be shown, a difference had to reach \d+\.\d\d"
+    assert re.fullmatch(said + r" points\.", lead)
+    bench.finish_predicted("rte", "none", 0.8)
+    lead = leaderboard_page(find(bench.plan())).lead
+    assert re.fullmatch(said + r" to \d+\.\d\d points, depending on the arm\.", lead)
 
 
 def test_one_seed_says_why_nothing_is_compared(bench):

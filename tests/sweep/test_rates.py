@@ -75,6 +75,7 @@ def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_validation_loss(sweep,
     whole = [record["seconds"] for name, record in records.items() if name not in searches]
     assert measured_costs(store)[0] == pytest.approx(sum(whole) / len(whole))
     assert "## Search for the learning rate" in (summary.folder / "budget.md").read_text()
+    assert "the best of 2 learning rates (1e-05, 0.003): " in (summary.folder / "leaderboard.md").read_text()
     assert "pretraining add: learning rate 0.003, by the validation loss of its search (1e-05: " in sweep.said
     (verified,) = verify(summary.folder)
     assert not verified.faults

@@ -7,6 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -115,6 +116,11 @@ class Variant(nn.Module, ABC):
         Raises:
             ValueError: a position beyond the table.
         """
+
+    @classmethod
+    def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003 (for variants that need them)
+        """An arm of it in words, by its options and the `origin` of the weights before any pretraining of ours."""
+        return cls.summary
 
     def takes_start(self) -> bool:
         """Whether `forward` has the argument `start`."""

@@ -1,11 +1,13 @@
 """Concatenation, then a projection to the width of one table."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glue_bench.config import SCRATCH
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
 
 
@@ -31,6 +33,13 @@ class Concat(Variant):
         kind: type[nn.Linear] = SumOfParts if init == "identity" else nn.Linear
         # No bias: the LayerNorm that follows has one.
         self.projection = kind(parts * dims.embedding_size, dims.embedding_size, bias=False)
+
+    @classmethod
+    def described(cls, options: Mapping[str, Any], origin: str) -> str:
+        """Says how the projection starts; of a checkpoint's own projection nothing is known."""
+        is_sum = origin == "grafted" or options.get("init") == "identity"
+        starts = "as the sum, which is 'add' exactly" if is_sum else "at random"
+        return cls.summary + f"; the projection starts {starts}" * (origin in (SCRATCH, "grafted"))
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         words = self.words(token_ids)

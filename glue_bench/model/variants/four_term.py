@@ -28,7 +28,10 @@ class FourTerm(Untied):
     Row 0 of the table, p_theta1 of TUPE-A, is there, saved and counted, too; no term reads it.
     """
 
-    summary = "all four terms, unless an option names fewer; positions have their own projections (TUPE's BERT-A-d)"
+    summary = (
+        "attention scores are a sum of word-word, word-position, position-word and position-position; positions have "
+        "their own projections (TUPE's BERT-A-d)"
+    )
 
     def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
         super().__init__(dims)
