@@ -59,9 +59,9 @@ def versions() -> Environment:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
-        )
+        command = ["git", "-C", str(folder), *arguments]
+        # git speaks the language and the encoding of the locale, in which Python need not be.
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -1,5 +1,6 @@
 """What a record says about where it was made: the commit is that of glue-bench, or none."""
 
+import os
 import subprocess
 
 from glue_bench.sweep import environment as module
@@ -20,3 +21,11 @@ def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_instal
     assert module.versions.__wrapped__().git_commit is None
     git(tmp_path, "add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
     assert module.versions.__wrapped__().git_commit == git(tmp_path, "rev-parse", "HEAD").strip() + "+changes"
+
+
+def test_what_git_says_in_another_encoding_harms_nothing(tmp_path, monkeypatch):
+    speaks = tmp_path / "git"
+    speaks.write_bytes(b"#!/bin/sh\necho 'Verzeichnis f\xfcr nichts' >&2\nexit 128\n")
+    speaks.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert module.versions.__wrapped__().git_commit is None
