@@ -81,7 +81,7 @@ class EncoderModel(EncoderPreTrainedModel):
         in_scores = segments_enter(config) == "scores"
         self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(float(config.hidden_dropout_prob))
         self.drops_attention = config.attention_probs_dropout_prob > 0
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
@@ -197,7 +197,7 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         self.num_labels = int(config.num_labels or 1)
         self.base = EncoderModel(config)
         rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(rate)
+        self.dropout = Dropout(float(rate))
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
 
@@ -323,14 +323,14 @@ def _block(config: EncoderConfig, score_terms: int) -> Block:
         hidden_size=config.hidden_size,
         num_heads=config.num_attention_heads,
         score_terms=score_terms,
-        dropout=config.attention_probs_dropout_prob,
+        dropout=float(config.attention_probs_dropout_prob),  # many files say 0
     )
     return Block(
         attention=attention,
         hidden_size=config.hidden_size,
         intermediate_size=config.intermediate_size,
         act=config.hidden_act,
-        dropout=config.hidden_dropout_prob,
+        dropout=float(config.hidden_dropout_prob),
         eps=config.layer_norm_eps,
     )
 
