@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.records.store import Store
-from glue_bench.reporting.assessment import Assessment
+from glue_bench.reporting.assessment import LEAST_DOCUMENTS, Assessment
 from glue_bench.reporting.export import find
 from glue_bench.reporting.findings import Findings, pair_of, verdict
 from glue_bench.reporting.markdown import aligned, sentence
@@ -217,14 +217,19 @@ def finetuned(findings: Findings) -> str:
 
 def varies(columns: list[dict[Any, Any]], documents: np.ndarray) -> Iterator[str]:
     """How far the primary measure varies from pretraining to pretraining; `documents` are sizes of held-out ones."""
+    held = "pieces of the held-out text"
+    if len(documents) and effective_number(documents) >= LEAST_DOCUMENTS:
+        held = (
+            f"the documents whose ends were held out ({len(documents)} of unequal length, which count like "
+            f"{effective_number(documents):.1f} equal ones)"
+        )
     for column in columns:
         if not math.isnan(column["pretraining_deviation"]):
             yield (
                 f"From one pretraining seed to the next ({column['pretraining_seeds']:g} for each arm) the loss of an "
                 f"arm changes by {column['pretraining_deviation']:.3f} nats (standard deviation) besides what the seed "
                 "does to all arms alike. An interval has two parts: this spread over seeds, and that of the difference "
-                f"over the documents whose ends were held out ({len(documents)} of unequal length, which count like "
-                f"{effective_number(documents):.1f} equal ones)."
+                f"over {held}."
             )
 
 

@@ -31,7 +31,7 @@ SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
 DRAWS = " with 16-bit dropout"
-"""How random numbers are drawn; cells that drew others, with torch's own dropout, have other ids."""
+"""How random numbers are drawn on a CPU; cells that drew others, with torch's own dropout, have other ids."""
 FIRST_TOKEN_ONLY = {
     f"{family}ForSequenceClassification" for family in ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
 }
@@ -180,12 +180,15 @@ def _base_weights(model: PreTrainedModel, missing: set[str], name: str) -> dict[
 def _first_token_alone(model: PreTrainedModel) -> Iterator[None]:
     """While this lasts, the last layer of the model computes what follows its attention for the first token alone.
 
-    That is done only where the head reads no other token, so that logits stay what they are, up to rounding.
+    That is done only where the head reads no other token, so that logits stay what they are, up to rounding. Gradient
+    checkpointing computes the layers once more, after this has ended.
     """
-    if type(model).__name__ not in FIRST_TOKEN_ONLY or model.config.chunk_size_feed_forward:
+    base: Any = model.base_model
+    reads_one = type(model).__name__ in FIRST_TOKEN_ONLY and len(base.encoder.layer)
+    computed_again = any(getattr(part, "gradient_checkpointing", False) for part in base.modules())
+    if not reads_one or model.config.chunk_size_feed_forward or computed_again:
         yield
         return
-    base: Any = model.base_model
     attended = base.encoder.layer[-1].attention.output  # called with what is attended to and the residual
     hook = attended.register_forward_pre_hook(lambda _, given: tuple(part[:, :1] for part in given))
     try:

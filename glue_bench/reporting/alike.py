@@ -44,17 +44,18 @@ def searched_note(rates: pd.DataFrame) -> list[str]:
 
 
 def processor_notes(cells: pd.DataFrame) -> list[str]:
-    """A sentence about each block whose arms ran on unlike processors; seeds may, where those of all arms do alike."""
+    """A sentence about each block whose finished runs of one task and one seed were computed on unlike processors."""
     notes = []
-    for name, block in named_blocks(cells[cells["processor"] != ""]):
+    for name, block in named_blocks(cells[cells["finished"] & (cells["processor"] != "")]):
+        if block.groupby(["task", "pretraining_seed", "seed"], dropna=False)["processor"].nunique().max() < 2:
+            continue
         places = block.groupby("arm", sort=False)["processor"].agg(lambda mine: " and ".join(sorted(set(mine))))
         arms = {where: ", ".join(map(code, mine.index)) for where, mine in places.groupby(places, sort=False)}
-        if len(arms) > 1:
-            shown = "; ".join(f"{who} on {where}" for where, who in arms.items())
-            notes.append(
-                f"{title(name)}: the arms ran on unlike processors ({shown}), which round differently: a difference "
-                "across them may be due to that, in part."
-            )
+        shown = "; ".join(f"{who} on {where}" for where, who in arms.items())
+        notes.append(
+            f"{title(name)}: the arms ran on unlike processors ({shown}), which round differently: a difference "
+            "across them may be due to that, in part."
+        )
     return notes
 
 

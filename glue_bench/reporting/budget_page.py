@@ -70,7 +70,8 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     if rates is not None and len(rates):
         sections.append(_search(rates))
         notes += [SEARCH, *map(AT_THE_END.format_map, at_an_end(rates))]
-    if kept := shown_ones.loc[shown_ones["variant"].isin(KEEP_A_ROW), "arm"].tolist():
+    like_untied = shown_ones["parameters"].isin(shown_ones.loc[shown_ones["variant"] == "untied", "parameters"])
+    if kept := shown_ones.loc[shown_ones["variant"].isin(KEEP_A_ROW) & like_untied, "arm"].tolist():
         notes.append(KEPT.format(arms=" and ".join(map(code, kept))))
     if "seeds" in columns:
         notes.append(SEVERAL)

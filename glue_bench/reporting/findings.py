@@ -16,6 +16,7 @@ from glue_bench.results.budgets import RATES
 from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE
+from glue_bench.stats.estimates import NO_RUN
 from glue_bench.stats.verdicts import APART
 from glue_bench.values import BLOCK, BlockKey
 
@@ -163,7 +164,10 @@ def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
     alike = [f"`{r['arm']}` and `{r['reference']}`" for r in rest]
     said += [f"not shown to differ: {', '.join(alike)}"] * bool(alike)
     apart = ((contrasts["column"] == primary) & (contrasts["why"] == APART)).sum()
-    waiting = named - len(tested) - apart
+    has_run = ~contrasts["why"].isin(["", APART]) & ~contrasts["why"].str.startswith(NO_RUN)
+    untested = ((contrasts["column"] == primary) & has_run).sum()
+    said += [f"{untested} cannot be tested yet (`statistics.md` says why)"] * bool(untested)
+    waiting = named - len(tested) - apart - untested
     said += [f"{waiting} {'waits' if waiting == 1 else 'wait'} for further runs"] * bool(waiting)
     said += [f"{apart} cannot be tested, because {APART}"] * bool(apart)
     where = _where(findings, primary)

@@ -159,7 +159,8 @@ def _majority_notes(findings: Findings) -> Iterator[str]:
         return
     yield f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
     least = findings.contrasts.groupby("column")["smallest"].median()
-    above = {name: findings.table[name].max() - constant for name, constant in findings.constants.items()}
+    constants = {name: by for name, by in findings.constants.items() if name in findings.columns}
+    above = {name: findings.table[name].max() - constant for name, constant in constants.items()}
     if low := [title_of(name) for name, by in above.items() if by <= 0]:
         yield f"No arm's mean is above it on {', '.join(low)}: nothing can be read off there."
     if near := [title_of(name) for name, by in above.items() if 0 < by < least.get(name, 0)]:

@@ -176,8 +176,9 @@ def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: 
     pretrained_on = _pretrained_on(plan, store)
     rows = [dict(cell) | _of_run(finished.get(cell.cell_id)) | arms[cell.arm] for cell in expected]
     for cell, row in zip(expected, rows, strict=True):
-        places = (pretrained_on.get((cell.arm, cell.pretraining_seed)), row["processor"])
-        row["processor"] = ", then ".join(dict.fromkeys(filter(None, places)))
+        before = pretrained_on.get((cell.arm, cell.pretraining_seed), row["processor"])
+        # Where one of the two is not recorded, nothing is known.
+        row["processor"] = ", then ".join(dict.fromkeys((before, row["processor"]))) if before else ""
     of_run = ("finished", "collapsed", "precision", "processor")
     columns = [*CELL_COLUMNS, *of_run, *RECIPES, *FACTS, "start_digest", "summary"]
     kinds = _KINDS | {"finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")

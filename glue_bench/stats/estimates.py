@@ -18,6 +18,9 @@ from glue_bench.stats.examples import (
 from glue_bench.stats.outcomes import AVERAGE, LIMITS, LOWEST_IS_BEST, Outcomes
 from glue_bench.stats.variance import Spread, combined, of_blocks, of_seeds
 
+NO_RUN = "no finished run"
+"""Why an arm that has not run yet is in no test."""
+
 
 class Scores(NamedTuple):
     """The runs of a task in the order of their arms, (runs,): the arm's index, both seeds, and the score."""
@@ -250,7 +253,7 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
 
 def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked: bool) -> str:
     if not len(runs):
-        return "no finished run"
+        return NO_RUN
     if arm in outcomes.why:  # first, because a file that is damaged or missing has to be mended, whatever else lacks
         return outcomes.why[arm]
     if seeds == 1:

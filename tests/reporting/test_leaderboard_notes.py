@@ -29,6 +29,11 @@ def test_arms_on_unlike_processors_are_named_on_both_pages(bench):
     assert said in " ".join(statistics_page(find(path).assessment).notes)
 
 
+def test_arms_whose_seeds_ran_the_other_way_round_are_named(bench):
+    finish_on(bench, {"add": ("One", "Two"), "none": ("Two", "One")})
+    assert "unlike processors (`add`, `none` on One and Two)" in notes(bench.plan())
+
+
 def test_processors_that_all_arms_share_are_no_difference(bench):
     finish_on(bench, {"add": ("One", "Two"), "none": ("One", "Two")})
     assert "processors" not in notes(bench.plan())

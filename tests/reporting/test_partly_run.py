@@ -87,7 +87,7 @@ def test_the_sentence_on_top_is_about_what_was_asked(study):
     assert lead.startswith(
         "On the validation loss, of 4 contrasts named beforehand: the arm `none` is worse than `add` (+1.0"
     )
-    assert lead.endswith("; 3 wait for further runs.")
+    assert lead.endswith("; 1 cannot be tested yet (`statistics.md` says why); 2 wait for further runs.")
 
 
 def test_marks_that_no_contrast_asks_for_are_named(study, new_bench):

@@ -186,6 +186,15 @@ def test_the_last_block_computes_one_token_where_no_other_is_read(family, folder
     assert shapes == [1, length, length, length]
 
 
+def test_layers_that_are_computed_once_more_for_their_gradients_see_the_same(folder_of, inputs_of):
+    inputs = inputs_of(native(folder_of("bert")))
+    model = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1).train()
+    published = model.model  # a configuration with `gradient_checkpointing: true` does this; its name has changed
+    getattr(published, "activation_checkpointing_enable", published.gradient_checkpointing_enable)()
+    batch = padded_batch(inputs, folder_of("bert"))
+    model(batch.ids, batch.mask, batch.segments).logits.sum().backward()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, inputs_of, tmp_path):
     inputs = inputs_of(native(folder_of(family)))

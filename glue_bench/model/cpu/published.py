@@ -67,6 +67,8 @@ def attention(
     if not (drops and _is_plain(module, query, key, value, attention_mask, is_causal, others)):
         others |= {"dropout": dropout, "scaling": scaling, "is_causal": is_causal}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
+    if torch.is_autocast_enabled("cpu"):  # as torch's attention, whatever a rotation has left them in
+        query, key, value = (part.to(torch.get_autocast_dtype("cpu")) for part in (query, key, value))
     packed = torch.stack([key.transpose(1, 2), value.transpose(1, 2)], dim=2)
     padding = padding_scores(None if attention_mask is None else attention_mask[:, 0, 0], query.dtype)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
