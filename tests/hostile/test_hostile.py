@@ -19,9 +19,9 @@ from named import CASES
 from oracle import judge
 
 FEW = {
-    "experiments": 40,
-    "data": 40,
-    "checkpoints": 350,
+    "experiments": 20,
+    "data": 20,
+    "checkpoints": 390,
     "names": 36,
     "submissions": 24,
     "results": 8,
