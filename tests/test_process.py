@@ -47,6 +47,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def _of_python() -> dict[str, Any]:
+    gc.collect()  # an exception may keep maps of files in a cycle until then, from Python 3.12 on
     files = Path("/proc/self/fd")
     return {
         "environment": dict(os.environ),
