@@ -158,6 +158,9 @@ def plain_arguments(settings: Hyperparameters | Pretraining, folder: str | Path,
 
 
 def score_split(trainer: Trainer, task: str, split: Dataset) -> dict[str, float]:
-    """Metrics of one split, by the project's own scoring: those of `evaluate` need the hub."""
-    logits = np.asarray(trainer.predict(split).predictions)
-    return score_logits(task, logits, np.asarray(split["label"]))
+    """Metrics of one split, by the project's own scoring: those of `evaluate` need the hub.
+
+    Labels are Trainer's, too: where it groups by length, it predicts the examples in another order than the split's.
+    """
+    found = trainer.predict(split)
+    return score_logits(task, np.asarray(found.predictions), np.asarray(found.label_ids))

@@ -94,7 +94,8 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 {lead}
 
 {pretrained} {extent} Question, arms, contrasts and what counts as an answer were
-[written before the runs](../../docs/study.md); how intervals are computed was changed twice after arms had run
+[written before the runs](../../docs/study.md); how intervals are computed was changed twice after arms had run, and one
+condition of the definition of "differ" was dropped, which no answer depends on
 ([what and why](../../docs/study.md#what-was-changed-later)).
 
 {table}
@@ -108,7 +109,8 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 {edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences
 of the losses, and of other columns those with a verdict, [statistics.csv](statistics.csv) all of them,
 [budget.md](budget.md) what each arm cost ([budget.csv](budget.csv) for each seed). [tupe-1.md](tupe-1.md) has our rows
-under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of one seed ([what
+under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of seed 1, which for
+`add`, `concat`, `none` and `untied` are of [a second pretraining](../../docs/study.md#the-runs) ([what
 follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)). [rates.csv](rates.csv) has the searches for
 learning rates, [losses.csv](losses.csv) the loss curves, [scores.csv](scores.csv) the score of each run. `records/`
 and `pretraining/` have one JSON file for each fine-tuning run and each pretraining, with its environment;
@@ -193,9 +195,11 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
         return said + f", by less than {BOUND:g} nats" * alike
     if alike:
         return f"does not hold at this size: less than {BOUND:g} nats either way"
+    against = (row["difference"] > 0) == (expected == "better") if expected else False  # a lower loss is better
     return (
-        f"not seen at this size (a measured difference of {row['smallest']:.3f} nats would have counted; a true one of "
-        "that size is found about half of the time)"
+        f"not seen at this size{'; measured the other way round' * against} (a measured difference of "
+        f"{row['smallest']:.3f} nats would have counted in any case; a true one of that size is found about half of "
+        "the time)"
     )
 
 
@@ -245,7 +249,10 @@ def spreads(assessment: Assessment, budgets: pd.DataFrame) -> Iterator[str]:
     """Which arms are judged by a spread of their own, and from where to where the plain standard deviations go."""
     for one in (one for block in assessment.blocks for one in block.estimates if one.column == assessment.primary):
         spread = one.spreads[0]
-        wider = " and ".join(f"`{arm}`" for arm, is_own in zip(one.arms, spread.own, strict=True) if is_own)
+        own = zip(one.arms, spread.variance, spread.own, strict=True)
+        wider = " and ".join(
+            f"`{arm}` {math.sqrt(variance * one.seeds[arm]):.3f}" for arm, variance, is_own in own if is_own
+        )
         pooled = f"{math.sqrt(spread.pooled):.3f}"
         if wider:
             yield (

@@ -1,7 +1,7 @@
 """Which arms of an experiment differ: stored predictions are read once, for every table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -61,7 +61,10 @@ def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
     """Read every prediction once; `board` is the store's own unless given."""
     board = board or make_board(store)
     outcomes = chain(read_outcomes(store, board), read_measures(store, board))
-    return _assess(board, outcomes, block_groups(board), conversion_groups(board), board.results.protocol.primary)
+    primary, parts = board.results.protocol.primary, board.average.parts
+    if primary == AVERAGE and len(parts) == 1:  # the average of a single column is that column
+        primary = next(iter(parts))
+    return _assess(board, outcomes, block_groups(board), conversion_groups(board), primary)
 
 
 def not_assessed(board: Board) -> Assessment:
@@ -88,8 +91,17 @@ def _assess(
         contrasts=declared(blocks, [(a, b) for a, b in board.results.protocol.contrasts]),
         conversions=conversions,
         arms=arms_frame(blocks),
-        columns=columns_frame(blocks, pd.concat([found, conversions])),
+        columns=columns_frame([_judged(one, costs_assessed) for one in blocks], pd.concat([found, conversions])),
     )
+
+
+def _judged(block: Assessed, costs: Sequence[Assessed]) -> Assessed:
+    """A block with the estimates by which its arms are judged: converted ones, together with the arm they came from."""
+    for cost in costs:
+        if block.group.reference != cost.group.reference and set(block.group.arms) <= set(cost.group.arms):
+            group = replace(block.group, reference=cost.group.reference)
+            return Assessed(group=group, estimates=cost.estimates)
+    return block
 
 
 def block_groups(board: Board) -> list[Group]:

@@ -63,7 +63,9 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
     columns = {name: title for name, title in COLUMNS.items() if name in shown_ones}
     sections = [PageSection(title="", grid=_grid(shown_ones, ("arm", "variant", "origin"), columns))]
     lengths = ", ".join(str(int(length)) for length in sorted(budgets["length"].dropna().unique()))
-    devices = ", ".join(sorted(budgets["device"].dropna().unique())) or "no device"
+    places = budgets.dropna(subset="device").groupby("device")["arm"].unique()
+    which = [f" ({', '.join(map(code, arms))})" * (len(places) > 1) for arms in places]
+    devices = "; ".join(f"{place}{arms}" for place, arms in zip(places.index, which, strict=True)) or "no device"
     notes = [note.format(length=lengths, device=devices) for note in NOTES]
     if "swap_1" in columns:
         notes.append(SWAPS)

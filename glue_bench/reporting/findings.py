@@ -79,6 +79,13 @@ class Findings:
         return list(self.table.loc[~known, "arm"]) if known.any() else []
 
     @cached_property
+    def by_contrasts(self) -> bool:
+        """Whether contrasts that the experiment names are what its first sentence tells; some must be testable."""
+        contrasts = self.assessment.contrasts
+        named = self.assessment.blocks and self.results.protocol.contrasts
+        return bool(named) and (contrasts.empty or bool((contrasts["why"] != APART).any()))
+
+    @cached_property
     def lowest_is_best(self) -> set[str]:
         """The columns of which the lowest value is the best."""
         return {one.column for block in self.assessment.blocks for one in block.estimates if one.lowest_is_best}
@@ -144,10 +151,8 @@ def title_of(column: str) -> str:
 
 def verdict(findings: Findings) -> str:
     """What came of the contrasts named beforehand; without any, for each block who differs, or what could be seen."""
-    if findings.assessment.blocks and findings.results.protocol.contrasts:
-        contrasts = findings.assessment.contrasts
-        if contrasts.empty or (contrasts["why"] != APART).any():
-            return _of_contrasts(findings, contrasts)
+    if findings.by_contrasts:
+        return _of_contrasts(findings, findings.assessment.contrasts)
     keys = [key for key, _ in blocks_of(findings.table)]
     names = block_names(keys)
     said = {names[key]: text for key in keys if (text := _of_block(findings, key))}
@@ -171,7 +176,7 @@ def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
     said += [f"{waiting} {'waits' if waiting == 1 else 'wait'} for further runs"] * bool(waiting)
     said += [f"{apart} cannot be tested, because {APART}"] * bool(apart)
     where = _where(findings, primary)
-    return f"{where[0].upper()}{where[1:]}, of {named} contrasts named beforehand: {'; '.join(said)}."
+    return f"{where[0].upper()}{where[1:]}, of {named} contrast{'s' * (named > 1)} named beforehand: {'; '.join(said)}."
 
 
 def pair_of(row: Mapping[Any, Any]) -> str:
@@ -195,7 +200,8 @@ def _of_reference(findings: Findings, mine: pd.DataFrame, converted: bool) -> st
     arms, it = (f"arm that was converted from {who}", "it") if converted else ("arm", who)
     reasons = {re.sub(r" \([^)]*\)$", "", why.split("; ")[0]): None for why in mine.loc[mine["why"] != "", "why"]}
     if len(told):
-        sides = [_told(told[told["verdict"] == side], f"{side} than {who}") for side in ("better", "worse")]
+        source = ", from whose checkpoint it was converted" if converted and len(told) == 1 else ""
+        sides = [_told(told[told["verdict"] == side], f"{side} than {who}{source}") for side in ("better", "worse")]
         rest = len(tested) - len(told)
         others = f"; the other {'arm is' if rest == 1 else f'{rest} arms are'} not shown to differ" if rest else ""
         return f"{where[0].upper()}{where[1:]}, {' and '.join(filter(None, sides))}{others}{_left(mine, reasons)}."

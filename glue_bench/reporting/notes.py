@@ -33,10 +33,8 @@ METRICS = {
 MEANS = " Scores are medians; marks, differences and their intervals are of means over the same runs."
 UNEVEN = 1.2
 """From this ratio of the largest to the smallest on, the smallest differences of single arms are said."""
-CONTRASTS_NAMED = (
-    " The sentence on top is of the contrasts named beforehand, a family of tests of their own on {primary}. Marks on "
-    "other columns{unasked} were not asked for: cite them as exploratory."
-)
+CONTRASTS_NAMED = " {lead} the contrasts named beforehand, a family of tests of their own on {primary}."
+UNASKED = " Marks {which} were not asked for: cite them as exploratory."
 MEASURED = {
     "validation_loss": "that of pretraining, in nats for each masked token",
     "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
@@ -83,10 +81,10 @@ def _seeds(board: Board) -> str:
     statistic = board.results.protocol.seeds
     if alike == {1}:
         return "one run each"
-    pretrainings = board.results.cells["pretraining_seed"].nunique()
+    of_each = board.results.cells.groupby(["arm", "task"])["pretraining_seed"].nunique()
     if len(alike) == 1:
-        runs = alike.pop()
-        if pretrainings < 2:
+        runs, pretrainings = alike.pop(), of_each.min()
+        if pretrainings < max(2, of_each.max()):
             return f"the {statistic} over {runs} runs with different seeds"
         times = "one fine-tuning" if runs == pretrainings else f"{runs / pretrainings:g} fine-tunings"
         return f"the {statistic} over {runs} runs, {times} of each of {pretrainings} pretrainings"
@@ -117,12 +115,13 @@ def _marks_note(findings: Findings) -> str:
         return bold.strip()
     references = _references(tested)
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
+    in_each = " of each block" * (len(blocks_of(tested)) > 1)
     means = MEANS * (findings.results.protocol.seeds == "median")
     return (
         f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (if all arms were "
-        "equal, at most about one column in twenty would have a mark; among many columns a false one is likelier). The "
-        f"test allows for {covered}. Without a mark, a difference is not shown; that does not mean that the arms are "
-        f"equal.{_unasked(findings, tested)}{means}"
+        f"equal, at most about one column in twenty{in_each} would have a mark; among many columns a false one is "
+        f"likelier). The test allows for {covered}. Without a mark, a difference is not shown; that does not mean that "
+        f"the arms are equal.{_unasked(findings, tested)}{means}"
     )
 
 
@@ -133,24 +132,28 @@ def _references(contrasts: pd.DataFrame) -> str:
 def _unasked(findings: Findings, tested: pd.DataFrame) -> str:
     """Which marks no contrast that was named beforehand asks for, where any were named."""
     named = {frozenset(pair) for pair in findings.results.protocol.contrasts}
-    marked = tested[(tested["verdict"] != "") & (tested["column"] == findings.columns[0])]
-    others = [row["arm"] for row in marked.to_dict("records") if {row["arm"], row["reference"]} not in named]
-    unasked = (
-        f", and those of {' and '.join(map(code, others))}, which no contrast compares with {_references(marked)},"
-        if others
-        else ""
-    )
-    return CONTRASTS_NAMED.format(primary=title_of(findings.columns[0]), unasked=unasked) * bool(named)
+    if not named:
+        return ""
+    primary = findings.columns[0]
+    marked = tested[(tested["verdict"] != "") & (tested["column"] == primary)]
+    others = marked[[{arm, other} not in named for arm, other in zip(marked["arm"], marked["reference"], strict=True)]]
+    one = others["reference"].nunique() == 1
+    compared = f"which no contrast compares with {_references(others) if one else 'the reference of their block'},"
+    which = ["on other columns"] * bool((tested["column"] != primary).any())
+    which += [f"{'those ' * bool(which)}of {' and '.join(map(code, others['arm']))}, {compared}"] * bool(len(others))
+    lead = "The sentence on top is of" if findings.by_contrasts else "`statistics.md` has"
+    said = CONTRASTS_NAMED.format(lead=lead, primary=title_of(primary))
+    return said + UNASKED.format(which=", and ".join(which)) * bool(which)
 
 
 def _feet_note(findings: Findings) -> str:
-    tested = findings.contrasts["smallest"].notna().any()
+    tested = findings.contrasts[findings.contrasts["smallest"].notna()]
     smallest = (
-        f"{SMALLEST.capitalize()}: a measured difference from {_references(findings.contrasts)} must be at least this "
-        f"large to get a mark. The row shows the median over the arms{_spread_of_smallest(findings)}. If the true "
-        "difference is this large, about half of such experiments find it (`glue-bench power`)."
+        f"{SMALLEST.capitalize()}: how large a measured difference from {_references(tested)} must be to get a mark. "
+        f"Each arm has its own limit; the row shows the median of them{_spread_of_smallest(findings)}. If a true "
+        "difference is as large as its limit, about half of such experiments find it (`glue-bench power`)."
     )
-    return " ".join([*_majority_notes(findings)] + [smallest] * bool(tested))
+    return " ".join([*_majority_notes(findings)] + [smallest] * bool(len(tested)))
 
 
 def _majority_notes(findings: Findings) -> Iterator[str]:
@@ -158,11 +161,11 @@ def _majority_notes(findings: Findings) -> Iterator[str]:
     if not findings.constants:
         return
     yield f"{MAJORITY.capitalize()}: the score of always giving the most frequent answer, 0 for a correlation."
-    least = findings.contrasts.groupby("column")["smallest"].median()
+    least = findings.contrasts.groupby([*BLOCK, "column"])["smallest"].median().groupby("column").min()
     constants = {name: by for name, by in findings.constants.items() if name in findings.columns}
     above = {name: findings.table[name].max() - constant for name, constant in constants.items()}
     if low := [title_of(name) for name, by in above.items() if by <= 0]:
-        yield f"No arm's mean is above it on {', '.join(low)}: nothing can be read off there."
+        yield f"No arm's score is above it on {', '.join(low)}: nothing can be read off there."
     if near := [title_of(name) for name, by in above.items() if 0 < by < least.get(name, 0)]:
         seen = "little can be read off there"
         yield f"On {', '.join(near)} the best arm is above it by less than the smallest difference: {seen}."

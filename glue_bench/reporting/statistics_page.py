@@ -31,14 +31,14 @@ CONVERSION = (
     "This ranks nothing: the weights were trained for that arm."
 )
 DECLARED = (
-    "The {number} contrasts that the experiment names: each the first arm less the second, corrected by Holm's method "
-    "for all of them. Their intervals hold for all of them together, so that one may include 0 where Holm's method, "
-    "which goes step by step, finds a difference. The lines on {primary} are what the experiment was made to ask, and "
-    "the ones to cite; those on other columns are exploratory. Above, the differences of all arms from the reference "
-    "are another family of tests, with other intervals."
+    "What the experiment names beforehand, {number} in all: each the first arm less the second, corrected by Holm's "
+    "method for all of them. Their intervals hold for all of them together, so that one may include 0 where Holm's "
+    "method, which goes step by step, finds a difference. The lines on {primary} are what the experiment was made to "
+    "ask, and the ones to cite. Above, the differences of all arms from the reference are another family of tests, "
+    "with other intervals."
 )
 WITH_VERDICT = "Only those with a verdict; `statistics.csv` has all."
-ON_OTHERS = "On other columns only those with a verdict are shown."
+ON_OTHERS = "Those on other columns are exploratory, and only those with a verdict are shown."
 NOT_RUN = "Not tested yet, because an arm has not run, but counted in the correction: {which}."
 NOT_ALIKE = "Not tested, but counted in the correction, because " + APART + ": {which}."
 LETTERS = "Arms that share a letter cannot be told apart; this is not transitive, so an arm may have several letters."
@@ -189,13 +189,14 @@ def statistics_page(
 def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
     frame = frames.get("reference", statistics.verdicts)
     names = block_names(key for key, _ in blocks_of(frame))
+    decides = title_of(statistics.primary) if statistics.primary in COLUMNS else statistics.primary.replace("_", " ")
     for key, mine in blocks_of(frame):
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
         heading, has_run = f"{title(names[key])}: differences from {reference}", mine["difference"].notna()
         text = _not_run(mine[primary & ~has_run])
-        yield PageSection(
-            title=f"{heading}, {statistics.primary.replace('_', ' ')}", text=text, grid=_grid(mine[primary & has_run])
-        )
+        yield PageSection(title=f"{heading}, {decides}", text=text, grid=_grid(mine[primary & has_run]))
+        if primary.all():
+            continue
         told, tested = mine[~primary & (mine["verdict"] != "")], (mine["why"] == "").any()
         text, grid = (
             (WITH_VERDICT, _grid(told)) if len(told) else ("None after correction." if tested else UNTESTED, None)

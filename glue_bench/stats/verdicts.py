@@ -45,8 +45,7 @@ class Assessed:
 def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Assessed]:
     """Estimate every column, and the average, for every group. One column's predictions are held at a time.
 
-    A group has the columns of which it has a run, and all that count in the average. The average of a single column is
-    left out where another column is the primary one.
+    A group has the columns of which it has a run, and all that count in the average. A single column has no average.
     """
     columns: list[list[Estimate]] = [[] for _ in groups]
     averaged: set[str] = set()
@@ -58,8 +57,7 @@ def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str =
     for group, mine in zip(groups, columns, strict=True):
         counted = [column for column in mine if column.column in averaged]
         shown = [column for column in mine if column.means or column.column in averaged]
-        averages = len(counted) > 1 or (counted and primary == AVERAGE)
-        average = [average_estimate(counted, group.arms)] if averages else []
+        average = [average_estimate(counted, group.arms)] if len(counted) > 1 else []
         ordered = sorted([*average, *shown], key=lambda column: column.column != primary)
         assessed.append(Assessed(group=group, estimates=tuple(ordered)))
     return assessed

@@ -1,9 +1,11 @@
 import pandas as pd
 import pytest
+import torch
+from transformers import DataCollatorWithPadding, Trainer
 
 from glue_bench.training.tokenizers import load_tokenizer
 from glue_bench.training.tokens import tokenise
-from peer import PADDINGS, arguments, as_dataset, real_tokens
+from peer import PADDINGS, arguments, as_dataset, real_tokens, score_split
 
 TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
 
@@ -40,3 +42,32 @@ def test_trainer_has_the_cells_hyperparameters(tmp_path, padding, strategy):
     assert (made.per_device_train_batch_size, made.learning_rate, made.num_train_epochs) == (4, 5e-5, 1)
     assert (made.get_warmup_steps(100), made.max_grad_norm, made.weight_decay) == (6, 1.0, 0.01)
     assert made.train_sampling_strategy == strategy
+
+
+@pytest.mark.parametrize("padding", ["dynamic", "grouped"])
+def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, padding):
+    """Grouped by length, Trainer predicts the examples in another order than that of the split."""
+    from cells import Settings
+
+    texts = [" ".join(TEXTS[i % 3].split()[: 1 + i % 5]) for i in range(40)]
+    split = as_dataset(pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}), tokenizer, 16)
+    trainer = Trainer(
+        model=Oracle(tokenizer.convert_tokens_to_ids("old")),
+        args=arguments(Settings("demo", "rte", "here", batch_size=4).cell, tmp_path, padding),
+        processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    assert score_split(trainer, "rte", split) == {"accuracy": 1.0}
+
+
+class Oracle(torch.nn.Module):
+    """Says 1 where a text has a word."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__()
+        self.word = word
+
+    def forward(self, input_ids, labels, **_):  # Trainer gives what this names
+        assert labels.shape == input_ids.shape[:1]
+        has = (input_ids == self.word).any(1).float()
+        return {"loss": has.sum(), "logits": torch.stack([1 - has, has], 1)}

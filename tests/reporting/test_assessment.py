@@ -144,7 +144,7 @@ def test_only_runs_at_the_chosen_rate_count(bench):
     assert outcomes.scores[low].min() > 50
 
 
-@pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "gone"]], 2)])
+@pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "gone"]], 1)])
 def test_contrasts_of_the_protocol(bench, contrasts, rows):
     found = assess_experiment(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}})).contrasts
     assert len(found) == rows
@@ -172,13 +172,13 @@ def measured(bench, counts):
 def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
     found = measured(bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)})
     rows = found.verdicts.set_index(["column", "arm"])
-    assert list(found.columns["column"]) == ["average", "sst2", "validation_loss", "swap_1"]
+    assert list(found.columns["column"]) == ["sst2", "validation_loss", "swap_1"]
     loss, swap = rows.loc[("validation_loss", "high")], rows.loc[("swap_1", "high")]
     assert loss["difference"] == pytest.approx(-0.2, abs=0.01)
     assert swap["difference"] == pytest.approx(40.0)
     assert (loss["verdict"], swap["verdict"], loss["seeds"]) == ("better", "better", "pretraining")
     assert rows.loc[("validation_loss", "higher"), "why"] == "no finished run (higher)"
-    assert rows.loc[("average", "high"), "seeds"] == "fine-tuning"
+    assert rows.loc[("sst2", "high"), "seeds"] == "fine-tuning"
 
 
 def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
@@ -221,3 +221,14 @@ def test_the_loss_of_all_validation_text_comes_first(bench):
     rows = with_losses(bench, np.zeros(7, np.int64))
     assert rows.loc[("validation_loss", "high"), "difference"] == pytest.approx(1.0)
     assert rows.loc[("swap_1", "high"), "difference"] == pytest.approx(40.0)
+
+
+def test_what_varies_is_what_converted_arms_are_judged_by(bench):
+    """They are judged together with the arm that they came from, whose spread counts too."""
+    origins = {"high": "grafted", "higher": "grafted"}
+    config = {"arms": [{"name": arm, "checkpoint": "bert"} for arm in RATES]}
+    together = assess_experiment(fill(bench, origins=origins, plan={"config": config}))
+    (cost,) = together.costs
+    (mine,) = together.columns[together.columns["origin"] == "grafted"].to_dict("records")
+    assert mine["column"] == "sst2"
+    assert mine["finetuning_deviation"] == pytest.approx(np.sqrt(cost.estimates[0].spreads[0].pooled))

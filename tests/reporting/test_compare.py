@@ -336,3 +336,13 @@ def test_the_command_line(glue_bench, refused, bench, tmp_path):
     assert refused("table", "tup-1", bench.path).startswith("unknown table 'tup-1'; did you mean 'tupe-1'?")
     assert "no experiment in" in refused("table", "tupe-1", tmp_path / "nowhere")
     assert "cannot write" in refused("table", "tupe-1", bench.path, "-o", tmp_path / "no" / "table.md")
+
+
+@pytest.mark.usefixtures("made_up")
+def test_runs_of_several_pretrainings_are_no_seeds_of_one(bench, beside):
+    """Those of papers share one pretraining, so that as many runs of ours are not like theirs."""
+    for seed in range(1, 6):
+        cell = bench.expect("rte", seed)
+        cell["pretraining_seed"] = seed
+        bench.record(cell)
+    assert "5 runs from 5 pretrainings instead of 5 from one" in beside(bench.plan())

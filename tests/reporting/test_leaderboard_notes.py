@@ -80,7 +80,7 @@ def test_columns_near_the_majority_class_are_named(bench):
         bench.finish_predicted("mrpc", arm, 0.45)
         bench.finish_predicted("sst2", arm, 0.9)
     text = notes(bench.plan())
-    assert "No arm's mean is above it on MRPC: nothing can be read off there." in text
+    assert "No arm's score is above it on MRPC: nothing can be read off there." in text
     assert "On RTE the best arm is above it by less than the smallest difference" in text
 
 
@@ -104,3 +104,51 @@ def test_the_rates_that_were_searched_for_are_told(chosen, said):
 def test_without_a_search_no_rates_are_told(bench):
     bench.finish("rte", 1)
     assert "learning rates" not in notes(bench.plan())
+
+
+NAMED = {"none - add": ["none", "add"], "other - none": ["other", "none"]}
+
+
+def judged(bench, tasks=("rte", "mrpc"), contrasts=("none - add",)):
+    """Findings of two arms of the same origin, and two of another one; the second of each is much worse."""
+    for task in tasks:
+        for arm, accuracy, origin in (
+            *(("add", 0.9, "pretrained"), ("none", 0.6, "pretrained")),
+            *(("first", 0.8, "scratch"), ("other", 0.6, "scratch")),
+        ):
+            bench.finish_predicted(task, arm, accuracy, origin=origin)
+    return find(bench.plan(config={"protocol": {"contrasts": [NAMED[name] for name in contrasts]}}))
+
+
+def test_what_is_judged_on_one_task_is_judged_on_that_column(bench):
+    findings = judged(bench, ["rte"])
+    assert set(findings.contrasts["column"]) == {"rte"}
+    text = " ".join(leaderboard_page(findings).notes)
+    assert "Marks of `other`, which no contrast compares with `first`, were not asked for" in text
+    page = statistics_page(findings.assessment)
+    titles = [section.title for section in page.sections]
+    assert titles[:2] == ["Pretrained: differences from add, RTE", "Scratch: differences from first, RTE"]
+    assert any("The lines on RTE are what the experiment was made to ask" in section.text for section in page.sections)
+
+
+def test_marks_that_no_contrast_asks_for_are_of_their_own_reference(bench):
+    text = " ".join(leaderboard_page(judged(bench)).notes)
+    assert "The sentence on top is of the contrasts named beforehand" in text
+    which = "Marks on other columns, and those of `other`, which no contrast compares with `first`, were not asked for"
+    assert which in text
+    assert "at most about one column in twenty of each block would have a mark" in text
+
+
+def test_contrasts_of_arms_apart_are_not_what_the_sentence_on_top_tells(bench):
+    text = " ".join(leaderboard_page(judged(bench, contrasts=["other - none"])).notes)
+    assert "`statistics.md` has the contrasts named beforehand" in text
+    assert "those of `none` and `other`, which no contrast compares with the reference of their block," in text
+
+
+def test_runs_of_unlike_numbers_of_pretrainings_are_not_said_to_be_of_each(bench):
+    for arm, seeds in (("add", [(1, 1), (2, 1)]), ("none", [(1, 1), (1, 2)])):
+        for pretraining_seed, seed in seeds:
+            cell = bench.expect("rte", seed, arm=arm)
+            cell |= {"cell_id": f"{arm}-{pretraining_seed}-{seed}", "pretraining_seed": pretraining_seed}
+            bench.record(cell)
+    assert "the mean over 2 runs with different seeds," in notes(bench.plan())

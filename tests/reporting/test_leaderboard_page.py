@@ -318,7 +318,7 @@ def test_conversions_from_two_checkpoints_each_have_their_own_reference(two_chec
 def test_an_arm_without_its_source_is_compared_within_its_block(two_checkpoints):
     findings = find(two_checkpoints)
     page = render_page(statistics_page(findings.assessment))
-    assert "## Grafted: differences from u-a, average" in page
+    assert "## Grafted: differences from u-a, RTE" in page
     assert "u-c - u-a" in page
     assert "u-b - u-a" not in page
     names = [drawing.name for drawing in difference_figures(findings)]

@@ -132,7 +132,7 @@ def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
 def test_contrasts_that_wait_are_named_and_counted(study):
     page = statistics_page(find(study).assessment)
     (section,) = [one for one in page.sections if one.title == "Contrasts named beforehand"]
-    assert "The 4 contrasts" in section.text
+    assert "What the experiment names beforehand, 4 in all" in section.text
     assert section.text.endswith("but counted in the correction: later - add, none - later.")
     assert [row[1].text for row in section.grid.rows if row[0].text == "Val. loss"] == ["none - add", "half - add"]
     assert section.grid.header[2] == "Nats"
@@ -148,6 +148,17 @@ def test_budgets_have_a_row_for_each_arm_that_was_pretrained(study):
     assert float(rows[1]["Validation loss"]) == pytest.approx(5.0, abs=0.05)
     assert rows[1]["Tokens to reference"] == "–"  # noqa: RUF001
     assert "Not pretrained yet: `later`." in page.notes
+
+
+def test_each_place_of_pretraining_is_told_with_its_arms(study):
+    budgets = budget_frame(open_store(study))
+    for places, said in (
+        (["One"] * 3, "on One; whatever"),
+        (["One", "Two", "One"], "on One (`add`, `half`); Two (`none`); whatever"),
+    ):
+        where = dict(zip(("add", "none", "half"), places, strict=True))
+        notes = budget_page(budgets.assign(device=budgets["arm"].map(where)), "toy").notes
+        assert any(said in note for note in notes)
 
 
 def test_the_report_is_drawn_with_a_loss_that_decides(study):
@@ -175,14 +186,23 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
             0.03,
             "",
             "better",
-            "not seen at this size (a measured difference of 0.045 nats would have counted; a true one of that size is "
-            "found about half of the time)",
+            "not seen at this size (a measured difference of 0.045 nats would have counted in any case; a true one of "
+            "that size is found about half of the time)",
+        ),
+        (
+            -0.02,
+            0.08,
+            "",
+            "better",
+            "not seen at this size; measured the other way round (a measured difference of 0.050 nats would have "
+            "counted in any case; a true one of that size is found about half of the time)",
         ),
         (0.2, 0.4, "worse", "", "holds at this size: a is worse"),
     ],
 )
 def test_what_a_contrast_says_to_a_claim(low, high, verdict, expected, said):
-    row = {"arm": "a", "low": low, "high": high, "verdict": verdict, "why": "", "smallest": (high - low) / 2}
+    numbers = {"difference": (low + high) / 2, "low": low, "high": high, "smallest": (high - low) / 2}
+    row = {"arm": "a", "verdict": verdict, "why": "", **numbers}
     assert STUDY["answer"](row, expected) == said
 
 

@@ -78,7 +78,7 @@ def test_power_is_how_often_the_verdicts_see_it():
     promised = []
     for seed in range(10):
         (pilot,) = drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"])
-        promised.append(spreads_of(pilot.estimates[1], "a", 4).power_of_seeds(10.0, 5))
+        promised.append(spreads_of(pilot.estimates[0], "a", 4).power_of_seeds(10.0, 5))
     assert np.mean(promised) == pytest.approx(seen / 150, abs=0.1)
 
 
@@ -130,7 +130,7 @@ def test_the_frame_has_every_column_and_says_why_there_is_no_number():
 def test_both_kinds_of_seeds_and_the_cheapest_design():
     one = drawn("abc", seeds=3, pretrainings=4, pretraining=0.01, columns=["rte"], rows=3000)
     frame = power_frame(one, 6.0, costs=Costs(1.0, 1.0)).set_index(["column", "seeds"])
-    assert list(frame.index) == [(c, s) for c in ("average", "rte") for s in ("fine-tuning", "pretraining")]
+    assert list(frame.index) == [("rte", "fine-tuning"), ("rte", "pretraining")]
     cheap = frame.loc[("rte", "pretraining")]
     dear = power_frame(one, 6.0, costs=Costs(100.0, 1.0)).set_index(["column", "seeds"]).loc[("rte", "pretraining")]
     assert cheap["cost"] == cheap["pretraining_seeds"] * (1 + cheap["finetuning_seeds"])

@@ -62,6 +62,12 @@ def _first_recipe(_few_rows, tmp_path_factory) -> Path:
     return summary.folder
 
 
+@pytest.fixture(autouse=True)
+def _second_recipe(monkeypatch):
+    """All of this is said with two recipes, whatever number today's has."""
+    monkeypatch.setattr(recipe, "RECIPE", 2)
+
+
 @pytest.fixture
 def old(_first_recipe, tmp_path) -> Store:
     return Store(shutil.copytree(_first_recipe, tmp_path / "old"))

@@ -120,8 +120,9 @@ def test_bf16_meets_few_shapes_on_a_cpu():
     assert [few_sizes(size) for size in sizes] == list(sizes)
     with computing("cpu", "bf16"):
         few = [few_sizes(size) for size in sizes]
-    assert sorted(set(few)) == [*range(16, 129, 16), *range(160, 257, 32), *range(320, 513, 64)]
-    assert all(size <= rounded <= max(16, 1.25 * size + 12) for size, rounded in zip(sizes, few, strict=True))
+    steps = (range(4, 33, 4), range(40, 65, 8), range(80, 129, 16), range(160, 257, 32), range(320, 513, 64))
+    assert sorted(set(few)) == [size for part in steps for size in part]
+    assert all(size <= rounded < max(size + 4, 1.25 * size) for size, rounded in zip(sizes, few, strict=True))
 
 
 def test_a_choice_holds_inside_its_block_only():

@@ -75,7 +75,7 @@ def differences(published: Published, row: Row, arm: OurArm, results: Results, s
         *_data(published, results),
         *_size(row, arm),
         *_pretraining(published, row, arm, results.steps),
-        *_runs(published, arm, seeds),
+        *_runs(published, arm, results, seeds),
     ]
 
 
@@ -120,11 +120,14 @@ def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None)
     return [*start, *filter(None, [phrase])]
 
 
-def _runs(published: Published, arm: OurArm, seeds: int) -> list[str]:
+def _runs(published: Published, arm: OurArm, results: Results, seeds: int) -> list[str]:
     if not seeds:
         return ["no finished run"]
     found = []
-    if published.seeds and seeds != published.seeds:
+    pretrainings = results.cells.loc[results.cells["arm"] == arm.name, "pretraining_seed"].nunique()
+    if published.seeds and pretrainings > 1:  # the seeds of papers are of one pretraining
+        found.append(f"{seeds} runs from {pretrainings} pretrainings instead of {published.seeds} from one")
+    elif published.seeds and seeds != published.seeds:
         found.append(f"{seeds} seed{'s' * (seeds != 1)} instead of {published.seeds}")
     if published.rates and arm.rates != published.rates:
         found.append(f"{arm.rates} rate{'s' * (arm.rates != 1)} instead of {published.rates}")
