@@ -61,7 +61,8 @@ def assess_experiment(store: Store, board: Board | None = None) -> Assessment:
     """Read every prediction once; `board` is the store's own unless given."""
     board = board or make_board(store)
     outcomes = chain(read_outcomes(store, board), read_measures(store, board))
-    primary, parts = board.results.protocol.primary, board.average.parts
+    primary: str = board.results.protocol.primary
+    parts = board.average.parts
     if primary == AVERAGE and len(parts) == 1:  # the average of a single column is that column
         primary = next(iter(parts))
     return _assess(board, outcomes, block_groups(board), conversion_groups(board), primary)

@@ -101,6 +101,8 @@ def _what_ours_are(comparison: Comparison, results: Results) -> Iterator[str]:
     """Where our rows are from, and what the signs in them mean."""
     yield f"Ours: experiment `{results.experiment}`, validation set, and beside it ours minus theirs."
     yield from protocol_notes(results)
+    if comparison.published.statistic == "median":
+        yield "Medians, as the paper has them: a leaderboard has means, unless its experiment asks for medians."
     if _partial(comparison):
         yield f"{PARTIAL}: only a part of the task's data was there."
     if comparison.cells.loc[comparison.cells["arm"] != "", "ours"].isna().any():
