@@ -18,7 +18,7 @@ from glue_bench.reporting.notes import banner, problem_notes, protocol_notes, se
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
-from glue_bench.results.protocol import NOT_AVERAGED
+from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
 from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.summaries import COVERS
@@ -53,6 +53,10 @@ VARIES = (
     "changes with the fine-tuning seed. Over examples: how much a difference from the reference would change with "
     "another validation set of this size (the root mean square over the other arms); no number of seeds reduces it. "
     "Smallest difference: the median over the arms of the least difference that would have had a verdict."
+)
+OF_AVERAGE = (
+    " Of the average: columns count as independent over seeds, so that their variances are added and divided by their "
+    "number squared. (`average_std` of `leaderboard.csv` is of the averages of single seeds; nothing is judged by it.)"
 )
 NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
 DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")
@@ -211,7 +215,8 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
         for name, mine in named_blocks(letters):
             yield PageSection(title=f"{title(name)}: all pairs", text=LETTERS, grid=_letter_grid(mine))
     for name, mine in named_blocks(statistics.columns.dropna(subset="smallest")):
-        yield PageSection(title=f"{title(name)}: what varies", text=VARIES, grid=_column_grid(mine))
+        text = VARIES + OF_AVERAGE * (AVERAGE in set(mine["column"]))
+        yield PageSection(title=f"{title(name)}: what varies", text=text, grid=_column_grid(mine))
 
 
 def _declared(statistics: Assessment, contrasts: pd.DataFrame) -> PageSection:
