@@ -95,7 +95,7 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 
 {pretrained} {extent} Question, arms, contrasts and what counts as an answer were
 [written before the runs](../../docs/study.md); how intervals are computed was changed twice after arms had run, and one
-condition of the definition of "differ" was dropped, which no answer depends on
+condition for calling two arms different was dropped, which no answer depends on
 ([what and why](../../docs/study.md#what-was-changed-later)).
 
 {table}
@@ -199,8 +199,8 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
     against = (row["difference"] > 0) == (expected == "better") if expected else False  # a lower loss is better
     return (
         f"not seen at this size{'; measured the other way round' * against} (a measured difference of "
-        f"{row['smallest']:.3f} nats would have counted in any case; a true one of that size is found about half of "
-        "the time)"
+        f"{row['smallest']:.3f} nats would have counted whatever the other contrasts show; a true one of that "
+        "size is found about half of the time)"
     )
 
 

@@ -52,9 +52,10 @@ def processor_notes(cells: pd.DataFrame) -> list[str]:
         places = block.groupby("arm", sort=False)["processor"].agg(lambda mine: " and ".join(sorted(set(mine))))
         arms = {where: ", ".join(map(code, mine.index)) for where, mine in places.groupby(places, sort=False)}
         shown = "; ".join(f"{who} on {where}" for where, who in arms.items())
+        pretrained = ", pretraining included," * bool(block["pretraining_seed"].notna().any())
         notes.append(
-            f"{title(name)}: the arms ran on unlike processors ({shown}), which round differently: a difference "
-            "across them may be due to that, in part."
+            f"{title(name)}: the arms ran{pretrained} on unlike processors ({shown}), which round differently: a "
+            "difference across them may be due to that, in part."
         )
     return notes
 

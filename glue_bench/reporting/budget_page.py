@@ -31,7 +31,8 @@ NOTES = (
     "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
     "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down, "
     "so that it hardly compares arms. Peak memory: the largest resident memory of the process.",
-    "Losses: mean cross-entropy (nats) over masked tokens; validation loss: the same text and masks for every arm.",
+    "Losses: mean cross-entropy (nats) over masked tokens; training loss: of the last hundredth of the steps; "
+    "validation loss: the same text and masks for every arm.",
     "Tokens to reference: how many tokens the arm had seen when its validation loss first reached the final loss of "
     "the reference arm (by straight lines between the losses measured); a dash where it never did. This understates an "
     "arm's lead: its learning rate was still high at that point, where that of the reference had come down.",
@@ -105,7 +106,8 @@ def _search(rates: pd.DataFrame) -> PageSection:
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return PageSection(
         title="Search for the learning rate",
-        text=f"The validation loss after {steps} steps at each rate; the chosen one is bold.",
+        text=f"The validation loss at the end of runs of their own, of {steps} steps and one seed, at each rate; the "
+        "chosen one is bold.",
         grid=Grid.of(("Arm", *(f"{rate:g}" for rate in tried)), rows),
     )
 

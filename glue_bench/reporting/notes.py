@@ -37,7 +37,8 @@ CONTRASTS_NAMED = " {lead} the contrasts named beforehand, a family of tests of 
 UNASKED = " Marks {which} were not asked for: cite them as exploratory."
 MEASURED = {
     "validation_loss": "that of pretraining, in nats for each masked token",
-    "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50)",
+    "swap_1": "how often text is preferred to the same text with two neighbouring words exchanged (chance is 50, and "
+    "an encoder that knows no order has exactly 50, because all its pairs are ties)",
 }
 
 
@@ -115,13 +116,14 @@ def _marks_note(findings: Findings) -> str:
         return bold.strip()
     references = _references(tested)
     covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
+    covered += f" (of {title_of('validation_loss')} other documents)" * ("validation_loss" in findings.measures)
     in_each = " of each block" * (len(blocks_of(tested)) > 1)
     means = MEANS * (findings.results.protocol.seeds == "median")
     return (
         f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (if all arms were "
-        f"equal, at most about one column in twenty{in_each} would have a mark; among many columns a false one is "
-        f"likelier). The test allows for {covered}. Without a mark, a difference is not shown; that does not mean that "
-        f"the arms are equal.{_unasked(findings, tested)}{means}"
+        f"equal, also in how much they vary from seed to seed, at most about one column in twenty{in_each} would have "
+        f"a mark; among many columns a false one is likelier). The test allows for {covered}. Without a mark, a "
+        f"difference is not shown; that does not mean that the arms are equal.{_unasked(findings, tested)}{means}"
     )
 
 
@@ -204,10 +206,7 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
     results = findings.results
     missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
     if missing:
-        yield (
-            f"{missing} of {len(results.cells)} planned runs are missing: {FEWER} marks a score of fewer seeds than "
-            f"planned, {MISSING} is one of none."
-        )
+        yield f"{missing} of {len(results.cells)} planned runs are missing{_missing_marks(findings)}."
     tasks = set(results.cells["task"]) - {COLUMNS[column][0] for column in findings.board.columns}
     absent = [
         ("arm", list(map(code, findings.waiting))),
@@ -221,6 +220,20 @@ def _missing_notes(findings: Findings) -> Iterator[str]:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
     if results.left_out:
         yield f"{results.left_out} records are not of this plan (settings or recipe have changed) and left out."
+
+
+def _missing_marks(findings: Findings) -> str:
+    """What marks the scores of missing runs, as far as the table shows such scores."""
+    table = findings.board.table.set_index("arm")
+    counts = [
+        (table[f"{column}_n"].get(arm, 0), planned)
+        for arm, by_column in findings.board.planned.items()
+        for column, planned in by_column.items()
+        if arm not in findings.waiting
+    ]
+    marks = [f"{FEWER} marks a score of fewer seeds than planned"] * any(0 < n < planned for n, planned in counts)
+    marks += [f"{MISSING} stands where a score has none"] * any(n == 0 < planned for n, planned in counts)
+    return f": {', and '.join(marks)}" * bool(marks)
 
 
 def lacks_seeds(cells: pd.DataFrame, contrasts: pd.DataFrame) -> bool:

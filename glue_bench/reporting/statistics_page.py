@@ -51,19 +51,31 @@ VARIES = (
     "pretrainings: how much an arm's score changes with the pretraining seed, beyond what that seed does to all arms "
     "(with one fine-tuning seed for each pretraining, fine-tuning is included). Between fine-tunings: how much one run "
     "changes with the fine-tuning seed. Over examples: how much a difference from the reference would change with "
-    "another validation set of this size (the root mean square over the other arms); no number of seeds reduces it. "
+    "another validation set of this size (of the validation loss, with other documents; the root mean square over the "
+    "other arms); no number of seeds reduces it. "
     "Smallest difference: the median over the arms of the least difference that would have had a verdict."
 )
-OF_AVERAGE = (
-    " Of the average: columns count as independent over seeds, so that their variances are added and divided by their "
-    "number squared. (`average_std` of `leaderboard.csv` is of the averages of single seeds; nothing is judged by it.)"
-)
+OF_AVERAGE = {
+    "fine-tuning": (
+        " Of the average: columns count as independent over seeds, so that their variances are added and divided by "
+        "their number squared. (`average_std` of `leaderboard.csv` is of the averages of single seeds; nothing is "
+        "judged by it.)"
+    ),
+    "pretraining": (
+        " Of the average: what the averages of single pretraining seeds vary by, so that what columns have in common "
+        "counts. (`average_std` of `leaderboard.csv` also contains what a seed does to all arms alike; nothing is "
+        "judged by it.)"
+    ),
+}
+"""What the row of the average is made of, by the kind of seeds that the intervals cover."""
 NUMBERS_OF_SEEDS = ("pretraining_seeds", "finetuning_seeds")
 DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviation", "smallest")
 RULES = (
     "A difference is that of two means over seeds, taken before rounding, in points (0 to 100; of a loss nats). p is "
     "two-sided, of Student's t with the variance of the difference over examples and over seeds; the variance over "
-    "seeds is pooled over the arms, or the arm's own where that is larger.",
+    "seeds is pooled over the arms, or the arm's own where that is larger. An own one is known from few runs, which "
+    "can make an interval much wider, even where it is hardly larger (`statistics.csv` has errors and degrees of "
+    "freedom).",
     "Of the differences from the reference each column is one family of tests. p (adjusted) is p times the number of "
     "arms that are compared with the reference, those that have not run included, and the 95% intervals hold for all "
     "of these together: an interval excludes 0 exactly where p (adjusted) is below 0.05, and only then is an arm "
@@ -198,7 +210,8 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
         reference, primary = mine["reference"].iloc[0], mine["column"] == statistics.primary
         heading, has_run = f"{title(names[key])}: differences from {reference}", mine["difference"].notna()
         text = _not_run(mine[primary & ~has_run])
-        yield PageSection(title=f"{heading}, {decides}", text=text, grid=_grid(mine[primary & has_run]))
+        decided = mine[primary & has_run].sort_values("difference", ascending="loss" in statistics.primary)
+        yield PageSection(title=f"{heading}, {decides}", text=text, grid=_grid(decided))
         if primary.all():
             continue
         told, tested = mine[~primary & (mine["verdict"] != "")], (mine["why"] == "").any()
@@ -215,7 +228,7 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
         for name, mine in named_blocks(letters):
             yield PageSection(title=f"{title(name)}: all pairs", text=LETTERS, grid=_letter_grid(mine))
     for name, mine in named_blocks(statistics.columns.dropna(subset="smallest")):
-        text = VARIES + OF_AVERAGE * (AVERAGE in set(mine["column"]))
+        text = VARIES + "".join(OF_AVERAGE[kind] for kind in mine.loc[mine["column"] == AVERAGE, "seeds"])
         yield PageSection(title=f"{title(name)}: what varies", text=text, grid=_column_grid(mine))
 
 

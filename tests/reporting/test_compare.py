@@ -40,8 +40,8 @@ GOLDEN = """\
 NOTES = """\
 - Source: nowhere. The dev set; median of five seeds.
 - Scores: Matthews correlation for CoLA, accuracy for the others. Average: mean of the 2 columns. Bold is the best value that the paper prints in any of its rows, those without an arm of ours included.
-- Ours: experiment `toy`, validation set, and beside it ours minus theirs. Protocol: the median over seeds, after the last epoch, fine-tuned at the learning rate 2e-5. –: no score, because nothing was run or it is undefined, or an average that lacks a column.
-- The differences were not tested, because ours is not like theirs: 1M (add) or 1 (untied) parameters instead of 110M; 100 steps instead of 1,000 (3.2k tokens instead of 128k, with padding); 3 seeds instead of 5 (add); 1 rate instead of 4; grafted (untied); 1 seed instead of 5 (untied).
+- Ours: experiment `toy`, validation set, and beside it ours minus theirs. Protocol: the median over seeds, after the last epoch, fine-tuned at the learning rate 2e-5. Medians, as the paper has them: a leaderboard has means, unless its experiment asks for medians. –: no score, because nothing was run or it is undefined, or an average that lacks a column.
+- The differences were not tested, because ours is not like theirs: 1M (add) or 1 (untied) parameters instead of 110M; 100 steps instead of 1,000 (3.2k tokens instead of 128k, with padding); 3 seeds instead of 5 (add); 1 rate instead of 4; grafted (untied); 1 seed instead of 5 (untied); and theirs are medians, which are never tested.
 - Rows of the paper without an arm of ours: Sum-mid (no fine-tuned checkpoint after 30% of the steps); Oracle (no variant of ours).
 - Arms of ours that this table has no row for: `none`.
 """  # noqa: E501, RUF001

@@ -152,3 +152,15 @@ def test_runs_of_unlike_numbers_of_pretrainings_are_not_said_to_be_of_each(bench
             cell |= {"cell_id": f"{arm}-{pretraining_seed}-{seed}", "pretraining_seed": pretraining_seed}
             bench.record(cell)
     assert "the mean over 2 runs with different seeds," in notes(bench.plan())
+
+
+def test_marks_of_missing_runs_are_told_where_the_table_has_them(bench):
+    for arm, seeds in (("add", 2), ("none", 2)):
+        bench.finish_predicted("rte", arm, 0.8, seeds=seeds)
+    bench.expect("mrpc", 1, arm="add")
+    bench.expect("rte", 1, arm="later")
+    assert "2 of 6 planned runs are missing. Nothing" in notes(bench.plan())
+    bench.expect("rte", 3, arm="add")
+    assert "3 of 7 planned runs are missing: * marks a score of fewer seeds than planned. " in notes(bench.plan())
+    bench.finish_predicted("mrpc", "none", 0.8, seeds=2)
+    assert "fewer seeds than planned, and – stands where a score has none. " in notes(bench.plan())  # noqa: RUF001

@@ -85,7 +85,8 @@ def _our_notes(comparison: Comparison, results: Results) -> Iterator[str]:
         for phrase, arms in _by_phrase(_sizes_together(unlike))
     ]
     if said:
-        yield f"The differences were not tested, because ours is not like theirs: {'; '.join(said)}."
+        never = "; and theirs are medians, which are never tested" * (comparison.published.statistic == "median")
+        yield f"The differences were not tested, because ours is not like theirs: {'; '.join(said)}{never}."
     without = cells[cells["arm"] == ""].drop_duplicates("model").to_dict("records")
     missing = [
         f"{', '.join(rows)} ({why})" for why, rows in _by_phrase({row["model"]: [row["unlike"]] for row in without})
