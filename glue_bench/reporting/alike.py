@@ -15,6 +15,12 @@ MIXED = {
 }
 
 
+OVER_SEEDS = (
+    "runs of different seeds or tasks ran on unlike processors, those of one seed and task on one: arms compare, and "
+    "the spread over seeds may contain what processors change."
+)
+
+
 def block_notes(results: Results) -> list[str]:
     """In what the runs of a block are not alike, and which encoders' shapes nothing records."""
     cells, notes = results.cells, mixed_notes(results)
@@ -44,10 +50,11 @@ def searched_note(rates: pd.DataFrame) -> list[str]:
 
 
 def processor_notes(cells: pd.DataFrame) -> list[str]:
-    """A sentence about each block whose finished runs of one task and one seed were computed on unlike processors."""
-    notes = []
+    """A sentence about each block whose finished runs were computed on unlike processors."""
+    notes, over_seeds = [], []
     for name, block in named_blocks(cells[cells["finished"] & (cells["processor"] != "")]):
         if block.groupby(["task", "pretraining_seed", "seed"], dropna=False)["processor"].nunique().max() < 2:
+            over_seeds += [title(name)] * (block["processor"].nunique() > 1)
             continue
         places = block.groupby("arm", sort=False)["processor"].agg(lambda mine: " and ".join(sorted(set(mine))))
         arms = {where: ", ".join(map(code, mine.index)) for where, mine in places.groupby(places, sort=False)}
@@ -57,7 +64,7 @@ def processor_notes(cells: pd.DataFrame) -> list[str]:
             f"{title(name)}: the arms ran{pretrained} on unlike processors ({shown}), which round differently: a "
             "difference across them may be due to that, in part."
         )
-    return notes
+    return notes + [f"{', '.join(over_seeds)}: {OVER_SEEDS}"] * bool(over_seeds)
 
 
 def mixed_notes(results: Results) -> list[str]:

@@ -1,7 +1,8 @@
 """What a reader has to know before comparing numbers, in sentences: the notes under every table."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -303,13 +304,28 @@ def searches_rates(results: Results) -> bool:
 
 
 def _settings(results: Results) -> str:
-    steps = [json.loads(settings).get("max_steps") for settings in results.settings.values()]
-    notes = [f" Runs end after {steps[0]:,} updates at most."] if any(steps) else []
+    settings = [json.loads(each) for each in results.settings.values()]
+    notes = [*_length(settings)]
+    steps = [each.get("max_steps") for each in settings]
+    notes += [f" Runs end after {steps[0]:,} updates at most."] if any(steps) else []
     if results.held_out_share:
         notes.append(f" {results.held_out_share:.3g} of each train set was held out of training.")
     if results.from_mnli:
         notes.append(f" {titles(results.from_mnli)}: from the arm's own MNLI run of the same seed.")
+    if results.described:
+        notes.append(" `README.md` in the experiment's folder says more about these runs.")
     return "".join(notes)
+
+
+def _length(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How long and on what batches the runs were fine-tuned, where all records say so."""
+    told = {name: {each.get(name) for each in settings} for name in ("epochs", "batch_size", "max_length")}
+    if all(values and None not in values for values in told.values()):
+        # 1, 2 or 5
+        epochs, batches, lengths = (
+            " or ".join(", ".join(map(str, sorted(values))).rsplit(", ", 1)) for values in told.values()
+        )
+        yield f" Fine-tuning: {epochs} epochs in batches of {batches}, texts of up to {lengths} tokens."
 
 
 def segment_notes(results: Results) -> list[str]:

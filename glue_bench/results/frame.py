@@ -43,7 +43,7 @@ class Results:
     together are not alike in; by task, `digests` has that of the data, `rows` the number of examples in each split of
     partial data (as far as known), and `settings` the hyperparameters but for the rate, as JSON.
     `steps` of pretraining came before these cells, the last of `all_steps`; None without pretraining of ours.
-    `one_segment` names the experiments whose pretraining knew one segment only.
+    `one_segment` names the experiments whose pretraining knew one segment only. `described`: there is a README.md.
     """
 
     experiment: str
@@ -64,6 +64,7 @@ class Results:
     steps: int | None = None
     all_steps: tuple[int, ...] = ()
     one_segment: tuple[str, ...] = ()
+    described: bool = False
 
     @property
     def missing(self) -> pd.DataFrame:
@@ -119,6 +120,7 @@ def read_results(store: Store, steps: int | None = None, protocol: Protocol | No
         steps=steps,
         all_steps=all_steps,
         one_segment=(experiment,) if isinstance(pretraining, dict) and pretraining.get("segments") != "pairs" else (),
+        described=(store.folder / "README.md").is_file(),
     )
 
 

@@ -36,7 +36,27 @@ def test_arms_whose_seeds_ran_the_other_way_round_are_named(bench):
 
 def test_processors_that_all_arms_share_are_no_difference(bench):
     finish_on(bench, {"add": ("One", "Two"), "none": ("One", "Two")})
+    text = notes(bench.plan())
+    assert "the arms ran" not in text
+    assert (
+        "Pretrained: runs of different seeds or tasks ran on unlike processors, those of one seed and task on" in text
+    )
+
+
+def test_one_processor_is_not_told(bench):
+    finish_on(bench, {"add": ("One", "One"), "none": ("One", "One")})
     assert "processors" not in notes(bench.plan())
+
+
+def test_what_runs_were_fine_tuned_by_and_what_says_more_is_told(bench):
+    for task, epochs in (("rte", 5), ("mrpc", 3), ("cola", 10)):
+        settings = {"epochs": epochs, "batch_size": 32, "max_length": 128}
+        bench.record(bench.expect(task), hyperparameters=settings)
+    path = bench.plan()
+    assert "Fine-tuning: 3, 5 or 10 epochs in batches of 32, texts of up to 128 tokens." in notes(path)
+    assert "README.md" not in notes(path)
+    (path / "README.md").write_text("# Mine")
+    assert "`README.md` in the experiment's folder says more about these runs." in notes(path)
 
 
 def test_a_gpu_is_what_computed_beside_it(bench):
