@@ -139,7 +139,8 @@ def _unasked(findings: Findings, tested: pd.DataFrame) -> str:
         return ""
     primary = findings.columns[0]
     marked = tested[(tested["verdict"] != "") & (tested["column"] == primary)]
-    others = marked[[{arm, other} not in named for arm, other in zip(marked["arm"], marked["reference"], strict=True)]]
+    pairs = zip(marked["arm"], marked["reference"], strict=True)
+    others = marked.loc[pd.Series([{*pair} not in named for pair in pairs], marked.index, dtype=bool)]
     one = others["reference"].nunique() == 1
     compared = f"which no contrast compares with {_references(others) if one else 'the reference of their block'},"
     which = ["on other columns"] * bool((tested["column"] != primary).any())

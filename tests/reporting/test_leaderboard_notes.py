@@ -184,3 +184,11 @@ def test_marks_of_missing_runs_are_told_where_the_table_has_them(bench):
     assert "3 of 7 planned runs are missing: * marks a score of fewer seeds than planned. " in notes(bench.plan())
     bench.finish_predicted("mrpc", "none", 0.8, seeds=2)
     assert "fewer seeds than planned, and – stands where a score has none. " in notes(bench.plan())  # noqa: RUF001
+
+
+def test_contrasts_without_any_mark_are_told(bench):
+    for arm in ("add", "none"):
+        bench.finish_predicted("rte", arm, 0.7)
+    text = notes(bench.plan(config={"protocol": {"contrasts": [["none", "add"]]}}))
+    assert "The sentence on top is of the contrasts named beforehand" in text
+    assert "were not asked for" not in text
