@@ -320,7 +320,9 @@ def _settings(results: Results) -> str:
 
 def _length(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How long and on what batches the runs were fine-tuned, where all records say so."""
-    told = {name: {each.get(name) for each in settings} for name in ("epochs", "batch_size", "max_length")}
+    told: dict[str, set[Any]] = {
+        name: {each.get(name) for each in settings} for name in ("epochs", "batch_size", "max_length")
+    }
     if all(values and None not in values for values in told.values()):
         # 1, 2 or 5
         epochs, batches, lengths = (
