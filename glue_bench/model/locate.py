@@ -46,8 +46,24 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
     return _download(name, revision, weights)
 
 
-def _download(name: str, revision: str | None, weights: bool) -> Path:
+def _snapshot(name: str, revision: str | None, wanted: list[str]) -> Path:
+    """The folder of a repository's files, from the hub or, where it is switched off, from its cache.
+
+    Some versions of the hub's client (1.31) ask the hub for the list of files of a full commit hash even then.
+    """
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+    except OfflineModeIsEnabled as offline:
+        try:
+            return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=True))
+        except LocalEntryNotFoundError:
+            raise offline from None
+
+
+def _download(name: str, revision: str | None, weights: bool) -> Path:
     from huggingface_hub.errors import (
         HFValidationError,
         HTTPError,  # httpx's or httpx2's, whichever the hub client is built on
@@ -57,10 +73,10 @@ def _download(name: str, revision: str | None, weights: bool) -> Path:
 
     try:
         wanted = [*_WANTED, "model*.safetensors"] if weights else _WANTED
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+        folder = _snapshot(name, revision, wanted)
         # An index of shards says nothing of the shards: torch's are fetched wherever safetensors are absent.
         if weights and not any((folder / file).exists() for file in SAFETENSORS):
-            snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin*"])
+            _snapshot(name, revision, ["pytorch_model*.bin*"])
         return folder
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise UserError(
