@@ -122,7 +122,8 @@ the loss does not say how an arm predicts text of another kind. Two layers of wi
 BERT; one text, one vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with
 one seed.
 
-{state} What differs between these commits and processors, and how much that changed a loss where it was
+{state} All fine-tunings are of 655c1ac, in batches of 32 and with dropout 0.1, each on the processor of its
+pretraining. What differs between these commits and processors, and how much that changed a loss where it was
 measured (0.016 nats at most, in four pairs), is in [the design](../../docs/study.md#the-runs).
 [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
 [43 MB of English text](../../docs/study.md#what-is-the-same-for-all), and `GLUE_FOLDER` GLUE in the classic TSV layout.

@@ -28,7 +28,8 @@ COLUMNS = {
 NOTES = (
     "Parameters: the encoder and its pooler, no head; without tables: without token, position and segment tables; "
     "over add: against `add` at the same sizes.",
-    "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head.",
+    "FLOPs per token: matrix products of a forward and a backward pass of the encoder at {length} tokens, no head; "
+    "what depends on positions alone is computed once for a batch, here of 32.",
     "Tokens seen: without padding. Tokens/s: of training alone, on {device}; whatever else ran there slowed it down, "
     "so that it hardly compares arms. Peak memory: the largest resident memory of the process.",
     "Losses: mean cross-entropy (nats) over masked tokens; training loss: of the last hundredth of the steps; "
