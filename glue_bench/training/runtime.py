@@ -89,8 +89,8 @@ def keeps_kernels() -> bool:
 def few_sizes(size: int) -> int:
     """`size`, or where kernels are kept the next of four sizes from each power of two to the next, multiples of 4.
 
-    Without this an epoch of RTE takes 1.4 times the memory. With multiples of 16 instead, a third of a short text's
-    tokens is padding: CoLA trained at 0.82 times the speed.
+    Without this an epoch of RTE takes 1.4 times the memory. With multiples of 16 instead, much of a batch of short
+    texts is padding: CoLA trained at 0.82 times the speed.
     """
     if not keeps_kernels():
         return size
