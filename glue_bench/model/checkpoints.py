@@ -236,7 +236,8 @@ def _check_complete(config: EncoderConfig, weights: Mapping[str, Tensor], name: 
         if ACT2FN[act].state_dict():
             raise UserError(f"checkpoint '{name}': {key} '{act}' has weights of its own, which are not read")
     expected = on_meta(EncoderModel, config).state_dict()
-    missing = [key for key in expected if key not in weights and not key.startswith("pooler.")]
+    has_pooler = any(key.startswith("pooler.") for key in weights)  # without one it is fresh, half of one is damaged
+    missing = [key for key in expected if key not in weights and (has_pooler or not key.startswith("pooler."))]
     if missing:
         raise UserError(f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}")
     wrong = [key for key in expected if key in weights and weights[key].shape != expected[key].shape]

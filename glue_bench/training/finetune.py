@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from glue_bench.config import HELD_OUT, Cell
 from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import unfilled
 from glue_bench.model.native import NativeClassifier, NativeStart, build_native
 from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
@@ -159,7 +161,8 @@ def build_classifier(start: Start, task: str, seed: int) -> Classifier:
         return build_native(start, labels, seed)
     set_seed(seed)
     config = EncoderConfig.from_dict(start.config.to_dict() | labels)
-    model = EncoderForSequenceClassification(config)
+    make = partial(unfilled, EncoderForSequenceClassification) if start.weights else EncoderForSequenceClassification
+    model = make(config)
     model.base.load_state_dict(start.weights, strict=False)
     fresh = (
         [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]

@@ -85,6 +85,13 @@ def test_config_that_does_not_fit(folder: Path, changes: dict[str, Any]) -> None
         read_config(str(folder))
 
 
+def test_half_a_pooler_is_refused(folder: Path) -> None:
+    """Without any pooler it is drawn; of half of one nobody knows where the rest went."""
+    change_weights(folder, lambda weights: weights.pop("pooler.dense.bias"))
+    with pytest.raises(UserError, match=r"lacks 1 weights of its encoder, such as pooler\.dense\.bias"):
+        read_checkpoint(str(folder))
+
+
 def test_unknown_activation(folder: Path) -> None:
     change_config(folder, hidden_act="gelou")
     with pytest.raises(UserError, match="hidden_act 'gelou' is not known"):

@@ -25,7 +25,7 @@ from glue_bench.model.variants.add import Add
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.convert import convert
-from glue_bench.training.finetune import finetune
+from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import build_masked_lm
 
@@ -99,6 +99,14 @@ def _threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def unfilled_memory_is_nan() -> Iterator[None]:
+    """Memory of torch that nobody has filled; in this block it could else hold anything, a right number too."""
+    torch.use_deterministic_algorithms(True)  # fills it: torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 def other_work() -> None:
     """All that a process may have done before: numbers drawn, another number of threads."""
     torch.rand(11)
@@ -168,6 +176,25 @@ def test_a_graft_computes_with_one_thread(make_bert: Made, monkeypatch: pytest.M
     torch.set_num_threads(2)
     graft(read_checkpoint(str(make_bert())), "asks", {})
     assert (found, torch.get_num_threads()) == ([1], 2)
+
+
+@pytest.mark.usefixtures("plugin", "unfilled_memory_is_nan")
+@pytest.mark.parametrize("family", ["bert", "electra"])  # with a pooler, and without one
+@pytest.mark.parametrize("arm", ARMS, ids=str)
+def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
+    arm: Arm, family: str, narrow: Path, make_bert: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
+    start = graft(read_checkpoint(str(make_bert() if family == "bert" else narrow)), *arm)
+    model = build_classifier(start, "rte", 1)
+    numbers = {**model.state_dict(), **dict(model.named_buffers())}
+    next_numbers = drawn_next()
+    assert not [name for name, values in numbers.items() if not values.isfinite().all()]
+    monkeypatch.setattr("glue_bench.training.finetune.unfilled", lambda kind, config: kind(config))
+    filled = build_classifier(start, "rte", 1)
+    for name, values in {**filled.state_dict(), **dict(filled.named_buffers())}.items():
+        torch.testing.assert_close(numbers[name], values, rtol=0, atol=0)
+    assert drawn_next() == next_numbers
 
 
 @pytest.mark.usefixtures("plugin")

@@ -33,3 +33,8 @@ VARIANTS: dict[str, type[Variant]] = {
     "rotary": Rotary,
     "disentangled": Disentangled,
 }
+
+
+def is_ours(variant: type[Variant] | None) -> bool:
+    """Whether a variant is part of this package; nobody knows what else one of a plugin does."""
+    return variant is not None and variant.__module__.split(".")[0] == "glue_bench"
