@@ -122,8 +122,7 @@ the loss does not say how an arm predicts text of another kind. Two layers of wi
 BERT; one text, one vocabulary and one held-out part are behind all numbers; each rate is the best of three, found with
 one seed.
 
-{state} All fine-tunings are of 655c1ac, in batches of 32 and with dropout 0.1, each on the processor of its
-pretraining. What differs between these commits and processors, and how much that changed a loss where it was
+{state} {tuned} What differs between these commits and processors, and how much that changed a loss where it was
 measured (0.016 nats at most, in four pairs), is in [the design](../../docs/study.md#the-runs).
 [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
 [43 MB of English text](../../docs/study.md#what-is-the-same-for-all), and `GLUE_FOLDER` GLUE in the classic TSV layout.
@@ -171,6 +170,7 @@ def readme(folder: Path) -> str:
         varies=" ".join([*varies(columns, held_out(store, kept)), *spreads(assessment, budgets), *reach(contrasts)]),
         edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(store)))),
         state=state(records),
+        tuned=tuned(store, findings.results.cells),
     )
 
 
@@ -300,6 +300,17 @@ def state(records: Sequence[Mapping[str, Any]]) -> str:
         f"The pretrainings, those of the searches included, were run with the code of commit {' and '.join(counts)}: "
         f"{where}."
     )
+
+
+def tuned(store: Store, cells: pd.DataFrame) -> str:
+    """With which code the fine-tunings were run, and where."""
+    made = [record for record in store.scan_records()[0] if record.cell_id in set(cells["cell_id"])]
+    if not made:
+        return "Nothing is fine-tuned yet."
+    commits = " and ".join(sorted({str(record.environment.git_commit)[:7] for record in made}))
+    moved = int(cells.loc[cells["finished"], "processor"].str.contains(", then ").sum())
+    where = "each on the processor of its pretraining" if not moved else f"{moved} of them on another processor"
+    return f"All {len(made)} fine-tunings, in batches of 32 and with dropout 0.1, are of {commits}, {where}."
 
 
 def read_pretrainings(folder: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -222,6 +223,25 @@ def test_the_study_is_told_while_it_runs(study):
         "not run yet",
     ]
     assert "Fine-tuning: no arm can be compared on an average of GLUE tasks yet." in text
+
+
+@pytest.mark.parametrize(
+    ("processors", "said"),
+    [
+        (["A", "A"], "All 2 fine-tunings, in batches of 32 and with dropout 0.1, are of abcdefa, each on the"),
+        (["A", "A, then B"], "are of abcdefa, 1 of them on another processor."),
+    ],
+)
+def test_the_study_says_where_it_was_fine_tuned(new_bench, processors, said):
+    bench = new_bench("fine-tuned")
+    bench.finish_predicted("sst2", "add", 0.8)
+    records = bench.store.scan_records()[0][:2]
+    where = {"git_commit": "abcdefabc"}
+    commits = [one.model_copy(update={"environment": one.environment.model_copy(update=where)}) for one in records]
+    cells = pd.DataFrame({"cell_id": [one.cell_id for one in records], "finished": True, "processor": processors})
+    store = SimpleNamespace(scan_records=lambda: (commits, []))
+    assert said in STUDY["tuned"](store, cells)
+    assert STUDY["tuned"](store, cells.iloc[:0]) == "Nothing is fine-tuned yet."
 
 
 def test_the_study_says_what_fine_tuning_showed(new_bench):
