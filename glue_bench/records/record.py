@@ -1,5 +1,7 @@
 """What finished cells and pretrainings leave, and what a failed cell says of itself."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -177,16 +179,24 @@ class RunFacts(StoredValue):
 class Record(RunFacts, _Asked):
     """A finished cell: what was asked for, what the run says of itself, and what is known of its start and data.
 
-    On disk the fields of the bases come first, those of the last base before the others.
+    `pretraining_curve` is that of the pretraining that it started from; records of earlier versions do not have it. On
+    disk the fields of the bases come first, those of the last base before the others.
     """
 
-    left_out: ClassVar = RunFacts.left_out | {"recipe", "from_mnli", "variance_kept", "diagnostic"}
+    left_out: ClassVar = RunFacts.left_out | {
+        "recipe",
+        "from_mnli",
+        "variance_kept",
+        "diagnostic",
+        "pretraining_curve",
+    }
 
     environment: Environment
     graft_is_exact: bool | None = None
     variance_kept: dict[str, float] = Field({})
     data: DataFacts
     diagnostic: Diagnostic | None = None
+    pretraining_curve: str | None = None
     predictions_sha256: str | None = None
     digest: str | None = None
 
@@ -263,6 +273,12 @@ class PretrainingRecord(StoredValue):
     environment: Environment = Environment()
     validation_sha256: str | None = None
     digest: str | None = None
+
+    @property
+    def curve(self) -> str:
+        """A digest of the losses: runs of one identity that differ in it, on two processors, made other weights."""
+        points = [[point.step, point.train_loss, point.validation_loss] for point in self.losses]
+        return hashlib.sha256(json.dumps(points).encode()).hexdigest()
 
 
 class FailureRecord(StoredValue):

@@ -30,7 +30,19 @@ def block_notes(results: Results) -> list[str]:
             f"The shape of the encoder is not recorded for {', '.join(unrecorded)}; the same `glue-bench run` again "
             "records it and runs no cell twice."
         )
-    return notes + processor_notes(cells)
+    return notes + lost_weights_note(cells) + processor_notes(cells)
+
+
+def lost_weights_note(cells: pd.DataFrame) -> list[str]:
+    """A sentence about runs of a pretraining that came out otherwise when it was run once more."""
+    lost = cells.loc[cells["of_lost_weights"], "arm"].value_counts(sort=False)
+    if lost.empty:
+        return []
+    shown = ", ".join(f"{count} of {code(arm)}" for arm, count in lost.items())
+    return [
+        f"Some runs ({shown}) started from weights that were lost; their pretraining was run once more and came out "
+        "otherwise, and what the tables say of it is of the second time."
+    ]
 
 
 def searched_note(rates: pd.DataFrame) -> list[str]:

@@ -12,7 +12,7 @@ from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.config import AS_PUBLISHED, Protocol
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.plan import NO_PLAN, AskedCell, Plan
-from glue_bench.records.record import Environment, Record
+from glue_bench.records.record import Environment, PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.results import epochs
 from glue_bench.results.encoders import FACTS, arm_facts
@@ -33,7 +33,8 @@ class Results:
     `collapsed` (the splits on which the run predicted one class or a constant), FACTS, `start_digest` and `summary` of
     its arm, and of finished ones `precision` ("" where it is not recorded), the `recipe` by which they were trained,
     the `pretraining_recipe` by which the weights were that they start from (NA without pretraining of ours), and
-    `processor` (where its weights were pretrained, and then where it ran, as far as this is recorded).
+    `processor` (where its weights were pretrained, and then where it ran, as far as this is recorded) and
+    `of_lost_weights` (its pretraining was run once more later, and made other weights).
     `scores` has a row for each score of each finished cell, in the same order, then in the task's order
     of splits and metrics: SCORE_COLUMNS. Values are 0 to 100; NaN where the metric is undefined.
     `choosing` has a row for each finished run: RUN, and the `value` by which its rate competes under the `protocol`.
@@ -175,26 +176,33 @@ def _cells(expected: Sequence[AskedCell], finished: Mapping[str, Record], plan: 
     recorded = {record.cell.arm: record for record in finished.values()}
     steps = {cell.arm: cell.steps for cell in expected}
     arms = {arm: arm_facts(plan, arm, recorded.get(arm), after) for arm, after in steps.items()}
-    pretrained_on = _pretrained_on(plan, store)
+    pretrainings = _pretrainings(plan, store)
     rows = [dict(cell) | _of_run(finished.get(cell.cell_id)) | arms[cell.arm] for cell in expected]
     for cell, row in zip(expected, rows, strict=True):
-        before = pretrained_on.get((cell.arm, cell.pretraining_seed), row["processor"])
-        # Where one of the two is not recorded, nothing is known.
-        row["processor"] = ", then ".join(dict.fromkeys((before, row["processor"]))) if before else ""
-    of_run = ("finished", "collapsed", "precision", "processor")
+        row |= _of_start(pretrainings.get((cell.arm, cell.pretraining_seed)), finished.get(cell.cell_id))
+    of_run = ("finished", "collapsed", "precision", "processor", "of_lost_weights")
     columns = [*CELL_COLUMNS, *of_run, *RECIPES, *FACTS, "start_digest", "summary"]
-    kinds = _KINDS | {"finished": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
+    kinds = _KINDS | {"finished": bool, "of_lost_weights": bool} | dict.fromkeys(("parameters", *RECIPES), "Int64")
     return pd.DataFrame(rows, columns=columns).astype(kinds)
 
 
-def _pretrained_on(plan: Plan, store: Store) -> dict[tuple[str, int | None], str]:
-    """Where each pretraining that has ended was computed, by its arm and seed."""
-    found: dict[tuple[str, int | None], str] = {}
+def _pretrainings(plan: Plan, store: Store) -> dict[tuple[str, int | None], PretrainingRecord]:
+    """The pretrainings that have ended, by arm and seed."""
+    found: dict[tuple[str, int | None], PretrainingRecord] = {}
     for each in plan.all_pretrainings():
         if not each.is_search and store.has_pretraining(each.pretraining_id):
             with suppress(UserError):  # a damaged record: `status` and `verify` say so
-                found[each.arm, each.seed] = _computed_on(store.read_pretraining(each.pretraining_id).environment)
+                found[each.arm, each.seed] = store.read_pretraining(each.pretraining_id)
     return found
+
+
+def _of_start(pretraining: PretrainingRecord | None, record: Record | None) -> dict[str, Any]:
+    """Where a run and its pretraining were computed ("" if that is not known), and whether its weights are lost."""
+    ran = "" if record is None else _computed_on(record.environment)
+    before = _computed_on(pretraining.environment) if pretraining else ran
+    lost = bool(pretraining and record and record.pretraining_curve not in (None, pretraining.curve))
+    known = before and ran and not lost  # where one of the two is not, nothing is
+    return {"processor": ", then ".join(dict.fromkeys((before, ran))) if known else "", "of_lost_weights": lost}
 
 
 def _computed_on(environment: Environment) -> str:
@@ -208,12 +216,11 @@ _KINDS: dict[str, Any] = {"learning_rate": float, "pretraining_seed": "Int64", "
 def _of_run(record: Record | None) -> dict[str, Any]:
     """What a finished run adds to its cell."""
     if record is None:
-        return {"finished": False, "collapsed": (), "precision": "", "processor": "", **dict.fromkeys(RECIPES)}
+        return {"finished": False, "collapsed": (), "precision": "", **dict.fromkeys(RECIPES)}
     return {
         "finished": True,
         "collapsed": record.collapsed,
         "precision": record.precision or record.environment.precision or "",
-        "processor": _computed_on(record.environment),
         "recipe": record.recipe,
         "pretraining_recipe": None if record.cell.steps is None else record.checkpoint.recipe,
     }

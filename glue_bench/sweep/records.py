@@ -11,7 +11,7 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.recipe import older_recipes
 from glue_bench.records.plan import ArmFacts, Hashed, Plan, PretrainingFacts, TaskFacts
 from glue_bench.records.predicted import Predicted, is_test
-from glue_bench.records.record import CellKey, Checkpoint, DataFacts, FailureRecord, Record, Shape
+from glue_bench.records.record import CellKey, Checkpoint, DataFacts, FailureRecord, PretrainingRecord, Record, Shape
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining
@@ -100,9 +100,9 @@ def _shape(start: Start) -> Shape | None:
     return Shape(**{name: getattr(start.config, name) for name in Shape.model_fields})
 
 
-def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
-    """The record of a finished cell."""
-    cell, data, start = planned.cell, inputs.data(planned.cell.task), inputs.initial(planned.cell.arm)
+def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs, start: PretrainingRecord | None) -> Record:
+    """The record of a finished cell that started from this pretraining."""
+    cell, data, initial = planned.cell, inputs.data(planned.cell.task), inputs.initial(planned.cell.arm)
     return Record(
         schema_version=SCHEMA_VERSION,
         cell_id=planned.id,
@@ -117,13 +117,13 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
             digest=cell_start_digest(cell, inputs),
             recipe=1 if cell.steps is None else cell.pretraining_recipe,
         ),
-        shape=_shape(start),
+        shape=_shape(initial),
         tokenizer=inputs.tokenizer_digest(cell.arm, cell.recipe),
         hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
         from_mnli=planned.mnli,
         **dict(outcome.record),
-        graft_is_exact=start.exact if start.origin == "grafted" else None,
-        variance_kept=dict(start.variance_kept),
+        graft_is_exact=initial.exact if initial.origin == "grafted" else None,
+        variance_kept=dict(initial.variance_kept),
         data=DataFacts(
             source=data.source,
             digest=data.digest,
@@ -131,6 +131,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> Record:
             rows={name: len(split) for name, split in data.splits.items()} if data.partial else {},
             revision=data.revision,
         ),
+        pretraining_curve=start.curve if start else None,
     )
 
 
@@ -139,7 +140,9 @@ def store_outcome(store: Store, planned: PlannedCell, outcome: Outcome, inputs: 
     store_tests(store, planned, outcome, inputs)
     kept = planned.cell.hyperparameters.predictions or "float32"  # they were rounded before they were scored
     scored = {split: logits.astype(kept) for split, logits in outcome.predictions.items() if not is_test(split)}
-    store.write_record(record_of(planned, outcome, inputs), scored)
+    name = planned.pretraining
+    start = store.read_pretraining(name) if name and store.has_pretraining(name) else None
+    store.write_record(record_of(planned, outcome, inputs, start), scored)
 
 
 def store_tests(store: Store, planned: PlannedCell, outcome: Outcome, inputs: Inputs) -> None:

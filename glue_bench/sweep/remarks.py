@@ -58,6 +58,18 @@ def idle_cores(work: Work, inputs: Inputs, options: RunOptions) -> Iterator[str]
         yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {min(cores, jobs)}"
 
 
+def made_anew(work: Work, store: Store) -> Iterator[str]:
+    """A line where weights that finished cells started from are gone, and others need them."""
+    gone = {job.id: job.arm for job in work.pretraining if not job.is_search and store.has_pretraining(job.id)}
+    done = sum(planned.pretraining in gone and store.has_record(planned.id) for planned in work.cells)
+    if done:
+        yield (
+            f"pretrained once more: {', '.join(dict.fromkeys(gone.values()))} (gone are the weights that {done:,} "
+            f"finished cell{'s' * (done > 1)} started from); another processor may make other weights, and then the "
+            "tables say so"
+        )
+
+
 def _older_recipes(cells: Sequence[PlannedCell]) -> Iterator[str]:
     """Lines about cells and pretrainings of older recipes among these cells."""
     older = [planned for planned in cells if planned.cell.recipe < recipes.RECIPE]

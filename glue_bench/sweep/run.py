@@ -23,7 +23,7 @@ from glue_bench.sweep.intrinsic import measure_missing
 from glue_bench.sweep.kept import Choose, Kept, every_run
 from glue_bench.sweep.options import AUTO, RunOptions
 from glue_bench.sweep.preflight import check_disks, check_starts
-from glue_bench.sweep.remarks import idle_cores, remarks
+from glue_bench.sweep.remarks import idle_cores, made_anew, remarks
 from glue_bench.sweep.running import Running
 from glue_bench.sweep.work import Work, plan_work, write_plan
 from glue_bench.terminal import Screen, tell
@@ -157,7 +157,8 @@ def _before(work: Work, store: Store) -> Summary:
 def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, console: Console) -> None:
     """In the main process, say what a person should know, and check disks and starts; all end where a check fails."""
     if accelerator().is_main_process:
-        for line in chain(remarks(work.chosen, inputs, store, options), idle_cores(work, inputs, options)):
+        said = remarks(work.chosen, inputs, store, options), made_anew(work, store), idle_cores(work, inputs, options)
+        for line in chain(*said):
             tell(console, line)
     decided_by_main(lambda: check_disks(store))
     decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs))

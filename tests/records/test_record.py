@@ -44,6 +44,7 @@ RECORD = {
     "variance_kept": {"tokens": 0.5},
     "data": {"source": "tsv", "digest": "d", "partial": False},
     "diagnostic": {"digest": "x"},
+    "pretraining_curve": "c",
     "predictions_sha256": "p",
     "digest": "q",
 }

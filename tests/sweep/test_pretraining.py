@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from safetensors.torch import load_file
@@ -15,6 +16,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import leaderboard, steps_frame
+from glue_bench.results.frame import read_results
 from glue_bench.sweep import attempts as module
 from glue_bench.training import pretrain as training
 from glue_bench.training.inputs import Inputs
@@ -145,6 +147,28 @@ def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing, finished, valu
     sweep(seeds=[1, 2])
     assert started == ["add"]
     assert weights(folder) == before
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_runs_of_lost_weights_are_told_where_others_took_their_place(sweep, finished, values, monkeypatch, elsewhere):
+    """Weights that begin a little larger stand in for another processor, which rounds otherwise."""
+    folder, pretraining = finished(values()).folder, module.pretraining
+    shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
+
+    def rounded_otherwise(start, *rest):
+        larger = {"initializer_range": 1.001 * start.config.initializer_range}
+        config = type(start.config).from_dict(start.config.to_dict() | larger)
+        return pretraining(replace(start, config=config) if elsewhere else start, *rest)
+
+    monkeypatch.setattr(module, "pretraining", rounded_otherwise)
+    sweep(seeds=[1, 2])
+    line = "pretrained once more: add (gone are the weights that 1 finished cell started from)"
+    assert line in sweep.said
+    page = (folder / "leaderboard.md").read_text()
+    assert ("Some runs (1 of `add`) started from weights that were lost" in page) == elsewhere
+    cells = read_results(Store(folder)).cells
+    assert cells["of_lost_weights"].sum() == elsewhere
+    assert (cells["processor"] == "").sum() == elsewhere
 
 
 # Several checkpoints
