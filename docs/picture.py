@@ -10,14 +10,15 @@ from glue_bench.reporting.figures.style import DARK, LIGHT
 from glue_bench.results.budgets import losses_frame
 
 DOCS = Path(__file__).parent
-TITLE = "Validation loss of six arms by tokens of pretraining, four seeds each"
-DESCRIPTION = "untied, untied-tie-cls and four-term lie lowest, add and concat follow, none stays far above."
+TITLE = "Validation loss of {} arms by tokens of pretraining, four seeds each"
+DESCRIPTION = "untied and relative positions end lowest, add and concatenation follow, none stays far above."
 
 
 def draw(folder: Path) -> None:
     """Write `loss.svg` and `loss-dark.svg` into the folder. Each has its own colours: a page cannot set them."""
     losses = losses_frame(Store(DOCS.parent / "results" / "study"))
-    opening, _, rest = svg_text(loss_curves(losses, reference="add"), TITLE, DESCRIPTION).partition(">")
+    title = TITLE.format(losses["arm"].nunique())
+    opening, _, rest = svg_text(loss_curves(losses, reference="add"), title, DESCRIPTION).partition(">")
     for name, colours in (("loss.svg", LIGHT), ("loss-dark.svg", DARK)):
         variables = "".join(f"--fig-{key}:{colour};" for key, colour in colours.items())
         style = f"<style>:root{{{variables}}}text{{font-family:sans-serif}}</style>"
