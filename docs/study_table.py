@@ -111,7 +111,8 @@ of the losses, and of other columns those with a verdict, [statistics.csv](stati
 [budget.md](budget.md) what each arm cost ([budget.csv](budget.csv) for each seed). [tupe-1.md](tupe-1.md) has our rows
 under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of seed 1, which for
 `add`, `concat`, `none` and `untied` are of [a second pretraining](../../docs/study.md#the-runs) ([what
-follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)); its swap test is on another text than the
+follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)); [analysis-more/](analysis-more/analysis.md) is
+the same of the four arms that were pretrained later. Their swap test is on another text than the
 leaderboard's, which is the held-out one. [rates.csv](rates.csv) has the searches for
 learning rates, [losses.csv](losses.csv) the loss curves, [scores.csv](scores.csv) the score of each run. `records/`
 and `pretraining/` have one JSON file for each fine-tuning run and each pretraining, with its environment;
