@@ -69,10 +69,19 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @cache
 def _processor() -> str:
-    """The processor's marketing name; `platform.processor()` is empty on Linux."""
+    """The processor's name; `platform.processor()` is empty on Linux."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return name_processor(Path("/proc/cpuinfo").read_text()) or platform.processor()
     except OSError:
         return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+
+
+def name_processor(cpuinfo: str) -> str:
+    """`AMD EPYC (family 26, model 2)`: the marketing name and what tells generations apart, or "" where it has none.
+
+    Virtual machines shorten the name, so that processors that round differently would have the same one.
+    """
+    lines = (line.partition(":") for line in cpuinfo.partition("\n\n")[0].splitlines())
+    first = {key.strip(): value.strip() for key, _, value in lines}
+    name, family, model = (first.get(key, "") for key in ("model name", "cpu family", "model"))
+    return f"{name} (family {family}, model {model})" if name and family and model else name

@@ -1,7 +1,9 @@
-"""What a record says about where it was made: the commit is that of glue-bench, or none."""
+"""What a record says about where it was made: the commit of glue-bench, or none; the processor and its family."""
 
 import os
 import subprocess
+
+import pytest
 
 from glue_bench.sweep import environment as module
 
@@ -29,3 +31,21 @@ def test_what_git_says_in_another_encoding_harms_nothing(tmp_path, monkeypatch):
     speaks.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert module.versions.__wrapped__().git_commit is None
+
+
+FIRST = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu model name\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        (FIRST, "AMD EPYC (family 26, model 2)"),
+        (f"{FIRST}\n{FIRST.replace('26', '25')}", "AMD EPYC (family 26, model 2)"),
+        ("model name\t: ARMv8 Processor rev 1\n", "ARMv8 Processor rev 1"),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n\n", ""),
+        ("", ""),
+    ],
+    ids=["one", "two", "no family", "no name", "empty"],
+)
+def test_a_processor_is_named_with_its_family(cpuinfo, name):
+    assert module.name_processor(cpuinfo) == name
