@@ -11,7 +11,6 @@ import pandas as pd
 from glue_bench.benchmark.metrics import decide
 from glue_bench.benchmark.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
-from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board
 from glue_bench.results.budgets import newest
@@ -164,8 +163,8 @@ def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
 
     Arms are compared on the same pieces of text.
     """
-    arms, plan = tuple(board.table["arm"]), store.read_plan() or NO_PLAN
-    measured = [each for each in newest(plan) if each.arm in arms]
+    arms = tuple(board.table["arm"])
+    measured = [each for each in newest(store) if each.arm in arms]
     sums = {each.pretraining_id: _sums(store, each.pretraining_id) for each in measured}
     for measure, metric in MEASURES.items():
         runs = [(each, sums[each.pretraining_id][measure]) for each in measured if measure in sums[each.pretraining_id]]

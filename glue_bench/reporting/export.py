@@ -67,7 +67,7 @@ def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Fi
 
 
 def write_tables(path: str | Path, findings: Findings | None = None) -> list[Path]:
-    """Write `tables` into the experiment's folder; the paths written.
+    """Write `tables` into the experiment's folder, and remove those that it no longer has; the paths written.
 
     Raises:
         UserError: as `open_board`.
@@ -76,6 +76,8 @@ def write_tables(path: str | Path, findings: Findings | None = None) -> list[Pat
     contents = tables(path, findings)
     for name, text in contents.items():
         write_atomically(folder / name, text.encode())
+    for name in set(TABLES) - contents.keys():  # of an earlier plan: nothing in the folder would contradict them
+        (folder / name).unlink(missing_ok=True)
     return [folder / name for name in contents]
 
 

@@ -36,7 +36,7 @@ def budget_frame(store: Store) -> pd.DataFrame:
         UserError: a record of pretraining cannot be read.
     """
     plan, records = store.read_plan() or NO_PLAN, _records(store)
-    planned = newest(plan)
+    planned = newest(store)
     rows: list[dict[str, Any]] = []
     for name, facts in plan.arms.items():
         mine = [_row(name, facts, each, records) for each in planned if each.arm == name]
@@ -54,8 +54,8 @@ def budget_frame(store: Store) -> pd.DataFrame:
 
 def losses_frame(store: Store) -> pd.DataFrame:
     """The loss curves of all pretrained arms of the plan: LOSSES."""
-    plan, records = store.read_plan() or NO_PLAN, _records(store)
-    wanted = {each.pretraining_id: each.seed for each in newest(plan)}
+    records = _records(store)
+    wanted = {each.pretraining_id: each.seed for each in newest(store)}
     rows = [
         {"arm": record.arm, "pretraining_seed": wanted[name], **point.document()}
         for name, record in records.items()
@@ -98,11 +98,17 @@ def told(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=silent)
 
 
-def newest(plan: Plan) -> list[PretrainingFacts]:
-    """The pretrainings of each arm and seed that cells start from; of several recipes, that of the newest."""
-    planned = [each for each in plan.all_pretrainings() if not each.is_search]
-    by_recipe = sorted(planned, key=lambda each: each.identity.recipe if each.identity else 1)
-    newest = {(each.arm, each.seed): each for each in by_recipe}
+def newest(store: Store) -> list[PretrainingFacts]:
+    """The pretraining of each arm and seed that cells start from; of several recipes, the newest that is stored.
+
+    A newer one that is planned, because the weights of an older one are lost, takes its place when it has ended.
+    """
+    planned = [each for each in (store.read_plan() or NO_PLAN).all_pretrainings() if not each.is_search]
+
+    def rank(each: PretrainingFacts) -> tuple[bool, int]:
+        return store.has_pretraining(each.pretraining_id), each.identity.recipe if each.identity else 1
+
+    newest = {(each.arm, each.seed): each for each in sorted(planned, key=rank)}
     return [newest[place] for place in dict.fromkeys((each.arm, each.seed) for each in planned)]
 
 

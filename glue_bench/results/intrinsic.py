@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from glue_bench.records.plan import NO_PLAN
 from glue_bench.records.store import Store
 from glue_bench.results.budgets import newest
 
@@ -19,7 +18,7 @@ def intrinsic_frame(store: Store) -> pd.DataFrame:
         UserError: a file of measures cannot be read.
     """
     found = {record.pretraining_id: record for record in store.intrinsic.read()}
-    planned = newest(store.read_plan() or NO_PLAN)
+    planned = newest(store)
     records = [found[each.pretraining_id] for each in planned if each.pretraining_id in found]
     rows = [
         (record.arm, record.pretraining_seed, record.step, one.name, one.value, one.standard_error, one.n)

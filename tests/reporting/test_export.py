@@ -194,6 +194,17 @@ def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
         assert mine.read_bytes() == theirs.read_bytes()
 
 
+def test_tables_of_an_earlier_plan_do_not_stay(bench):
+    fill(bench)
+    (bench.path / "notes.md").write_text("mine")
+    earlier = {path.name for path in write_tables(bench.path)}
+    bench.cells = [cell for cell in bench.cells if cell["task"] == "rte"]
+    bench.plan()
+    written = {path.name for path in write_tables(bench.path)}
+    assert earlier - written == {"averages.csv"}
+    assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == written | {"notes.md"}
+
+
 def test_scores_csv_is_tidy(bench):
     bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5)
     bench.plan()

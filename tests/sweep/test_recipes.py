@@ -212,6 +212,17 @@ def test_where_the_checkpoint_is_gone_the_arm_is_pretrained_anew(old, again):
     assert [each.identity.recipe for each in old.read_plan().pretrainings] == [1, 2]
 
 
+def test_measures_stay_in_the_tables_while_a_newer_pretraining_is_only_planned(old, again):
+    names = ("budget.csv", "losses.csv", "intrinsic.csv")
+    before = {name: (old.folder / name).read_text() for name in names}
+    assert "Val. loss" in table(old)
+    shutil.rmtree(old.folder / "checkpoints")
+    summary = again({"seeds": [1, 2]}, only=["seed=1"])
+    assert (summary.finished, [each.identity.recipe for each in old.read_plan().pretrainings]) == (0, [1, 2])
+    assert {name: (old.folder / name).read_text() for name in names} == before
+    assert "Val. loss" in table(old)
+
+
 def test_arms_that_differ_in_their_pretrainings_recipe_are_named(old, again):
     arms = [*EXPERIMENT["arms"], "none"]
     assert again({"arms": arms}).pretraining == ("none",)
