@@ -2,16 +2,20 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from stored import documents
 
 from glue_bench.benchmark.metrics import score_logits
-from glue_bench.config import SCRATCH
+from glue_bench.config import SCRATCH, load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import write_tables
 from glue_bench.reporting.papers.export import render
+from glue_bench.sweep.older import as_stored
+from glue_bench.sweep.plan import as_planned
+from glue_bench.training.inputs import Inputs
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 EXPERIMENTS = sorted(path.parent for path in RESULTS.glob("*/plan.json"))
@@ -53,6 +57,20 @@ def test_every_planned_cell_has_its_record_and_predictions(folder):
         assert store.read_predictions(record["cell_id"])
         assert record["environment"]["git_commit"]
         assert "+changes" not in record["environment"]["git_commit"]
+
+
+def test_the_study_runs_nothing_that_it_has():
+    """Its configuration gives, on the texts of its plan, the ids of its records: none would be run once more."""
+    experiment, store = load_experiment(RESULTS.parent / "configs" / "study.yaml"), Store(RESULTS / "study")
+    plan, inputs = store.read_plan(), Inputs(experiment, store.folder / "checkpoints")
+    inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].identity.corpus)
+    inputs.data = lambda task: SimpleNamespace(digest=plan.tasks[task].data)
+    inputs.tokenizer_digest = lambda arm, _recipe=None: plan.arms[arm.name].tokenizer
+    inputs.origin = lambda arm: plan.arms[arm.name].origin
+    cells = as_stored([as_planned(cell, inputs) for cell in experiment.cells()], inputs, store)
+    assert {planned.id for planned in cells if store.has_record(planned.id)} == store.ids("records")
+    lacking = [planned.id for planned in cells if not store.has_record(planned.id)]
+    assert not lacking or store.folder.name in PARTLY_RUN
 
 
 @each
