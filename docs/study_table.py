@@ -170,7 +170,7 @@ def readme(folder: Path) -> str:
         finetuned=finetuned(findings),
         varies=" ".join([*varies(columns, held_out(store, kept)), *spreads(assessment, budgets), *reach(contrasts)]),
         edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(store)))),
-        state=state(records),
+        state=state(kept, [record for record in records if record not in kept]),
         tuned=tuned(store, findings.results.cells),
     )
 
@@ -288,19 +288,26 @@ def processors(records: Sequence[Mapping[str, Any]], arm: str) -> set[str]:
     return {one["processor"] for one in mine if one.get("processor")}
 
 
-def state(records: Sequence[Mapping[str, Any]]) -> str:
-    """With which code, packages and processors the pretrainings were run, and how many of them."""
-    made = [(record["arm"], record.get("environment", {})) for record in records]
-    commits = Counter(str(one.get("git_commit"))[:7] for _, one in made)
+def state(kept: Sequence[Mapping[str, Any]], searches: Sequence[Mapping[str, Any]]) -> str:
+    """With which code and on which processors the pretrainings were run, and how many of them."""
+    commits = Counter(str(record.get("environment", {}).get("git_commit"))[:7] for record in (*kept, *searches))
     machines: dict[str, set[str]] = {}
-    for arm, one in made:
-        machines.setdefault(f"{one.get('processor')} in {one.get('precision')}", set()).add(f"`{arm}`")
-    where = "; ".join(f"{', '.join(sorted(arms))} on one thread of {machine}" for machine, arms in machines.items())
+    for record in kept:
+        machines.setdefault(_machine(record), set()).add(f"`{record['arm']}`")
+    for record in searches:  # those that ran where their arm did need no word of their own
+        if f"`{record['arm']}`" not in machines.get(_machine(record), ()):
+            machines.setdefault(_machine(record), set()).add(f"the search of `{record['arm']}`")
+    where = "; ".join(f"{', '.join(sorted(what))} on one thread of {machine}" for machine, what in machines.items())
     counts = [f"{commit} ({number} runs)" for commit, number in commits.items()]
     return (
         f"The pretrainings, those of the searches included, were run with the code of commit {' and '.join(counts)}: "
         f"{where}."
     )
+
+
+def _machine(record: Mapping[str, Any]) -> str:
+    made = record.get("environment", {})
+    return f"{made.get('processor')} in {made.get('precision')}"
 
 
 def tuned(store: Store, cells: pd.DataFrame) -> str:
