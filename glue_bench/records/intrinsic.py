@@ -65,6 +65,11 @@ class IntrinsicFolder:
         whole = {**document, "digest": record_digest(document)}
         write_atomically(self.folder / f"{record.pretraining_id}.json", dump(whole))
 
+    def drop(self, pretraining_id: str) -> None:
+        """Forget the measures of a pretraining, if it has some."""
+        for suffix in (".json", ".safetensors"):
+            (self.folder / f"{pretraining_id}{suffix}").unlink(missing_ok=True)
+
     def read(self) -> list[IntrinsicRecord]:
         """The measures of all pretrainings that have some, sorted by id.
 

@@ -47,12 +47,17 @@ def measure_missing(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, 
 
 
 def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:
-    """Measure a pretraining where it has just ended. What fails here is tried again, and said, by `measure_missing`."""
+    """Measure a pretraining where it has just ended. What fails here is tried again, and said, by `measure_missing`.
+
+    Measures of weights that were lost go first: the new weights need not be the same.
+    """
     if job.is_search or not accelerator().is_main_process:
         return
     assert inputs.folder is not None, "a sweep has a folder"
+    store = Store(inputs.folder.parent)
     with suppress(Exception):
-        measure(job.id, job.run, inputs, Store(inputs.folder.parent))
+        store.intrinsic.drop(job.id)
+        measure(job.id, job.run, inputs, store)
 
 
 def measure(pretraining_id: str, run: ArmPretraining, inputs: Inputs, store: Store) -> None:

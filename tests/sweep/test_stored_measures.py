@@ -78,6 +78,17 @@ def test_a_measure_that_fails_is_said_and_ends_nothing(sweep, monkeypatch):
     assert not (summary.folder / "intrinsic.csv").exists()
 
 
+def test_measures_of_lost_weights_do_not_stay_where_those_of_the_new_ones_fail(sweep, monkeypatch):
+    folder = sweep(arms=["add"]).folder
+    shutil.rmtree(folder / "checkpoints")
+    shutil.rmtree(folder / "records")
+    monkeypatch.setattr(module, "intrinsic_sums", lambda *_: {}["no such place"])
+    assert sweep(arms=["add"]).finished == 1
+    assert "its measures failed, and are left out" in sweep.said
+    assert not (folder / "intrinsic.csv").exists()
+    assert list((folder / "intrinsic").iterdir()) == []
+
+
 def test_a_value_that_is_no_number_fails_alike(sweep, monkeypatch):
     def broken(*_):
         return {"validation_loss": Sums(np.array([np.inf, 1.0]), np.ones(2))}
