@@ -22,10 +22,14 @@ def is_done(job: Job, jobs: Iterable[Job], inputs: Inputs, store: Store) -> bool
 
 
 def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool:
-    """Whether a pretraining has a record, and all checkpoints that cells start from."""
+    """Whether a pretraining has a record, and all checkpoints that cells start from.
+
+    Where lost weights are made anew and the run was cut off, the record is of the lost ones until the run has ended.
+    """
     if not store.has_pretraining(job.id):
         return False
-    return job.is_search or not pretraining_folder(job.run, inputs).lacks(job.run.settings.finetuned_steps)
+    folder = pretraining_folder(job.run, inputs)
+    return job.is_search or not (folder.is_under_way or folder.lacks(job.run.settings.finetuned_steps))
 
 
 def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:

@@ -53,6 +53,11 @@ class PretrainingFolder:
         """Whether one of these steps' checkpoints is not there."""
         return any(not self.checkpoint(step).is_dir() for step in steps)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is a state to go on from."""
+        return (self.folder / "resume.pt").exists()
+
     def prepare(self) -> None:
         """Make the folder, or check that it is of this very configuration.
 

@@ -149,26 +149,53 @@ def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing, finished, valu
     assert weights(folder) == before
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_runs_of_lost_weights_are_told_where_others_took_their_place(sweep, finished, values, monkeypatch, elsewhere):
-    """Weights that begin a little larger stand in for another processor, which rounds otherwise."""
-    folder, pretraining = finished(values()).folder, module.pretraining
-    shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Go to another processor, which rounds otherwise: weights that begin a little larger stand in for it."""
+    pretraining = module.pretraining
 
     def rounded_otherwise(start, *rest):
         larger = {"initializer_range": 1.001 * start.config.initializer_range}
         config = type(start.config).from_dict(start.config.to_dict() | larger)
-        return pretraining(replace(start, config=config) if elsewhere else start, *rest)
+        return pretraining(replace(start, config=config), *rest)
 
-    monkeypatch.setattr(module, "pretraining", rounded_otherwise)
+    return lambda: monkeypatch.setattr(module, "pretraining", rounded_otherwise)
+
+
+@pytest.fixture
+def lost(finished, values):
+    """The folder of a finished experiment without the weights that its cells started from."""
+    folder = finished(values()).folder
+    shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
+    return folder
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_runs_of_lost_weights_are_told_where_others_took_their_place(sweep, lost, elsewhere, moved):
+    if moved:
+        elsewhere()
     sweep(seeds=[1, 2])
     line = "pretrained once more: add (gone are the weights that 1 finished cell started from)"
     assert line in sweep.said
-    page = (folder / "leaderboard.md").read_text()
-    assert ("Some runs (1 of `add`) started from weights that were lost" in page) == elsewhere
-    cells = read_results(Store(folder)).cells
-    assert cells["of_lost_weights"].sum() == elsewhere
-    assert (cells["processor"] == "").sum() == elsewhere
+    page = (lost / "leaderboard.md").read_text()
+    assert ("Some runs (1 of `add`) started from weights that were lost" in page) == moved
+    cells = read_results(Store(lost)).cells
+    assert cells["of_lost_weights"].sum() == moved
+    assert (cells["processor"] == "").sum() == moved
+
+
+def test_weights_of_a_second_pretraining_that_was_cut_off_are_not_those_of_the_first(
+    sweep, lost, elsewhere, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    elsewhere()
+    with monkeypatch.context() as cut:
+        cut.setattr(module, "measure_quietly", interrupted)  # the weights are there, their record is not
+        assert sweep(seeds=[1, 2]).finished == 0
+    sweep(seeds=[1, 2])
+    assert read_results(Store(lost)).cells["of_lost_weights"].sum() == 1
 
 
 # Several checkpoints
