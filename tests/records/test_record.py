@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from older_results import OLDER
 from pydantic import ValidationError
 
 from glue_bench.records.identity import PretrainingIdentity, pretrained_start, pretraining_of
@@ -127,7 +128,7 @@ def test_what_a_file_lacks_stays_away_and_defaults_of_newer_keys_are_not_written
     ids=["records", "pretraining", "plans"],
 )
 def test_what_earlier_versions_have_written_is_read_without_loss(kind, files):
-    paths = sorted(RESULTS.glob(f"*/{files}"))
+    paths = sorted([*RESULTS.glob(f"*/{files}"), *OLDER.glob(files)])
     assert paths
     for path in paths:
         document = json.loads(path.read_bytes())

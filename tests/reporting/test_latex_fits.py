@@ -49,7 +49,7 @@ def log_of(fragments: list[str], layout: str, folder: Path) -> str:
 def test_no_box_is_overfull(layout, tmp_path):
     generator = random.Random(1)
     fragments = [render_page(wide_page(arms, n, generator), "latex") for arms in (3, 18) for n in range(1, 13)]
-    for folder in (RESULTS / "tiny", RESULTS / "minilm"):
+    for folder in (RESULTS / "study", RESULTS / "minilm"):
         fragments += [
             render(folder, "latex"),
             render_statistics(folder, "latex"),

@@ -1,15 +1,16 @@
 """What decides a pretraining, and what is refused before one begins."""
 
-import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from older_results import OLDER, older_experiment
+from stored import documents
 
 from glue_bench.benchmark.demo import generate
-from glue_bench.config import load_experiment, parse_experiment
+from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
+from glue_bench.records.store import Store
 from glue_bench.sweep import preflight
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.preflight import check_processes
@@ -203,11 +204,10 @@ def test_pairs_need_a_tokenizer_and_an_encoder_of_two_segments(sweep, monkeypatc
 
 
 def test_newer_keys_at_their_defaults_are_no_part_of_an_id():
-    """The settings that the committed pretrainings' ids are hashes of are those that their file gives today."""
-    root = Path(__file__).resolve().parents[2]
-    settings = _hashed(load_experiment(root / "configs" / "tiny.yaml").pretraining)
-    stored = [json.loads(path.read_bytes()) for path in (root / "results" / "tiny" / "pretraining").glob("*.json")]
-    assert len(stored) == 7
+    """The settings that older pretrainings' ids are hashes of are those that their file gives today."""
+    settings = _hashed(older_experiment().pretraining)
+    stored = documents(Store(OLDER), "pretraining")
+    assert len(stored) == 3
     assert all(record["identity"]["settings"] == settings for record in stored)
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from older_results import OLDER, older_experiment
 from rich.console import Console
 from stored import documents
 
@@ -13,7 +14,7 @@ from glue_bench import recipe
 from glue_bench.api import explain, run
 from glue_bench.audit.bundle import write_bundle
 from glue_bench.audit.verify import verify
-from glue_bench.config import load_experiment, parse_experiment
+from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting import export
@@ -23,7 +24,6 @@ from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("frozen_imports", "_few_rows")
 
-ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"corpus": "demo", "steps": 4, "batch_tokens": 128, "length": 32, "validations": 1, "validation_share": 0.05}
 FINETUNING = {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32, "from_mnli": ["rte"]}
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -142,9 +142,9 @@ def test_an_older_recipes_id_is_the_one_that_it_gave(old):
     assert "recipe" not in pretraining
 
 
-def test_what_the_committed_results_hash_is_what_the_first_recipe_hashes_now():
+def test_what_older_results_hash_is_what_the_first_recipe_hashes_now():
     """A new setting, or a new version of the packing, must not reach the ids of the first recipe."""
-    experiment, store = load_experiment(ROOT / "configs" / "tiny.yaml"), Store(ROOT / "results" / "tiny")
+    experiment, store = older_experiment(), Store(OLDER)
     hashed = {cell.task: cell.hyperparameters.model_dump(exclude_none=True) for cell in experiment.cells()}
     assert {record["cell"]["task"]: record["hyperparameters"] for record in documents(store)} == hashed
     inputs = Inputs(experiment)

@@ -201,7 +201,7 @@ def test_a_large_page_opens_within_a_second(browser, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny", "minilm"])
+@pytest.mark.parametrize("name", ["study", "minilm"])
 def test_reports_of_real_results_are_whole(browser, pytestconfig, tmp_path, name):
     path = report(pytestconfig.rootpath / "results" / name, tmp_path / "report.html")
     assert path.stat().st_size < 2 * 2**20
