@@ -36,16 +36,17 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
         if plan is None:
             found.append(Source(_short(name), last_checkpoint(name)))
             continue
-        places = {
-            facts.label: folder / "checkpoints" / facts.pretraining_id
+        # Of one arm and seed there are two where weights were lost that an older version had trained.
+        places = [
+            (facts.label, folder / "checkpoints" / facts.pretraining_id)
             for facts in plan.all_pretrainings()
             if not facts.is_search
-        }
-        kept = {label: place for label, place in places.items() if any(place.glob("step-*"))}
-        found += [Source(label, last_checkpoint(str(place))) for label, place in kept.items()]
+        ]
+        kept = [(label, place) for label, place in places if any(place.glob("step-*"))]
+        found += [Source(label, last_checkpoint(str(place))) for label, place in kept]
         if not places:
             gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
-        elif missing := [label for label in places if label not in kept]:
+        elif missing := [label for label in dict(places) if label not in dict(kept)]:
             rest = f" and {len(missing) - NAMED} more" * (len(missing) > NAMED)
             where = f"no checkpoint in '{folder / 'checkpoints'}'; `glue-bench run` makes it"
             gone.append(f"{'; '.join(missing[:NAMED])}{rest}: {where}")

@@ -172,6 +172,10 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
     (tmp_path / "plan.json").write_text(json.dumps({**plan, "pretrainings": [*pretrainings, *many]}))
     assert package.analyse(tmp_path, corpus=text, only=["subspaces"]).gone[0].startswith("gone; add; add, seed 2; add")
     assert "seed 4 and 4 more: no checkpoint in" in package.analyse(tmp_path, corpus=text, only=["subspaces"]).gone[0]
+    newer = {"pretraining_id": "here-1", "arm": "here", "seed": 1}
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "pretrainings": [*pretrainings, newer]}))
+    found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
+    assert list(found.document["checkpoints"]) == ["here"]  # what the newer version has yet to train hides nothing
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (kept / "step-5").unlink()
     with pytest.raises(UserError, match="nothing to analyse: here; gone: no checkpoint in"):
