@@ -20,6 +20,7 @@ from glue_bench.reporting.report.build import extent
 from glue_bench.results.budgets import at_an_end, budget_frame, rates_frame
 from glue_bench.results.protocol import AVERAGE
 from glue_bench.stats.examples import effective_number
+from glue_bench.values import series
 
 BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
@@ -109,10 +110,8 @@ condition for calling two arms different was dropped, which no answer depends on
 {edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences
 of the losses, and of other columns those with a verdict, [statistics.csv](statistics.csv) all of them,
 [budget.md](budget.md) what each arm cost ([budget.csv](budget.csv) for each seed). [tupe-1.md](tupe-1.md) has our rows
-under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of seed 1, which for
-`add`, `concat`, `none` and `untied` are of [a second pretraining](../../docs/study.md#the-runs) ([what
-follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)); [analysis-more/](analysis-more/analysis.md) is
-the same of the four arms that were pretrained later. Their swap test is on another text than the
+under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of seed 1 ([what
+follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)). Its swap test is on another text than the
 leaderboard's, which is the held-out one. [rates.csv](rates.csv) has the searches for
 learning rates, [losses.csv](losses.csv) the loss curves, [scores.csv](scores.csv) the score of each run. `records/`
 and `pretraining/` have one JSON file for each fine-tuning run and each pretraining, with its environment;
@@ -124,7 +123,7 @@ BERT; one text, one vocabulary and one held-out part are behind all numbers; eac
 one seed.
 
 {state} {tuned} What differs between these commits and processors, and how much that changed a loss where it was
-measured (0.016 nats at most, in four pairs), is in [the design](../../docs/study.md#the-runs).
+measured (0.016 nats at most, in twelve pairs), is in [the design](../../docs/study.md#the-runs).
 [The configuration](../../configs/study.yaml) has all settings. `TEXT_FOLDER` holds the
 [43 MB of English text](../../docs/study.md#what-is-the-same-for-all), and `GLUE_FOLDER` GLUE in the classic TSV layout.
 
@@ -300,8 +299,7 @@ def state(kept: Sequence[Mapping[str, Any]], searches: Sequence[Mapping[str, Any
     where = "; ".join(f"{', '.join(sorted(what))} on one thread of {machine}" for machine, what in machines.items())
     counts = [f"{commit} ({number} runs)" for commit, number in commits.items()]
     return (
-        f"The pretrainings, those of the searches included, were run with the code of commit {' and '.join(counts)}: "
-        f"{where}."
+        f"The pretrainings, those of the searches included, were run with the code of commit {series(counts)}: {where}."
     )
 
 
@@ -315,7 +313,7 @@ def tuned(store: Store, cells: pd.DataFrame) -> str:
     made = [record for record in store.scan_records()[0] if record.cell_id in set(cells["cell_id"])]
     if not made:
         return "Nothing is fine-tuned yet."
-    commits = " and ".join(sorted({str(record.environment.git_commit)[:7] for record in made}))
+    commits = series(sorted({str(record.environment.git_commit)[:7] for record in made}))
     moved = int(cells.loc[cells["finished"], "processor"].str.contains(", then ").sum())
     where = "each on the processor of its pretraining" if not moved else f"{moved} of them on another processor"
     return f"All {len(made)} fine-tunings, in batches of 32 and with dropout 0.1, are of {commits}, {where}."

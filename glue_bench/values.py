@@ -26,6 +26,12 @@ def listed(names: str | Path | Iterable[str | Path]) -> list[str]:
     return [str(names)] if isinstance(names, str | Path) else list(map(str, names))
 
 
+def series(names: Iterable[str]) -> str:
+    """Names as a sentence has them: "a", "a and b", "a, b and c"; nothing for none."""
+    *first, last = [*names] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def parse_options(given: Iterable[str]) -> dict[str, Any]:
     """Options of a variant from `KEY=VALUE`, each value as an experiment file would have it.
 

@@ -8,7 +8,7 @@ from glue_bench.api import run
 from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import Experiment, load_experiment, parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.values import parse_options
+from glue_bench.values import parse_options, series
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add"]}
@@ -399,3 +399,10 @@ def test_an_empty_argument_is_refused(glue_bench, words):
 
 def test_a_mistake_of_the_whole_experiment_has_no_place():
     assert refused(tasks=["rte"], finetuning={"from_mnli": ["rte"]}).startswith("my.yaml: finetuning.from_mnli needs")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (iter(["a", "b", "c"]), "a, b and c")]
+)
+def test_names_stand_in_a_sentence_as_people_write_them(names, told):
+    assert series(names) == told

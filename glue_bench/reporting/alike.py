@@ -7,6 +7,7 @@ import pandas as pd
 from glue_bench.reporting.numbers import code
 from glue_bench.results.encoders import UNRECORDED, named_blocks, title
 from glue_bench.results.frame import Results
+from glue_bench.values import series
 
 MIXED = {
     "precision": "its runs were trained in more than one precision",
@@ -53,7 +54,7 @@ def searched_note(rates: pd.DataFrame) -> list[str]:
     tried = sorted(rates["learning_rate"].unique())
     arms_at = chosen.groupby("learning_rate")["arm"].agg(list).to_dict()
     *rare, most = sorted(arms_at, key=lambda rate: len(arms_at[rate]))
-    said = [f"{rate:g} for {' and '.join(map(code, arms_at[rate]))}" for rate in rare]
+    said = [f"{rate:g} for {series(map(code, arms_at[rate]))}" for rate in rare]
     said.append(f"{most:g} for {'the others' if rare else 'all'}")
     return [
         f"Each arm was pretrained at the best of {len(tried)} learning rates "
@@ -68,7 +69,7 @@ def processor_notes(cells: pd.DataFrame) -> list[str]:
         if block.groupby(["task", "pretraining_seed", "seed"], dropna=False)["processor"].nunique().max() < 2:
             over_seeds += [title(name)] * (block["processor"].nunique() > 1)
             continue
-        places = block.groupby("arm", sort=False)["processor"].agg(lambda mine: " and ".join(sorted(set(mine))))
+        places = block.groupby("arm", sort=False)["processor"].agg(lambda mine: series(sorted(set(mine))))
         arms = {where: ", ".join(map(code, mine.index)) for where, mine in places.groupby(places, sort=False)}
         shown = "; ".join(f"{who} on {where}" for where, who in arms.items())
         pretrained = ", pretraining included," * bool(block["pretraining_seed"].notna().any())

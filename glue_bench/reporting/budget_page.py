@@ -8,6 +8,7 @@ import pandas as pd
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.numbers import MISSING, code, number
 from glue_bench.results.budgets import at_an_end, told
+from glue_bench.values import series
 
 COLUMNS = {
     "seeds": "Pretraining seeds",
@@ -76,7 +77,7 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
         notes += [SEARCH, *map(AT_THE_END.format_map, at_an_end(rates))]
     like_untied = shown_ones["parameters"].isin(shown_ones.loc[shown_ones["variant"] == "untied", "parameters"])
     if kept := shown_ones.loc[shown_ones["variant"].isin(KEEP_A_ROW) & like_untied, "arm"].tolist():
-        notes.append(KEPT.format(arms=" and ".join(map(code, kept))))
+        notes.append(KEPT.format(arms=series(map(code, kept))))
     if "seeds" in columns:
         notes.append(SEVERAL)
     if waiting:

@@ -24,7 +24,7 @@ from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
 from glue_bench.results.board import Board
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
-from glue_bench.values import BlockKey
+from glue_bench.values import BlockKey, series
 
 ORIGIN_MEANS = {
     "pretrained": "The weights were trained with this way of combining embeddings.",
@@ -222,7 +222,7 @@ def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
         ranked = block.dropna(subset=board.conventions)
         winners: dict[str, list[str]] = {}
         for convention, arms in best_of(ranked, board.conventions).items():
-            winners.setdefault(" and ".join(sorted(arms or ranked["arm"])), []).append(AVERAGES[convention].short)
+            winners.setdefault(series(sorted(arms or ranked["arm"])), []).append(AVERAGES[convention].short)
         if len(winners) > 1:
             told = "; ".join(f"{who} by {', '.join(conventions)}" for who, conventions in winners.items())
             notes.append(f"**The winner depends on the convention of averaging** ({name}): {told}.")

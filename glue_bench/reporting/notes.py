@@ -17,7 +17,7 @@ from glue_bench.results.encoders import blocks_of
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
 from glue_bench.stats.summaries import COVERS
-from glue_bench.values import BLOCK
+from glue_bench.values import BLOCK, series
 
 BANNER = "Made from the embedded demo data: not a benchmark."
 PARTIAL, COLLAPSED, FEWER = "†", "‡", "*"
@@ -72,7 +72,7 @@ def metric_note(scores: Iterable[tuple[str, str, str] | None]) -> str:
     for task, _, metric in filter(None, scores):
         tasks.setdefault(metric, []).append(TASKS[task].title)
     *rare, most = sorted(tasks, key=lambda metric: len(tasks[metric]))
-    named = [f"{METRICS[metric]} for {' and '.join(dict.fromkeys(tasks[metric]))}" for metric in rare]
+    named = [f"{METRICS[metric]} for {series(dict.fromkeys(tasks[metric]))}" for metric in rare]
     return ", ".join([*named, f"{METRICS[most]}{' for the others' if named else ''}"])
 
 
@@ -144,7 +144,7 @@ def _unasked(findings: Findings, tested: pd.DataFrame) -> str:
     one = others["reference"].nunique() == 1
     compared = f"which no contrast compares with {_references(others) if one else 'the reference of their block'},"
     which = ["on other columns"] * bool((tested["column"] != primary).any())
-    which += [f"{'those ' * bool(which)}of {' and '.join(map(code, others['arm']))}, {compared}"] * bool(len(others))
+    which += [f"{'those ' * bool(which)}of {series(map(code, others['arm']))}, {compared}"] * bool(len(others))
     lead = "The sentence on top is of" if findings.by_contrasts else "`statistics.md` has"
     said = CONTRASTS_NAMED.format(lead=lead, primary=title_of(primary))
     return said + UNASKED.format(which=", and ".join(which)) * bool(which)

@@ -11,6 +11,7 @@ from glue_bench.records.record import LossPoint, PretrainingRecord
 from glue_bench.records.store import Store
 from glue_bench.results.frame import ORIGINS
 from glue_bench.results.protocol import reference_arm
+from glue_bench.values import series
 
 MEGABYTE = 1_000_000
 FIGURES = (
@@ -86,9 +87,7 @@ def at_an_end(rates: pd.DataFrame) -> list[dict[str, str]]:
     chosen = rates[rates["chosen"].astype(bool)].set_index("arm")["learning_rate"]
     several = chosen[(tried["min"] < tried["max"]).reindex(chosen.index)]
     ends = {end: several[several == tried[name].reindex(several.index)] for end, name in ENDS.items()}
-    return [
-        {"arms": " and ".join(f"`{arm}`" for arm in mine.index), "end": end} for end, mine in ends.items() if len(mine)
-    ]
+    return [{"arms": series(f"`{arm}`" for arm in mine.index), "end": end} for end, mine in ends.items() if len(mine)]
 
 
 def told(frame: pd.DataFrame) -> pd.DataFrame:

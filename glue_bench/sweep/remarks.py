@@ -18,6 +18,7 @@ from glue_bench.sweep.work import Work
 from glue_bench.training.finetune import threads_for
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.runtime import AUTO, accelerator, describe
+from glue_bench.values import series
 
 AnyRecord = Record | PretrainingRecord
 ANEW = "another folder (--results) runs all of them anew"
@@ -126,5 +127,5 @@ def _found(record: AnyRecord, what: str) -> str | None:
 
 
 def _said(records: Iterable[AnyRecord], what: str, asked: str) -> str:
-    found = " and ".join(sorted({str(_found(record, what)) for record in records}))
+    found = series(sorted({str(_found(record, what)) for record in records}))
     return f"{_BY[what]} {found}, not {_BY[what]} {asked} (--{what})"
