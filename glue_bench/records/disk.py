@@ -92,6 +92,27 @@ def record_digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
+def shrunk(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same values, each array in the smallest type of its kind that holds all of them exactly."""
+    return {name: _smallest(values) for name, values in arrays.items()}
+
+
+def _smallest(values: np.ndarray) -> np.ndarray:
+    for size in (2, 4) if values.dtype.kind == "f" else (1, 2, 4):
+        with np.errstate(
+            over="ignore"
+        ):  # what is too large becomes infinite, and differs
+            small = values.astype(f"{values.dtype.kind}{size}")
+        if np.array_equal(small, values, equal_nan=True):
+            return small
+    return values
+
+
+def widened(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays that were `shrunk`, as 64-bit floats and integers again: small integers would overflow in a sum."""
+    return {name: values.astype(f"{values.dtype.kind}8") for name, values in arrays.items()}
+
+
 def dump_arrays(arrays: Mapping[str, np.ndarray], **said: str) -> bytes:
     """Arrays as their file has them, with what is `said` of them."""
     from safetensors.numpy import save
@@ -129,7 +150,7 @@ def load_losses(path: Path) -> dict[str, np.ndarray]:
     if not alike or kinds != ["f", "i", "i"] or not arrays[1].sum():
         file = f"{path.parent.name}/{path.name}"
         raise UserError(f"{file}: it does not hold the losses of pieces; delete it and its record and run again")
-    return losses
+    return widened(losses)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
-from glue_bench.records.disk import dump, dump_arrays, load_arrays, read_value, record_digest
+from glue_bench.records.disk import dump, dump_arrays, load_arrays, read_value, record_digest, shrunk, widened
 from glue_bench.records.value import StoredValue, Whole, Word
 
 
@@ -43,7 +43,8 @@ class IntrinsicFolder:
     """The measures of an experiment's pretrainings, by their ids.
 
     <folder>/<pretraining_id>.json         an IntrinsicRecord
-    <folder>/<pretraining_id>.safetensors  measure -> float64 (2, sequences): the sums and the counts behind it
+    <folder>/<pretraining_id>.safetensors  measure -> float (2, sequences): the sums and the counts behind it, in as
+                                           few bytes as hold them exactly
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +61,7 @@ class IntrinsicFolder:
     def write(self, record: IntrinsicRecord, sums: Mapping[str, np.ndarray]) -> None:
         """Store the measures of a pretraining, and by their names (2, n) the sums and counts of the n sequences."""
         arrays = {name: both.astype(np.float64) for name, both in sums.items()}
-        write_atomically(self.folder / f"{record.pretraining_id}.safetensors", dump_arrays(arrays))
+        write_atomically(self.folder / f"{record.pretraining_id}.safetensors", dump_arrays(shrunk(arrays)))
         document = record.document()
         whole = {**document, "digest": record_digest(document)}
         write_atomically(self.folder / f"{record.pretraining_id}.json", dump(whole))
@@ -79,9 +80,9 @@ class IntrinsicFolder:
         return [read_value(IntrinsicRecord, path) for path in sorted(self.folder.glob("*.json"))]
 
     def read_sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
-        """As `write` was given them. Sequences are the same for all arms of one tokenizer and text.
+        """As `write` was given them, as float64. Sequences are the same for all arms of one tokenizer and text.
 
         Raises:
             UserError: the file is missing or damaged.
         """
-        return load_arrays(self.folder / f"{pretraining_id}.safetensors")
+        return widened(load_arrays(self.folder / f"{pretraining_id}.safetensors"))

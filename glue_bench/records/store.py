@@ -33,6 +33,7 @@ from glue_bench.records.disk import (
     load_losses,
     read_value,
     record_digest,
+    shrunk,
     stamp,
     without_collections,
 )
@@ -232,7 +233,7 @@ class Store:
         """
         document = record.document()
         if validation:
-            stored = dump_arrays(validation)
+            stored = dump_arrays(shrunk(validation))
             write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
             document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
         whole = {**document, "digest": record_digest(document)}
