@@ -99,9 +99,7 @@ def shrunk(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _smallest(values: np.ndarray) -> np.ndarray:
     for size in (2, 4) if values.dtype.kind == "f" else (1, 2, 4):
-        with np.errstate(
-            over="ignore"
-        ):  # what is too large becomes infinite, and differs
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
             small = values.astype(f"{values.dtype.kind}{size}")
         if np.array_equal(small, values, equal_nan=True):
             return small
