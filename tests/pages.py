@@ -1,4 +1,4 @@
-"""The README and the pages of docs/, and what stands in them: blocks of code, and outputs with where they come from."""
+"""The README, the pages of docs/ and those of results/: their blocks of code, and outputs with where they come from."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("results/*/README.md"))]
 }
 README = PAGES["README.md"]
 KINDS = ("from", "made by", "after the demo")

@@ -59,9 +59,10 @@ def test_every_planned_cell_has_its_record_and_predictions(folder):
         assert "+changes" not in record["environment"]["git_commit"]
 
 
-def test_the_study_runs_nothing_that_it_has():
+@pytest.mark.parametrize("name", ["study", "study_screen"])
+def test_the_study_runs_nothing_that_it_has(name):
     """Its configuration gives, on the texts of its plan, the ids of its records: none would be run once more."""
-    experiment, store = load_experiment(RESULTS.parent / "configs" / "study.yaml"), Store(RESULTS / "study")
+    experiment, store = load_experiment(RESULTS.parent / "configs" / f"{name}.yaml"), Store(RESULTS / name)
     plan, inputs = store.read_plan(), Inputs(experiment, store.folder / "checkpoints")
     inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].identity.corpus)
     inputs.data = lambda task: SimpleNamespace(digest=plan.tasks[task].data)
