@@ -94,16 +94,13 @@ def record_digest(document: Mapping[str, Any]) -> str:
 
 def shrunk(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same values, each array in the smallest type of its kind that holds all of them exactly."""
-    return {name: _smallest(values) for name, values in arrays.items()}
-
-
-def _smallest(values: np.ndarray) -> np.ndarray:
-    for size in (2, 4) if values.dtype.kind == "f" else (1, 2, 4):
+    found = {}
+    for name, values in arrays.items():
+        kind = values.dtype.kind
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
-            small = values.astype(f"{values.dtype.kind}{size}")
-        if np.array_equal(small, values, equal_nan=True):
-            return small
-    return values
+            tried = [values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8))]
+        found[name] = next(small for small in tried if np.array_equal(small, values, equal_nan=True))
+    return found
 
 
 def widened(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
