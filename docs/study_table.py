@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from glue_bench.records.store import Store
 from glue_bench.reporting.assessment import LEAST_DOCUMENTS, Assessment
@@ -26,62 +27,26 @@ BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
 HEADER = ("Claim", "Contrast", "Nats", "95% interval", "Answer", "What it cannot say")
 CLAIMS = {
-    ("none", "add"): (
-        "Without positions an encoder of this size is worse.",
-        "worse",
-        "how much deeper models or longer texts lose",
-    ),
-    ("concat", "add"): (
-        "Concatenating, with a projection, has another loss than adding.",
-        "",
-        "what it gives with equally many parameters (it has 49,152 more), or with a deeper projection",
-    ),
-    ("concat-split-1of4", "add"): (
-        "Words and positions side by side have another loss than their sum.",
-        "",
-        "what it gives where words keep their width: here they have 96 of 128 dimensions",
-    ),
-    ("untied", "add"): (
-        "Untied positions (TUPE-A) are better than added ones.",
-        "better",
-        "whether it helps at TUPE's own size, with equally many parameters (it has 33,408 more), or in fine-tuning",
-    ),
-    ("add-relative", "add"): (
-        "A relative bias makes added positions better.",
-        "better",
-        "what it gives beyond 64 tokens",
-    ),
-    ("four-term", "untied-tie-cls"): (
-        "The two mixed terms, word-position and position-word, are of use.",
-        "better",
-        "whether they are of use where words and positions share their projections, as in `add`",
-    ),
-    ("untied", "untied-tie-cls"): (
-        "A free [CLS] is of use.",
-        "better",
-        "its use in fine-tuning, where [CLS] stands for the text",
-    ),
-    ("untied-relative", "add-relative"): (
-        "Untied positions (TUPE-R) are better beside a relative bias, too.",
-        "better",
-        "whether it helps at TUPE's own size, or in fine-tuning",
-    ),
-    ("concat", "concat-random"): (
-        "Where a projection starts matters.",
-        "",
-        "whether longer training makes up for the start",
-    ),
+    tuple(row["contrast"]): (row["claim"], row["expected"].replace("either", ""), row["open"])
+    for row in yaml.safe_load(Path(__file__).with_name("study_claims.yaml").read_text("utf-8"))
 }
 """Of each contrast the claim, how the first arm is by it ("" for either way), and what the contrast leaves open."""
 ANSWERS = (
     "*Holds at this size*: the difference is as the claim says, after the correction for all contrasts. *Does not "
     "hold at this size*: it is the other way round, or the whole interval, with 0 in it, lies between "
-    f"-{BOUND:g} and +{BOUND:g} nats. *Not seen at this size*: neither. Nats are of the validation loss, the first arm "
-    "less the second: below 0 the first one predicts better. "
+    f"-{BOUND:g} and +{BOUND:g} nats. *Not seen at this size*: neither. A measured difference as large as the one "
+    "named there would have counted whatever the other contrasts show; a true one of that size is found about half "
+    "of the time.\n\nNats are of the validation loss, the first arm less the second: below 0 the first one predicts better. A "
+    "difference of -0.3 nats makes the perplexity 0.74 times as large. "
     "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
     "compares every arm with the reference, which is another family of tests with other intervals."
 )
 APART = "; the two arms were pretrained on two processors"
+REACHED = (
+    "Beside the loss: the validation loss with which `{reference}` ends, after {tokens:.2f} million tokens, is reached "
+    "by {first} (means over seeds). In the swap test, which asks whether the text as it was written is preferred to "
+    "one with two neighbouring words exchanged, the arms have: {swapped}."
+)
 FINE_TUNED = (
     "Fine-tuning: on the average of {columns} GLUE tasks {found} (differences: {differences}); a measured difference "
     "of {least} points, depending on the arm, would have counted."
@@ -97,13 +62,16 @@ AROUND = """# study: is adding as good as concatenating, and do untied positions
 {pretrained} {extent} Question, arms, contrasts and what counts as an answer were
 [written before the runs](../../docs/study.md); how intervals are computed was changed twice after arms had run, and one
 condition for calling two arms different was dropped, which no answer depends on
-([what and why](../../docs/study.md#what-was-changed-later)).
+([what and why](../../docs/study.md#what-was-changed-later)). Of QNLI and QQP there was only a part of the rows
+([how large a part](leaderboard.md#notes)).
 
 {table}
 
-{finetuned}
-
 {answers}
+
+{beside}
+
+{finetuned}
 
 {varies}
 
@@ -167,7 +135,8 @@ def readme(folder: Path) -> str:
         table=aligned([HEADER, *([sentence(text) for text in row] for row in rows)], {0, 1, 4, 5}),
         answers=ANSWERS,
         finetuned=finetuned(findings),
-        varies=" ".join([*varies(columns, held_out(store, kept)), *spreads(assessment, budgets), *reach(contrasts)]),
+        varies="\n\n".join([*varies(columns, held_out(store, kept)), *spreads(assessment, budgets), *reach(contrasts)]),
+        beside=beside(budgets, assessment.blocks[0].group.reference),
         edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(store)))),
         state=state(kept, [record for record in records if record not in kept]),
         tuned=tuned(store, findings.results.cells),
@@ -199,9 +168,8 @@ def answer(row: Mapping[Any, Any], expected: str) -> str:
         return f"does not hold at this size: less than {BOUND:g} nats either way"
     against = (row["difference"] > 0) == (expected == "better") if expected else False  # a lower loss is better
     return (
-        f"not seen at this size{'; measured the other way round' * against} (a measured difference of "
-        f"{row['smallest']:.3f} nats would have counted whatever the other contrasts show; a true one of that "
-        "size is found about half of the time)"
+        f"not seen at this size{'; measured the other way round' * against} (to count, the measured difference had "
+        f"to reach {row['smallest']:.3f} nats)"
     )
 
 
@@ -211,13 +179,28 @@ def finetuned(findings: Findings) -> str:
     if rows.empty:
         return "Fine-tuning: no arm can be compared on an average of GLUE tasks yet."
     reference, told = rows["reference"].iloc[0], rows[rows["verdict"] != ""].to_dict("records")
-    found = " and ".join(f"`{row['arm']}` is {row['verdict']} than `{row['reference']}`" for row in told)
+    found = series([f"`{row['arm']}` is {row['verdict']} than `{row['reference']}`" for row in told])
     smallest = dict.fromkeys(f"{value:.2f}" for value in (rows["smallest"].min(), rows["smallest"].max()))
     return FINE_TUNED.format(
         columns=len(findings.board.average.parts),
         found=found or f"no arm is shown to differ from `{reference}`",
         differences=", ".join(f"`{row['arm']}` {row['difference']:+.2f}" for row in rows.to_dict("records")),
         least=" to ".join(smallest),
+    )
+
+
+def beside(budgets: pd.DataFrame, reference: str) -> str:
+    """The second and the third measure: tokens until the reference's last loss, and the swap test."""
+    arms = budgets.groupby("arm")[["tokens", "tokens_to_reference", "swap_1"]].agg(
+        lambda column: column.mean(skipna=False)
+    )
+    first = arms["tokens_to_reference"].drop(reference).dropna().sort_values() / 1e6
+    swapped = series([f"`{arm}` {value:.1f}%" for arm, value in arms["swap_1"].dropna().sort_values().items()])
+    return REACHED.format(
+        reference=reference,
+        tokens=arms["tokens"][reference] / 1e6,
+        first=series([f"`{arm}` after {value:.2f}" for arm, value in first.items()]) or "no other arm",
+        swapped=swapped,
     )
 
 
@@ -252,8 +235,8 @@ def spreads(assessment: Assessment, budgets: pd.DataFrame) -> Iterator[str]:
     for one in (one for block in assessment.blocks for one in block.estimates if one.column == assessment.primary):
         spread = one.spreads[0]
         own = zip(one.arms, spread.variance, spread.own, strict=True)
-        wider = " and ".join(
-            f"`{arm}` {math.sqrt(variance * one.seeds[arm]):.3f}" for arm, variance, is_own in own if is_own
+        wider = series(
+            [f"`{arm}` {math.sqrt(variance * one.seeds[arm]):.3f}" for arm, variance, is_own in own if is_own]
         )
         pooled = f"{math.sqrt(spread.pooled):.3f}"
         if wider:
@@ -298,8 +281,10 @@ def state(kept: Sequence[Mapping[str, Any]], searches: Sequence[Mapping[str, Any
             machines.setdefault(_machine(record), set()).add(f"the search of `{record['arm']}`")
     where = "; ".join(f"{', '.join(sorted(what))} on one thread of {machine}" for machine, what in machines.items())
     counts = [f"{commit} ({number} runs)" for commit, number in commits.items()]
+    hours = sum(record.get("seconds", 0.0) for record in (*kept, *searches)) / 3600
     return (
         f"The pretrainings, those of the searches included, were run with the code of commit {series(counts)}: {where}."
+        f" They took {hours:.1f} hours of one thread."
     )
 
 
@@ -315,8 +300,16 @@ def tuned(store: Store, cells: pd.DataFrame) -> str:
         return "Nothing is fine-tuned yet."
     commits = series(sorted({str(record.environment.git_commit)[:7] for record in made}))
     moved = int(cells.loc[cells["finished"], "processor"].str.contains(", then ").sum())
-    where = "each on the processor of its pretraining" if not moved else f"{moved} of them on another processor"
-    return f"All {len(made)} fine-tunings, in batches of 32 and with dropout 0.1, are of {commits}, {where}."
+    where = (
+        "each on a processor with the name of that of its pretraining"
+        if not moved
+        else f"{moved} of them on another processor"
+    )
+    hours = sum(record.seconds.total for record in made) / 3600
+    return (
+        f"All {len(made)} fine-tunings, in batches of 32 and with dropout 0.1, are of {commits}, {where}; they took "
+        f"{hours:.1f} hours of one thread."
+    )
 
 
 def read_pretrainings(folder: Path) -> list[dict[str, Any]]:

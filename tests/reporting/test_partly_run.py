@@ -187,16 +187,15 @@ STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
             0.03,
             "",
             "better",
-            "not seen at this size (a measured difference of 0.045 nats would have counted whatever the other "
-            "contrasts show; a true one of that size is found about half of the time)",
+            "not seen at this size (to count, the measured difference had to reach 0.045 nats)",
         ),
         (
             -0.02,
             0.08,
             "",
             "better",
-            "not seen at this size; measured the other way round (a measured difference of 0.050 nats would have "
-            "counted whatever the other contrasts show; a true one of that size is found about half of the time)",
+            "not seen at this size; measured the other way round (to count, the measured difference had to reach 0.050 "
+            "nats)",
         ),
         (0.2, 0.4, "worse", "", "holds at this size: a is worse"),
     ],
@@ -228,8 +227,8 @@ def test_the_study_is_told_while_it_runs(study):
 @pytest.mark.parametrize(
     ("processors", "said"),
     [
-        (["A", "A"], "All 2 fine-tunings, in batches of 32 and with dropout 0.1, are of abcdefa, each on the"),
-        (["A", "A, then B"], "are of abcdefa, 1 of them on another processor."),
+        (["A", "A"], "All 2 fine-tunings, in batches of 32 and with dropout 0.1, are of abcdefa, each on a"),
+        (["A", "A, then B"], "are of abcdefa, 1 of them on another processor; they took"),
     ],
 )
 def test_the_study_says_where_it_was_fine_tuned(new_bench, processors, said):
