@@ -36,8 +36,8 @@ ANSWERS = (
     "hold at this size*: it is the other way round, or the whole interval, with 0 in it, lies between "
     f"-{BOUND:g} and +{BOUND:g} nats. *Not seen at this size*: neither. A measured difference as large as the one "
     "named there would have counted whatever the other contrasts show; a true one of that size is found about half "
-    "of the time.\n\nNats are of the validation loss, the first arm less the second: below 0 the first one predicts better. A "
-    "difference of -0.3 nats makes the perplexity 0.74 times as large. "
+    "of the time.\n\nNats are of the validation loss, the first arm less the second: below 0 the first one predicts better. "
+    "A difference of -0.3 nats makes the perplexity 0.74 times as large. "
     "The intervals hold together, for all contrasts named beforehand, and are those to cite; the statistics page also "
     "compares every arm with the reference, which is another family of tests with other intervals."
 )
