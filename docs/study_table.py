@@ -26,8 +26,9 @@ from glue_bench.values import series
 BOUND = 0.05
 """Nats: docs/study.md calls two arms alike whose interval lies within this on both sides of 0."""
 HEADER = ("Claim", "Contrast", "Nats", "95% interval", "Answer", "What it cannot say")
+EXPECTED = {"better": "better", "worse": "worse", "either": ""}
 CLAIMS = {
-    tuple(row["contrast"]): (row["claim"], row["expected"].replace("either", ""), row["open"])
+    tuple(row["contrast"]): (row["claim"], EXPECTED[row["expected"]], row["open"])
     for row in yaml.safe_load(Path(__file__).with_name("study_claims.yaml").read_text("utf-8"))
 }
 """Of each contrast the claim, how the first arm is by it ("" for either way), and what the contrast leaves open."""
@@ -45,8 +46,11 @@ ANSWERS = (
 APART = "; the two arms were pretrained on two processors"
 REACHED = (
     "Beside the loss: the validation loss with which `{reference}` ends, after {tokens:.2f} million tokens, is reached "
-    "by {first} (means over seeds). In the swap test, which asks whether the text as it was written is preferred to "
-    "one with two neighbouring words exchanged, the arms have: {swapped}."
+    "by {first} (means over seeds)."
+)
+SWAPPED = (
+    "In the swap test, which asks whether the text as it was written is preferred to one with two neighbouring words "
+    "exchanged, the arms have: {arms}."
 )
 FINE_TUNED = (
     "Fine-tuning: on the average of {columns} GLUE tasks {found} (differences: {differences}); a measured difference "
@@ -196,13 +200,10 @@ def beside(budgets: pd.DataFrame, reference: str) -> str:
         lambda column: column.mean(skipna=False)
     )
     first = arms["tokens_to_reference"].drop(reference).dropna().sort_values() / 1e6
+    reached = series([f"`{arm}` after {value:.2f}" for arm, value in first.items()]) or "no other arm"
+    said = REACHED.format(reference=reference, tokens=arms["tokens"][reference] / 1e6, first=reached)
     swapped = series([f"`{arm}` {value:.1f}%" for arm, value in arms["swap_1"].dropna().sort_values().items()])
-    return REACHED.format(
-        reference=reference,
-        tokens=arms["tokens"][reference] / 1e6,
-        first=series([f"`{arm}` after {value:.2f}" for arm, value in first.items()]) or "no other arm",
-        swapped=swapped,
-    )
+    return f"{said} {SWAPPED.format(arms=swapped)}" if swapped else said
 
 
 def varies(columns: list[dict[Any, Any]], documents: np.ndarray) -> Iterator[str]:

@@ -200,7 +200,12 @@ def _finished_before() -> dict[str, Any]:
 
 
 @pytest.fixture
-def finished(_finished_before: dict[str, Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def finished(
+    _finished_before: dict[str, Any],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Made:
     """A finished experiment in `tmp_path / place`, to be changed: run for the first test, copied for the others.
 
     What its run printed is `finished.said`.
@@ -212,7 +217,7 @@ def finished(_finished_before: dict[str, Any], tmp_path: Path, tmp_path_factory:
         from glue_bench.api import run
         from glue_bench.benchmark import demo
 
-        key = json.dumps([experiment, demo.ROWS], sort_keys=True)
+        key = json.dumps([experiment, demo.ROWS, "no_tables" in request.fixturenames], sort_keys=True)
         if key not in _finished_before:
             console = Console(file=io.StringIO(), width=200)
             summary = run(experiment, results=tmp_path_factory.mktemp("finished"), console=console)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
@@ -183,3 +183,9 @@ def lasting_bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def new_bench(tmp_path: Path):
     """Further experiments of one test, by name."""
     return lambda name: Bench(tmp_path / name)
+
+
+def weights(folder) -> dict[str, bytes]:
+    """The weights of all checkpoints by their paths."""
+    found = {path.relative_to(folder): load_file(path) for path in folder.rglob("model.safetensors")}
+    return {f"{path} {name}": t.tobytes() for path, tensors in found.items() for name, t in tensors.items()}

@@ -32,10 +32,15 @@ def test_they_have_verbs_options_and_files_that_exist(folder):
             assert (ROOT / path).exists(), path
 
 
-@each
+def readers(folder) -> list[list[str]]:
+    """The words after `glue-bench` of those commands on the folder's page that read stored results."""
+    return [words for program, *words in commands(folder) if program == "glue-bench" and words[0] in READERS]
+
+
+@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if readers(folder)], ids=lambda folder: folder.name)
 def test_those_that_read_give_what_lies_there(folder, tmp_path, monkeypatch):
-    asked = [words for program, *words in commands(folder) if program == "glue-bench" and words[0] in READERS]
-    copy = shutil.copytree(folder, tmp_path / "results" / folder.name) if asked else folder
+    asked = readers(folder)
+    copy = shutil.copytree(folder, tmp_path / "results" / folder.name)
     monkeypatch.chdir(tmp_path)
     for words in asked:
         said = CliRunner().invoke(app, words)

@@ -36,23 +36,22 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
         if plan is None:
             found.append(Source(_short(name), last_checkpoint(name)))
             continue
-        # Of one arm and seed there are two where weights were lost that an older version had trained.
-        places = [
-            (facts.label, folder / "checkpoints" / facts.pretraining_id)
-            for facts in plan.all_pretrainings()
-            if not facts.is_search
-        ]
-        kept = [(label, place) for label, place in places if any(place.glob("step-*"))]
-        found += [Source(label, last_checkpoint(str(place))) for label, place in kept]
-        if not places:
+        # Of one arm and seed there are two where an older version had trained it: the newer one counts, if it is there.
+        planned = [facts for facts in plan.all_pretrainings() if not facts.is_search]
+        by_recipe = sorted(planned, key=lambda facts: facts.identity.recipe if facts.identity else 1)
+        places = [(facts.label, folder / "checkpoints" / facts.pretraining_id) for facts in by_recipe]
+        kept = {label: place for label, place in places if any(place.glob("step-*"))}
+        labels = list(dict.fromkeys(facts.label for facts in planned))
+        found += [Source(label, last_checkpoint(str(kept[label]))) for label in labels if label in kept]
+        if not labels:
             gone.append(f"'{name}' has pretrained no arm; give the checkpoint that its arms start from instead")
-        elif missing := [label for label in dict(places) if label not in dict(kept)]:
+        elif missing := [label for label in labels if label not in kept]:
             rest = f" and {len(missing) - NAMED} more" * (len(missing) > NAMED)
             where = f"no checkpoint in '{folder / 'checkpoints'}'; `glue-bench run` makes it"
             gone.append(f"{'; '.join(missing[:NAMED])}{rest}: {where}")
     # Equal labels get their checkpoint's whole name.
-    labels = [source.label for source in found]
-    return [source._replace(label=source.name) if labels.count(source.label) > 1 else source for source in found], gone
+    given = [source.label for source in found]
+    return [source._replace(label=source.name) if given.count(source.label) > 1 else source for source in found], gone
 
 
 def last_checkpoint(name: str) -> str:

@@ -97,9 +97,9 @@ def shrunk(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     found = {}
     for name, values in arrays.items():
         kind = values.dtype.kind
+        tried = (values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8)))
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
-            tried = [values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8))]
-        found[name] = next(small for small in tried if np.array_equal(small, values, equal_nan=True))
+            found[name] = next(small for small in tried if np.array_equal(small, values, equal_nan=True))
     return found
 
 
@@ -132,14 +132,28 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path.parent.name}/{path.name}: cannot be read ({error}){advice}") from error
 
 
+def load_numbers(path: Path) -> dict[str, np.ndarray]:
+    """Arrays that were stored `shrunk`, as they were before.
+
+    Raises:
+        UserError: as `load_arrays`, or they are not all numbers.
+    """
+    arrays = load_arrays(path)
+    if others := [name for name, values in arrays.items() if values.dtype.kind not in "fiu"]:
+        file = f"{path.parent.name}/{path.name}"
+        raise UserError(f"{file}: {', '.join(sorted(others))} are no numbers; delete it and its record and run again")
+    return widened(arrays)
+
+
 def load_losses(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file of validation losses, as `Store.read_validation` returns them.
 
     Raises:
         UserError: as `load_arrays`, or they are not the losses and the counts of pieces.
     """
-    losses = load_arrays(path)
-    arrays = [losses.get(name, np.empty(())) for name in ("loss_sum", "count", "document")]
+    found = load_arrays(path)
+    losses = {name: found.get(name, np.empty(())) for name in ("loss_sum", "count", "document")}
+    arrays = list(losses.values())
     kinds = [array.dtype.kind.replace("u", "i") for array in arrays]
     alike = arrays[0].ndim == 1 and len({array.shape for array in arrays}) == 1
     if not alike or kinds != ["f", "i", "i"] or not arrays[1].sum():

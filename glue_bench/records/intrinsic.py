@@ -7,7 +7,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
-from glue_bench.records.disk import dump, dump_arrays, load_arrays, read_value, record_digest, shrunk, widened
+from glue_bench.records.disk import dump, dump_arrays, load_numbers, read_value, record_digest, shrunk
 from glue_bench.records.value import StoredValue, Whole, Word
 
 
@@ -85,4 +85,4 @@ class IntrinsicFolder:
         Raises:
             UserError: the file is missing or damaged.
         """
-        return widened(load_arrays(self.folder / f"{pretraining_id}.safetensors"))
+        return load_numbers(self.folder / f"{pretraining_id}.safetensors")

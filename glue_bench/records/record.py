@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -234,6 +234,12 @@ class LossPoint(StoredValue):
     seconds: float
 
 
+def curve_digest(points: Iterable[LossPoint], steps: int) -> str:
+    """A digest of the losses of the first `steps` steps."""
+    known = [[point.step, point.train_loss, point.validation_loss] for point in points if point.step <= steps]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
 class PretrainingRecord(StoredValue):
     """How an arm was pretrained: what decides its weights, what it cost, and its loss curve.
 
@@ -277,8 +283,7 @@ class PretrainingRecord(StoredValue):
     @property
     def curve(self) -> str:
         """A digest of the losses: runs of one identity that differ in it, on two processors, made other weights."""
-        points = [[point.step, point.train_loss, point.validation_loss] for point in self.losses]
-        return hashlib.sha256(json.dumps(points).encode()).hexdigest()
+        return curve_digest(self.losses, self.steps)
 
 
 class FailureRecord(StoredValue):

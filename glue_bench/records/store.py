@@ -246,7 +246,7 @@ class Store:
         Raises:
             UserError: there is none, or as `read_pretrainings`.
         """
-        return read_value(PretrainingRecord, self._path("pretraining", pretraining_id))
+        return self._read_once(PretrainingRecord, self._path("pretraining", pretraining_id))
 
     def read_pretrainings(self) -> list[PretrainingRecord]:
         """The records of all finished pretrainings, sorted by id.

@@ -6,7 +6,7 @@ import pandas as pd
 
 from glue_bench.reporting.numbers import code
 from glue_bench.results.encoders import UNRECORDED, named_blocks, title
-from glue_bench.results.frame import Results
+from glue_bench.results.frame import Results, comparable
 from glue_bench.values import series
 
 MIXED = {
@@ -65,7 +65,8 @@ def searched_note(rates: pd.DataFrame) -> list[str]:
 def processor_notes(cells: pd.DataFrame) -> list[str]:
     """A sentence about each block whose finished runs were computed on unlike processors."""
     notes, over_seeds = [], []
-    for name, block in named_blocks(cells[cells["finished"] & (cells["processor"] != "")]):
+    known = cells[cells["finished"] & (cells["processor"] != "")]
+    for name, block in named_blocks(known.assign(processor=comparable(known["processor"]))):
         if block.groupby(["task", "pretraining_seed", "seed"], dropna=False)["processor"].nunique().max() < 2:
             over_seeds += [title(name)] * (block["processor"].nunique() > 1)
             continue

@@ -202,7 +202,19 @@ def _of_start(pretraining: PretrainingRecord | None, record: Record | None) -> d
     before = _computed_on(pretraining.environment) if pretraining else ran
     lost = bool(pretraining and record and record.pretraining_curve not in (None, pretraining.curve))
     known = before and ran and not lost  # where one of the two is not, nothing is
-    return {"processor": ", then ".join(dict.fromkeys((before, ran))) if known else "", "of_lost_weights": lost}
+    places = dict.fromkeys(comparable([before, ran]))
+    return {"processor": ", then ".join(places) if known else "", "of_lost_weights": lost}
+
+
+def comparable(processors: Iterable[str]) -> list[str]:
+    """Processors as they can be compared: `AMD EPYC (family 26, model 2)` is `AMD EPYC` where one is called just that.
+
+    Records of earlier versions do not have the family, so that these two may be one. Two families are never one.
+    """
+    names = list(processors)
+    families = {name: {other for other in names if other.startswith(f"{name} (family ")} for name in set(names)}
+    short = {other: name for name, others in families.items() if len(others) == 1 for other in others}
+    return [short.get(name, name) for name in names]
 
 
 def _computed_on(environment: Environment) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from glue_bench.files import set_aside
+from glue_bench.records.record import curve_digest
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import read_claims
 from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
@@ -22,14 +23,17 @@ def is_done(job: Job, jobs: Iterable[Job], inputs: Inputs, store: Store) -> bool
 
 
 def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool:
-    """Whether a pretraining has a record, and all checkpoints that cells start from.
+    """Whether a pretraining has a record, and all checkpoints that cells start from, of the run that it records.
 
     Where lost weights are made anew and the run was cut off, the record is of the lost ones until the run has ended.
+
+    Raises:
+        UserError: the record was edited.
     """
-    if not store.has_pretraining(job.id):
-        return False
-    folder = pretraining_folder(job.run, inputs)
-    return job.is_search or not (folder.is_under_way or folder.lacks(job.run.settings.finetuned_steps))
+    if job.is_search or not store.has_pretraining(job.id):
+        return store.has_pretraining(job.id)
+    folder, losses = pretraining_folder(job.run, inputs), store.read_pretraining(job.id).losses
+    return all(folder.holds(step, curve_digest(losses, step)) for step in job.run.settings.finetuned_steps)
 
 
 def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) -> None:

@@ -19,7 +19,7 @@ from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh, number
 from glue_bench.model.transformers_api import EncoderForMaskedLM
-from glue_bench.records.record import LossPoint
+from glue_bench.records.record import LossPoint, curve_digest
 from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, set_rate
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.memory import peak_bytes, reset_peak
@@ -169,7 +169,8 @@ class _PretrainingRun:
                     yield point
             if self.state.step in self.settings.kept_steps and self.runtime.is_main_process:
                 with self._untimed():
-                    self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer)
+                    curve = curve_digest((LossPoint(**point) for point in self.state.losses), self.state.step)
+                    self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer, curve)
             if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:
                 if self.runtime.is_main_process:
                     with self._untimed():

@@ -2,6 +2,7 @@
 
 <folder>/identity.json     what decides the weights
 <folder>/step-<n>/         a checkpoint of EncoderForMaskedLM with its tokenizer; the last step's is the arm's own
+<folder>/step-<n>/curve    which run it is of: the digest of the loss curve up to it; those of earlier versions lack it
 <folder>/resume.pt         the latest state of a run that has not ended
 """
 
@@ -32,6 +33,7 @@ from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.runtime import PRECISION_VARIABLE, PRECISIONS, accelerator, precision_name
 
 IDENTITY = "identity.json"
+CURVE = "curve"
 
 
 class OtherComputerError(UserError):
@@ -53,10 +55,18 @@ class PretrainingFolder:
         """Whether one of these steps' checkpoints is not there."""
         return any(not self.checkpoint(step).is_dir() for step in steps)
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether there is a state to go on from."""
-        return (self.folder / "resume.pt").exists()
+    def holds(self, step: int, curve: str) -> bool:
+        """Whether the checkpoint after `step` steps is there, and of the run that has this curve, as far as it says.
+
+        Where lost weights are made anew, on another processor perhaps, the checkpoints of two runs lie here until the
+        second one has ended.
+        """
+        if self.lacks([step]):
+            return False
+        try:
+            return read_file(self.checkpoint(step) / CURVE) == curve.encode()
+        except OSError:
+            return True
 
     def prepare(self) -> None:
         """Make the folder, or check that it is of this very configuration.
@@ -92,8 +102,10 @@ class PretrainingFolder:
                 "move it away, or choose another folder with --results"
             )
 
-    def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Keep the model, without its pooler, which masked-LM pretraining does not train.
+    def save_checkpoint(
+        self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, curve: str
+    ) -> None:
+        """Keep the model, without its pooler, which masked-LM pretraining does not train, and the digest of its curve.
 
         A checkpoint that is there is of an earlier run, which the record of this one will not describe.
         """
@@ -101,6 +113,7 @@ class PretrainingFolder:
             weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
             model.save_pretrained(aside, state_dict=weights)
             tokenizer.save_pretrained(aside)
+            write_atomically(aside / CURVE, curve.encode())
             write_checksums(aside)
 
     def save_state(self, state: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """All measures of all kinds of encoders: the keys that others rely on, reasons instead of zeros, and bad input."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,10 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
     (tmp_path / "plan.json").write_text(json.dumps({**plan, "pretrainings": [*pretrainings, newer]}))
     found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
     assert list(found.document["checkpoints"]) == ["here"]  # what the newer version has yet to train hides nothing
+    newest = shutil.copytree(kept, tmp_path / "checkpoints" / "here-1", symlinks=True)
+    found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
+    assert list(found.document["checkpoints"]) == ["here"]  # one of the two, as tables have one row
+    shutil.rmtree(newest)
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (kept / "step-5").unlink()
     with pytest.raises(UserError, match="nothing to analyse: here; gone: no checkpoint in"):

@@ -193,6 +193,14 @@ def test_a_measure_of_a_pretrained_encoder(finished, edit, key, signs):
     }
 
 
+@pytest.mark.usefixtures("no_tables")
+def test_measures_of_what_is_no_number_are_a_fault(finished):
+    path = next((finished / "intrinsic").glob("*.safetensors"))
+    save_file({"swap_1": np.ones((2, 3), dtype=bool)}, path)
+    said = f"intrinsic/{path.name}: swap_1 are no numbers; delete it and its record and run again"
+    assert said in found(finished)["intrinsic"]
+
+
 @pytest.mark.parametrize(("kind", "key"), [("pretraining", "seconds"), ("intrinsic", "step")])
 def test_what_nothing_follows_from_is_held_to_the_digest(finished, edit, kind, key):
     path = next((finished / kind).glob("*.json"))

@@ -48,6 +48,17 @@ def test_one_processor_is_not_told(bench):
     assert "processors" not in notes(bench.plan())
 
 
+def test_a_name_without_family_is_no_other_processor(bench):
+    """Records of earlier versions have the shortened name that virtual machines give."""
+    finish_on(bench, {"add": ("One", "One"), "none": ("One (family 26, model 2)", "One (family 26, model 2)")})
+    assert "processors" not in notes(bench.plan())
+
+
+def test_two_families_are_two_processors(bench):
+    finish_on(bench, {"add": ("One", "One (family 25, model 17)"), "none": ("One", "One (family 26, model 2)")})
+    assert "unlike processors" in notes(bench.plan())
+
+
 def test_what_runs_were_fine_tuned_by_and_what_says_more_is_told(bench):
     for task, epochs in (("rte", 5), ("mrpc", 3), ("cola", 10)):
         settings = {"epochs": epochs, "batch_size": 32, "max_length": 128}

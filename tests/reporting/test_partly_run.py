@@ -222,6 +222,7 @@ def test_the_study_is_told_while_it_runs(study):
         "not run yet",
     ]
     assert "Fine-tuning: no arm can be compared on an average of GLUE tasks yet." in text
+    assert "after 0.00 million tokens, is reached by no other arm (means over seeds).\n\nFine-tuning" in text
 
 
 @pytest.mark.parametrize(

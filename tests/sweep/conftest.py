@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from glue_bench.api import run
+from glue_bench.sweep import attempts as module
 
 SETTINGS = {
     "corpus": "demo",
@@ -45,3 +46,21 @@ def sweep(values, tmp_path):
             run_it.said = console.file.getvalue()
 
     return run_it
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make the pretraining of some variants raise; returns the switch and the list of those that were started."""
+    pretraining, started = module.pretraining, []
+
+    def switch(errors: dict[str, BaseException]) -> list[str]:
+        def perhaps(start, *rest):
+            started.append(start.config.variant)
+            if start.config.variant in errors:
+                raise errors[start.config.variant]
+            return pretraining(start, *rest)
+
+        monkeypatch.setattr(module, "pretraining", perhaps)
+        return started
+
+    return switch

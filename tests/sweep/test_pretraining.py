@@ -3,12 +3,10 @@
 import csv
 import json
 import re
-import shutil
-from dataclasses import replace
 
 import pytest
 from safetensors.torch import load_file
-from stored import documents
+from stored import documents, weights
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.benchmark.demo import generate
@@ -16,8 +14,6 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import leaderboard, steps_frame
-from glue_bench.results.frame import read_results
-from glue_bench.sweep import attempts as module
 from glue_bench.training import pretrain as training
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
@@ -26,32 +22,8 @@ from glue_bench.training.starts import pretrained, pretraining_folder
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
-@pytest.fixture
-def failing(monkeypatch):
-    """Make the pretraining of some variants raise; returns the switch and the list of those that were started."""
-    pretraining, started = module.pretraining, []
-
-    def switch(errors: dict[str, BaseException]) -> list[str]:
-        def perhaps(start, *rest):
-            started.append(start.config.variant)
-            if start.config.variant in errors:
-                raise errors[start.config.variant]
-            return pretraining(start, *rest)
-
-        monkeypatch.setattr(module, "pretraining", perhaps)
-        return started
-
-    return switch
-
-
 def contents(folder) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def weights(folder) -> dict[str, bytes]:
-    """The weights of all checkpoints by their paths."""
-    found = {path.relative_to(folder): load_file(path) for path in folder.rglob("model.safetensors")}
-    return {f"{path} {name}": t.numpy().tobytes() for path, tensors in found.items() for name, t in tensors.items()}
 
 
 def rows(path) -> list[dict[str, str]]:
@@ -136,66 +108,6 @@ def test_a_dry_run_pretrains_nothing(sweep, failing, tmp_path):
     assert len(summary.waiting) == 2
     assert not started
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("no_tables")
-def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing, finished, values):
-    folder = finished(values()).folder
-    before = weights(folder)
-    shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
-    started = failing({})
-    sweep(seeds=[1, 2])
-    assert started == ["add"]
-    assert weights(folder) == before
-
-
-@pytest.fixture
-def elsewhere(monkeypatch):
-    """Go to another processor, which rounds otherwise: weights that begin a little larger stand in for it."""
-    pretraining = module.pretraining
-
-    def rounded_otherwise(start, *rest):
-        larger = {"initializer_range": 1.001 * start.config.initializer_range}
-        config = type(start.config).from_dict(start.config.to_dict() | larger)
-        return pretraining(replace(start, config=config), *rest)
-
-    return lambda: monkeypatch.setattr(module, "pretraining", rounded_otherwise)
-
-
-@pytest.fixture
-def lost(finished, values):
-    """The folder of a finished experiment without the weights that its cells started from."""
-    folder = finished(values()).folder
-    shutil.rmtree(next((folder / "checkpoints").glob("add-*")) / "step-10")
-    return folder
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_runs_of_lost_weights_are_told_where_others_took_their_place(sweep, lost, elsewhere, moved):
-    if moved:
-        elsewhere()
-    sweep(seeds=[1, 2])
-    line = "pretrained once more: add (gone are the weights that 1 finished cell started from)"
-    assert line in sweep.said
-    page = (lost / "leaderboard.md").read_text()
-    assert ("Some runs (1 of `add`) started from weights that were lost" in page) == moved
-    cells = read_results(Store(lost)).cells
-    assert cells["of_lost_weights"].sum() == moved
-    assert (cells["processor"] == "").sum() == moved
-
-
-def test_weights_of_a_second_pretraining_that_was_cut_off_are_not_those_of_the_first(
-    sweep, lost, elsewhere, monkeypatch
-):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    elsewhere()
-    with monkeypatch.context() as cut:
-        cut.setattr(module, "measure_quietly", interrupted)  # the weights are there, their record is not
-        assert sweep(seeds=[1, 2]).finished == 0
-    sweep(seeds=[1, 2])
-    assert read_results(Store(lost)).cells["of_lost_weights"].sum() == 1
 
 
 # Several checkpoints
