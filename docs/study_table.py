@@ -52,6 +52,10 @@ SWAPPED = (
     "In the swap test, which asks whether the text as it was written is preferred to one with two neighbouring words "
     "exchanged, the arms have: {arms}."
 )
+NOT_ASKED = (
+    "Not asked for beforehand, and to be cited as exploratory: the arms that no contrast compares with `{reference}`, "
+    "less `{reference}` (intervals of all differences from it together): {arms}."
+)
 FINE_TUNED = (
     "Fine-tuning: on the average of {columns} GLUE tasks {found} (differences: {differences}); a measured difference "
     "of {least} points, depending on the arm, would have counted."
@@ -133,6 +137,7 @@ def readme(folder: Path) -> str:
         row[-1] += APART * (all(made) and len(set.union(*made)) > 1)
     columns = assessment.columns[assessment.columns["column"] == assessment.primary].to_dict("records")
     measured = assessment.arms[assessment.arms["column"] == assessment.primary].dropna(subset="mean")
+    reached = beside(budgets, assessment.blocks[0].group.reference)
     return AROUND.format(
         pretrained=f"Pretrained: {len(measured)} of {assessment.arms['arm'].nunique()} arms.",
         lead=sentence(verdict(findings)),
@@ -141,7 +146,7 @@ def readme(folder: Path) -> str:
         answers=ANSWERS,
         finetuned=finetuned(findings),
         varies="\n\n".join([*varies(columns, held_out(store, kept)), *spreads(assessment, budgets), *reach(contrasts)]),
-        beside=beside(budgets, assessment.blocks[0].group.reference),
+        beside="\n\n".join(filter(None, (reached, others(findings, assessment.primary, named)))),
         edges="".join(map(AT_AN_END.format_map, at_an_end(rates_frame(store)))),
         state=state(kept, [record for record in records if record not in kept]),
         tuned=tuned(store, findings.results.cells),
@@ -204,6 +209,14 @@ def beside(budgets: pd.DataFrame, reference: str) -> str:
     said = REACHED.format(reference=reference, tokens=arms["tokens"][reference] / 1e6, first=reached)
     swapped = series([f"`{arm}` {value:.1f}%" for arm, value in arms["swap_1"].dropna().sort_values().items()])
     return f"{said} {SWAPPED.format(arms=swapped)}" if swapped else said
+
+
+def others(findings: Findings, primary: str, named: Sequence[tuple[str, str]]) -> str:
+    """The differences from the reference on the primary measure that no contrast asks for; "" where there is none."""
+    rows = findings.contrasts[(findings.contrasts["column"] == primary) & (findings.contrasts["why"] == "")]
+    told = [row for row in rows.to_dict("records") if (row["arm"], row["reference"]) not in named]
+    said = [f"`{row['arm']}` {row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})" for row in told]
+    return NOT_ASKED.format(reference=told[0]["reference"], arms=series(said)) if told else ""
 
 
 def varies(columns: list[dict[Any, Any]], documents: np.ndarray) -> Iterator[str]:
