@@ -87,8 +87,9 @@ condition for calling two arms different was dropped, which no answer depends on
 {edges}[leaderboard.md](leaderboard.md) has all arms that have run, [statistics.md](statistics.md) the differences
 of the losses, and of other columns those with a verdict, [statistics.csv](statistics.csv) all of them,
 [budget.md](budget.md) what each arm cost ([budget.csv](budget.csv) for each seed). [tupe-1.md](tupe-1.md) has our rows
-under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of seed 1 ([what
-follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)). Its swap test is on another text than the
+under those of TUPE's table 1, and [analysis/](analysis/analysis.md) what is inside the encoders of seed 1
+of ten arms ([what follows](../../docs/why-added.md#in-arms-that-were-pretrained-alike)), and
+[analysis_last/](analysis_last/analysis.md) of the other three. Their swap tests are on another text than the
 leaderboard's, which is the held-out one. [rates.csv](rates.csv) has the searches for
 learning rates, [losses.csv](losses.csv) the loss curves, [scores.csv](scores.csv) the score of each run. `records/`
 and `pretraining/` have one JSON file for each fine-tuning run and each pretraining, with its environment;
