@@ -74,7 +74,7 @@ def checkpoint_folder(name: str, data: str, task: str, aside: Path, tokenizer_of
     import torch
     from transformers import BertConfig, BertModel
 
-    from glue_bench.benchmark.sources import open_source
+    from glue_bench.data.sources import open_source
     from glue_bench.training.quiet import quiet_transformers
     from glue_bench.training.tokenizers import load_tokenizer, train_tokenizer
 

@@ -17,8 +17,8 @@ import typer
 
 from cells import Settings, checkpoint_folder
 from finetune import settle
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Arm, Cell
+from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs

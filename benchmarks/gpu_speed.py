@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import whole_glue
 from cells import SCRATCH_SIZES, Settings, checkpoint_folder
-from glue_bench.benchmark.sources import open_source
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.sources import open_source
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.training.memory import peak_bytes, release_memory, reset_peak
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import settle_anew

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.reporting.markdown import aligned
 from gpu_results import GOOD
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from cells import Settings
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import NATIVE
+from glue_bench.data.tasks import TASKS
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.native import read_native
 from glue_bench.training.finetune import finetune

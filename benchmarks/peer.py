@@ -24,9 +24,9 @@ from transformers import (
 )
 
 from cells import Settings
-from glue_bench.benchmark.metrics import score_logits
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Hyperparameters, Pretraining
+from glue_bench.data.metrics import score_logits
+from glue_bench.data.tasks import TASKS
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.runtime import PRECISION_VARIABLE

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Experiment, parse_experiment
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.record import RunFacts
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import write_tables

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from threadpoolctl import threadpool_limits
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.summaries import arms_frame, columns_frame
 from glue_bench.stats.verdicts import NUMBERS, Group, all_pairs, assess, verdicts

@@ -56,8 +56,8 @@ def main(
 
 def fresh_processes(settings: Settings, times: int, aside: Path) -> list[dict[str, float]]:
     """Seconds of each start of the peer, by part; `total` is from its start to its end, the interpreter's included."""
-    from glue_bench.benchmark.sources import open_source
-    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.data.sources import open_source
+    from glue_bench.data.tasks import TASKS
 
     train = aside / "train.csv"
     open_source(settings.data).load(settings.task).splits["train"].to_csv(train, index=False)

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Cell, Experiment, load_experiment
+from glue_bench.data.tasks import TASKS
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries

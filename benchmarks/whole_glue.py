@@ -18,7 +18,7 @@ import typer
 
 from cells import Settings, checkpoint_folder
 from finetune import settle
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.training.finetune import build_classifier, finetune, training_of
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from glue_bench.analysis.checkpoints import intrinsic
     from glue_bench.api import explain, export, plan, power, predictions, run, statistics, status, submit, table
     from glue_bench.audit.verify import verify
-    from glue_bench.benchmark.glue_metric import GlueMetric
-    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.data.glue_metric import GlueMetric
+    from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
     from glue_bench.reporting.card import card
     from glue_bench.reporting.report.page import report
@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "GlueMetric": "glue_bench.benchmark.glue_metric",
-    "TASKS": "glue_bench.benchmark.tasks",
+    "GlueMetric": "glue_bench.data.glue_metric",
+    "TASKS": "glue_bench.data.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "analyse": "glue_bench.analysis.analyse",
     "card": "glue_bench.reporting.card",

@@ -199,8 +199,8 @@ def predictions(path: str | Path, *, task: str | None = None) -> "pd.DataFrame":
     import numpy as np
     import pandas as pd
 
-    from glue_bench.benchmark.metrics import decide
-    from glue_bench.benchmark.tasks import find_task
+    from glue_bench.data.metrics import decide
+    from glue_bench.data.tasks import find_task
     from glue_bench.records.store import open_store
     from glue_bench.results.submission import predictions as logits_of
 

@@ -176,7 +176,7 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """The demo with few rows. Calling the fixture changes their number."""
-    from glue_bench.benchmark import demo
+    from glue_bench.data import demo
 
     def resize(train: int = 48, validation: int = 24, test: int = 12) -> None:
         monkeypatch.setattr(demo, "ROWS", {"train": train, "validation": validation, "test": test})
@@ -215,7 +215,7 @@ def finished(
         from rich.console import Console
 
         from glue_bench.api import run
-        from glue_bench.benchmark import demo
+        from glue_bench.data import demo
 
         key = json.dumps([experiment, demo.ROWS, "no_tables" in request.fixturenames], sort_keys=True)
         if key not in _finished_before:

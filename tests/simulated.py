@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.stats.outcomes import Outcomes
 from glue_bench.stats.weighted import score_sums, sums_of
 

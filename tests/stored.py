@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.record import Record

@@ -271,7 +271,7 @@ def test_a_protocol_can_be_tried(glue_bench, refused, finished):
 
 
 def test_variants_and_tasks_are_listed(glue_bench):
-    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
 
     variants, tasks = glue_bench("variants"), glue_bench("tasks")

@@ -128,7 +128,7 @@ def hub(monkeypatch):
 def test_glue_is_fetched_and_checked(glue_bench, refused, hub, monkeypatch, tmp_path):
     import pandas as pd
 
-    from glue_bench.benchmark import fetch
+    from glue_bench.data import fetch
 
     status = ["complete"]
     frame = pd.DataFrame({"task": ["rte", "rte"], "rows": [2490, 277], "status": status * 2})

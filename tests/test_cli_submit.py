@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from stored import record_of
 
-from glue_bench.benchmark import demo
-from glue_bench.benchmark.sources import DemoSource
-from glue_bench.benchmark.submission import FILES, fill_file, make_zip
+from glue_bench.data import demo
+from glue_bench.data.sources import DemoSource
+from glue_bench.data.submission import FILES, fill_file, make_zip
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "glue"
@@ -205,8 +205,8 @@ def official_store(tmp_path) -> Path:
     """Records of every task with random outputs for each test split that the real data has."""
     import numpy as np
 
-    from glue_bench.benchmark.sources import open_source
-    from glue_bench.benchmark.tasks import AX_SPLIT, TASKS, TRAINABLE
+    from glue_bench.data.sources import open_source
+    from glue_bench.data.tasks import AX_SPLIT, TASKS, TRAINABLE
     from glue_bench.records.store import Store
 
     source, store, generator = open_source(str(GLUE)), Store(tmp_path / "real"), np.random.default_rng(0)

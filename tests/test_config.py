@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from glue_bench.api import run
-from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import Experiment, load_experiment, parse_experiment
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.values import parse_options, series
 

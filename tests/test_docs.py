@@ -109,7 +109,7 @@ def test_every_block_of_python_has_a_test():
     assert all(any(words in code for words in SNIPPETS) for code in blocks("python"))
 
 
-FEW_ROWS = 'import glue_bench.benchmark.demo as d; d.ROWS = {"train": 48, "validation": 24, "test": 12}\n'
+FEW_ROWS = 'import glue_bench.data.demo as d; d.ROWS = {"train": 48, "validation": 24, "test": 12}\n'
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["in short", "whole"])

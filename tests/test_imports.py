@@ -94,7 +94,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 def test_tables_data_and_metrics_are_made_without_the_slow_libraries():
     code = """
-import sys, glue_bench, glue_bench.benchmark.metrics, glue_bench.benchmark.sources
+import sys, glue_bench, glue_bench.data.metrics, glue_bench.data.sources
 glue_bench.leaderboard
 print([m for m in ('evaluate', 'datasets', 'torch', 'transformers') if m in sys.modules])
 """
@@ -140,7 +140,7 @@ for first in {before!r}:
 def test_the_public_names():
     import glue_bench
     from glue_bench.api import run
-    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
 
     assert glue_bench.run is run

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from stored import documents
 
-from glue_bench.benchmark.metrics import score_logits
 from glue_bench.config import SCRATCH, load_experiment
+from glue_bench.data.metrics import score_logits
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import TABLES, write_tables
@@ -83,7 +83,7 @@ def test_the_data_are_what_the_records_say(folder):
     glue = RESULTS.parents[1] / "shared" / "glue"
     if not glue.is_dir():
         pytest.skip("no GLUE folder here")
-    from glue_bench.benchmark.sources import open_source
+    from glue_bench.data.sources import open_source
 
     source = open_source(str(glue))
     for task, digest in {(record["cell"]["task"], record["data"]["digest"]) for record in documents(Store(folder))}:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-from glue_bench.benchmark.archive import plain_entry
+from glue_bench.data.archive import plain_entry
 from glue_bench.errors import UserError
 from glue_bench.files import read_file, whole_file
 from glue_bench.records.disk import LARGEST_ARRAYS, dump, record_digest

@@ -10,8 +10,8 @@ import numpy as np
 
 from glue_bench.analysis.sums import Sums
 from glue_bench.audit.identity import REWRITE, Known, known, planned_identity
-from glue_bench.benchmark.metrics import is_collapsed, score_logits
 from glue_bench.config import HELD_OUT
+from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.disk import LARGEST_ARRAYS

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from glue_bench.audit.bundle import FORMAT, MANIFEST, Manifest, is_place, summed
-from glue_bench.benchmark.archive import ENCRYPTED, UNREADABLE
+from glue_bench.data.archive import ENCRYPTED, UNREADABLE
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import check_file, opened_zip, parse_json
 from glue_bench.records.disk import record_digest

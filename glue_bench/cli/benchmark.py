@@ -14,7 +14,7 @@ def data(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")],
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests; complete or partial."""
-    from glue_bench.benchmark.sources import describe, open_source
+    from glue_bench.data.sources import describe, open_source
 
     if source == "hub":
         say("asking the hub ...")
@@ -32,7 +32,7 @@ def data(
 @app.command()
 def tasks() -> None:
     """List GLUE's tasks."""
-    from glue_bench.benchmark.tasks import TASKS
+    from glue_bench.data.tasks import TASKS
 
     table = new_table("task", "question", "metrics", "train", "validation", "test", wrap="question")
     for task in TASKS.values():

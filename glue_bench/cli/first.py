@@ -54,7 +54,7 @@ def fetch_data(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for it, which `--data` then takes.")],
 ) -> None:
     """Fetch GLUE from the hub into a folder; sizes and digests are checked."""
-    from glue_bench.benchmark.fetch import fetch_glue
+    from glue_bench.data.fetch import fetch_glue
 
     if what.lower() != "glue":
         raise unknown("data", what, ["glue"])

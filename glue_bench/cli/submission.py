@@ -65,7 +65,7 @@ def submit(
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
-    from glue_bench.benchmark.linter import lint
+    from glue_bench.data.linter import lint
 
     check_output(output, ".zip", "a submission")
     from glue_bench.records.store import open_store
@@ -92,7 +92,7 @@ def diagnostics(
     plugin: Plugins = None,
 ) -> None:
     """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
-    from glue_bench.benchmark.diagnostic import read_diagnostic
+    from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.records.store import open_store
     from glue_bench.reporting.diagnostics_page import render_diagnostics
     from glue_bench.reporting.formats import chosen_format
@@ -155,9 +155,9 @@ def _predict(
 
 
 def _check(path: Path) -> None:
-    from glue_bench.benchmark.archive import LARGEST_ZIP
-    from glue_bench.benchmark.linter import lint
-    from glue_bench.benchmark.submission import FILES
+    from glue_bench.data.archive import LARGEST_ZIP
+    from glue_bench.data.linter import lint
+    from glue_bench.data.submission import FILES
     from glue_bench.files import read_file
 
     try:

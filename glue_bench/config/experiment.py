@@ -12,7 +12,6 @@ from pydantic import (
 )
 
 from glue_bench import recipe as recipes
-from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config.pretraining import Pretraining
 from glue_bench.config.protocol import HELD_OUT, Protocol
 from glue_bench.config.sections import (
@@ -29,6 +28,7 @@ from glue_bench.config.sections import (
     distinct,
     known_tasks,
 )
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import unknown
 
 MOST_CELLS = 50_000

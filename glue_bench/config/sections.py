@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from glue_bench.benchmark.tasks import TRAINABLE, find_task
+from glue_bench.data.tasks import TRAINABLE, find_task
 from glue_bench.errors import UserError, unknown
 
 MOST_NAME = 100

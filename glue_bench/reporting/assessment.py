@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.metrics import decide
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.data.metrics import decide
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board

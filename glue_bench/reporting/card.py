@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from glue_bench.benchmark.hub import REPOSITORY
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import NATIVE
+from glue_bench.data.hub import REPOSITORY
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
 from glue_bench.records.record import Record

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.hub import REPOSITORY
-from glue_bench.benchmark.metrics import decide
-from glue_bench.benchmark.schema import TaskData
-from glue_bench.benchmark.sources import open_source
-from glue_bench.benchmark.tasks import TASKS, titles
+from glue_bench.data.hub import REPOSITORY
+from glue_bench.data.metrics import decide
+from glue_bench.data.schema import TaskData
+from glue_bench.data.sources import open_source
+from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import whole_file, write_atomically
 from glue_bench.records.disk import dump, record_digest

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.results.board import Board, averages_frame

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.config import AS_PUBLISHED
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of, verdict
 from glue_bench.reporting.notes import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.reporting.findings import Findings
 from glue_bench.reporting.notes import is_demo, marked_tasks
 

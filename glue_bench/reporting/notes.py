@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.schema import LIMITED
-from glue_bench.benchmark.tasks import COLUMNS, TASKS, titles
 from glue_bench.config import HELD_OUT
+from glue_bench.data.schema import LIMITED
+from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.reporting.alike import block_notes, searched_note
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, number

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.records.store import open_store
 from glue_bench.reporting.alike import block_notes

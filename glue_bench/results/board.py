@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.store import Store, open_store

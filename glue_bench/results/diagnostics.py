@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.diagnostic import Diagnostic, check_order
-from glue_bench.benchmark.metrics import decide, score
-from glue_bench.benchmark.tasks import AX_SPLIT
+from glue_bench.data.diagnostic import Diagnostic, check_order
+from glue_bench.data.metrics import decide, score
+from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import Board, make_board

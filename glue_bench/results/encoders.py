@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import AS_PUBLISHED, SCRATCH
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.identity import pretraining_of
 from glue_bench.records.plan import ArmFacts, Plan
 from glue_bench.records.record import Checkpoint, Record, Shape

@@ -3,8 +3,8 @@
 import math
 from statistics import fmean
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import HELD_OUT, Protocol
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.record import Epoch, Record, Scores
 
 

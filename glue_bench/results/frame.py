@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
 from glue_bench.config import AS_PUBLISHED, Protocol
+from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.plan import NO_PLAN, AskedCell, Plan
 from glue_bench.records.record import Environment, PretrainingRecord, Record

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS, TRAINABLE
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 
 Part = tuple[tuple[str, str, str], ...]
 SEEDS = ["pretraining_seed", "seed"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Protocol
+from glue_bench.data.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import write_atomically
 from glue_bench.records.record import Record

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import TASKS, titles
 from glue_bench.config import Protocol
+from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
 from glue_bench.results.encoders import UNRECORDED
 from glue_bench.results.frame import Results, in_order

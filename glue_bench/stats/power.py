@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from glue_bench.benchmark.tasks import COLUMNS
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate
 from glue_bench.stats.outcomes import AVERAGE

@@ -6,7 +6,7 @@ of first and second moments; a loss the summed loss over the number of tokens.
 
 import numpy as np
 
-from glue_bench.benchmark.metrics import CONSTANT
+from glue_bench.data.metrics import CONSTANT
 
 RATIOS = frozenset({"loss", "share"})
 """Metrics that are a ratio of two sums, which predictions (the numerators) and labels (the denominators) have."""

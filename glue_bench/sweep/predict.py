@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Experiment, parse_experiment, with_sources
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.store import Store

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glue_bench.benchmark.hub import quiet
-from glue_bench.benchmark.sources import open_source
+from glue_bench.data.hub import quiet
+from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError, quoted
 from glue_bench.remote import fetched, is_url
 

@@ -11,9 +11,9 @@ import torch
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel
 
-from glue_bench.benchmark.metrics import is_collapsed, score_logits
-from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import HELD_OUT, Cell
+from glue_bench.data.metrics import is_collapsed, score_logits
+from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig

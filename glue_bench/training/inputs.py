@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.benchmark.hub import HubSource
-from glue_bench.benchmark.schema import TaskData, limited
-from glue_bench.benchmark.sources import Source, open_source
-from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment, Pretraining
+from glue_bench.data.hub import HubSource
+from glue_bench.data.schema import TaskData, limited
+from glue_bench.data.sources import Source, open_source
+from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
 from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.benchmark.schema import TaskData
 from glue_bench.config import HELD_OUT
+from glue_bench.data.schema import TaskData
 from glue_bench.files import (
     cache_folder,
     cache_written_to,

@@ -48,7 +48,7 @@ EXPERIMENT: dict[str, Any] = {
 @contextmanager
 def few_rows() -> Iterator[None]:
     """The demo with few rows, in this block only: other rooms' tests have the whole one, or few rows of their own."""
-    from glue_bench.benchmark import demo
+    from glue_bench.data import demo
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "ROWS", {"train": 48, "validation": 24, "test": 12})

@@ -25,7 +25,7 @@ def test_only_fixed_padding_pads_and_none_of_it_counts(tokenizer, padding):
 
 
 def test_both_sides_see_the_same_token_ids(tokenizer):
-    from glue_bench.benchmark.sources import open_source
+    from glue_bench.data.sources import open_source
 
     data = open_source("demo").load("rte")
     ours = tokenise(data, tokenizer, 12).splits["validation"]

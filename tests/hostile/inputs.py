@@ -269,7 +269,7 @@ def _lied(content: bytes, random: Random) -> bytes:
 
 def submissions(world: World, random: Random) -> Call:
     """A zip for the GLUE site, whoever made it."""
-    from glue_bench.benchmark.submission import FILES, fill_file
+    from glue_bench.data.submission import FILES, fill_file
 
     world.clear()
     small = [name for name in FILES if FILES[name].rows < 10_000 or random.random() < 0.02]

@@ -38,7 +38,7 @@ def _check(world: World, content: bytes) -> Call:
 
 @case("a zip of 30 entries of 16 MiB", "AX.tsv: more than 8388608 bytes when unpacked")
 def _many_large(world: World) -> Call:
-    from glue_bench.benchmark.submission import FILES
+    from glue_bench.data.submission import FILES
 
     return _check(world, _zipped(dict.fromkeys([*FILES, *map(str, range(19))], bytes(16 * 2**20))))
 

@@ -80,7 +80,7 @@ def a_world(base: Path) -> Iterator[World]:
     """Made in the folder `base`. The current folder is the place of the examples, and no hub is asked."""
     import matplotlib.font_manager  # noqa: F401 (which writes a list of fonts, once for each home)
 
-    from glue_bench.benchmark import demo
+    from glue_bench.data import demo
     from glue_bench.training import memory
 
     here = Path.cwd()
@@ -165,9 +165,9 @@ def _tupe(base: Path) -> Path:
 
 
 def _glue(folder: Path) -> Path:
-    from glue_bench.benchmark.demo import generate
-    from glue_bench.benchmark.tasks import TASKS
-    from glue_bench.benchmark.tsv import COLA_COLUMNS
+    from glue_bench.data.demo import generate
+    from glue_bench.data.tasks import TASKS
+    from glue_bench.data.tsv import COLA_COLUMNS
 
     for task in TASKS.values():
         (folder / task.title).mkdir(parents=True)

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.reporting.export import render, write_tables
 from glue_bench.reporting.leaderboard_page import winner_notes
 from glue_bench.results.board import averages_frame, make_board

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
-from glue_bench.benchmark.hub import PINNED
+from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
 from glue_bench.files import write_checksums
 from glue_bench.reporting.card import card, push_card, write_card

@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import save
 from sklearn.metrics import matthews_corrcoef
 
-from glue_bench.benchmark.diagnostic import CATEGORIES, read_diagnostic
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.diagnostic import CATEGORIES, read_diagnostic
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.reporting.diagnostics_page import diagnostics_page
 from glue_bench.reporting.formats import render_page

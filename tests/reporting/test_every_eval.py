@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from stored import ROWS, labels_of
 
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.reporting import every_eval
 from glue_bench.reporting.every_eval import write_logs

@@ -11,7 +11,7 @@ from read_pages import READERS, read_markdown
 from rich.console import Console
 from stored import SHAPE
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.formats import render_page

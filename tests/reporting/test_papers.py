@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.tasks import TASKS
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.published import AVERAGE, Counterpart
 

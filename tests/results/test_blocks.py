@@ -12,7 +12,7 @@ from rich.console import Console
 from simulated import REGIMES, simulate
 from stored import SHAPE, plan_with, record_of
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.records.record import Shape
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.export import find, render

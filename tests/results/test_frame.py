@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import tables
 from glue_bench.results.board import leaderboard

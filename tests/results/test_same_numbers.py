@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from read_pages import READERS, Read
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import Page
 from glue_bench.reporting.export import find, render, write_tables

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from glue_bench.benchmark.linter import lint
-from glue_bench.benchmark.submission import FILES, MAJORITY
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.data.linter import lint
+from glue_bench.data.submission import FILES, MAJORITY
+from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.results.board import make_board
 from glue_bench.results.submission import fill, gather, manifest, median_runs, write_submission

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.benchmark.metrics import decide, score
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.metrics import decide, score
+from glue_bench.data.tasks import TASKS
 from glue_bench.stats.weighted import score_sums, sums_of
 
 MAIN = {"sst2": "accuracy", "mnli": "accuracy", "cola": "matthews_correlation", "stsb": "pearson"}

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from glue_bench.api import run
 from glue_bench.audit.verify import verify
-from glue_bench.benchmark.metrics import score_logits
+from glue_bench.data.metrics import score_logits
 from glue_bench.records.store import Store
 
 

@@ -12,8 +12,8 @@ from stored import read_records
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from glue_bench.api import run
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import parse_experiment
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.submission import chosen_runs

@@ -7,8 +7,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 from stored import plan_with
 
-from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.results.encoders import arm_facts
 from glue_bench.sweep.plan import plan_cells, select

@@ -14,8 +14,8 @@ from stored import read_records
 from glue_bench.api import run
 from glue_bench.audit.bundle import files_of
 from glue_bench.audit.verify import verify
-from glue_bench.benchmark.tasks import AX_SPLIT
 from glue_bench.config import parse_experiment
+from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.diagnostics import without_diagnostic

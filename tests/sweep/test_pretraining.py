@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from stored import documents, weights
 from transformers import AutoModelForMaskedLM
 
-from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.board import leaderboard, steps_frame

@@ -7,8 +7,8 @@ import pytest
 from older_results import OLDER, older_experiment
 from stored import documents
 
-from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep import preflight

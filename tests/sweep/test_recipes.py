@@ -42,7 +42,7 @@ EXPERIMENT = {
 
 @pytest.fixture(scope="module")
 def _few_rows():
-    from glue_bench.benchmark import demo
+    from glue_bench.data import demo
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "ROWS", {"train": 16, "validation": 8, "test": 4})

@@ -11,9 +11,9 @@ from stored import documents
 
 import glue_bench
 from glue_bench.api import run
-from glue_bench.benchmark.metrics import decide, score_logits
-from glue_bench.benchmark.tasks import TRAINABLE
 from glue_bench.config import parse_experiment
+from glue_bench.data.metrics import decide, score_logits
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep import attempts
@@ -109,7 +109,7 @@ def test_a_record_says_where_it_comes_from(finished, tiny):
 
 @pytest.mark.usefixtures("no_tables")
 def test_grafts_say_whether_they_are_exact(sweep, make_bert):
-    from glue_bench.benchmark.demo import generate
+    from glue_bench.data.demo import generate
 
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
     summary = sweep(checkpoint=str(folder), arms=["add", "concat", "none"], tasks=["cola"])
@@ -282,8 +282,8 @@ def test_progress_names_every_cell(tiny, tmp_path, failing):
 
 
 def test_predictions_are_those_of_the_record(finished, tiny):
-    from glue_bench.benchmark.demo import generate
-    from glue_bench.benchmark.metrics import score_logits
+    from glue_bench.data.demo import generate
+    from glue_bench.data.metrics import score_logits
 
     store = Store(finished(tiny(tasks=["stsb"])).folder)
     for record in documents(store):

@@ -4,11 +4,11 @@ import pytest
 from stored import read_records
 
 from glue_bench.api import run
-from glue_bench.benchmark.demo import generate
-from glue_bench.benchmark.hub import HubSource
-from glue_bench.benchmark.sources import DemoSource
-from glue_bench.benchmark.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
+from glue_bench.data.hub import HubSource
+from glue_bench.data.sources import DemoSource
+from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.results.submission import predictions
@@ -102,7 +102,7 @@ def test_predictions_of_mnli_do_not_depend_on_it(tiny, tmp_path, monkeypatch):
     found = []
     for name in ("with", "without"):
         if name == "without":
-            monkeypatch.setattr("glue_bench.benchmark.sources.DemoSource", WithoutAx)
+            monkeypatch.setattr("glue_bench.data.sources.DemoSource", WithoutAx)
         run(tiny(tasks=["mnli"], arms=["add"], finetuning=BOTH), results=tmp_path / name)
         store = Store(tmp_path / name / "tiny")
         found.append(predictions(store, read_records(store)[0].cell_id))

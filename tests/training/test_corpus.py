@@ -153,7 +153,7 @@ def test_blank_lines_part_documents_if_asked_to(write, monkeypatch, at_once):
 
 @pytest.mark.usefixtures("small_demo")
 def test_the_demo_is_its_own_training_texts(small_demo):
-    from glue_bench.benchmark.demo import generate
+    from glue_bench.data.demo import generate
 
     first = opened("demo")
     words = {word for sentence in first for word in sentence.split()}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from glue_bench.benchmark.demo import generate
-from glue_bench.benchmark.metrics import score_logits
-from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
 from glue_bench.config import Cell, parse_experiment
+from glue_bench.data.demo import generate
+from glue_bench.data.metrics import score_logits
+from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.files import check_checksums
 from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
 from glue_bench.training.inputs import Inputs

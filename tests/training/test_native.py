@@ -12,8 +12,8 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from glue_bench.api import run
-from glue_bench.benchmark.demo import generate
 from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.model import native as native_model
 from glue_bench.model.cpu import published

@@ -7,9 +7,9 @@ import pytest
 from torch import nn
 
 from glue_bench.api import run
-from glue_bench.benchmark.demo import generate
-from glue_bench.benchmark.schema import TaskData, limited
 from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
+from glue_bench.data.schema import TaskData, limited
 from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import HostTraining, train

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glue_bench.benchmark.schema import TaskData
+from glue_bench.data.schema import TaskData
 from glue_bench.errors import UserError
 from glue_bench.training import tokens
 from glue_bench.training.tokenizers import PROBE, train_tokenizer

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import SCRATCH
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.plan import NO_PLAN, ArmFacts, Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store

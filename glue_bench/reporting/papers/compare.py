@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.records.store import Store
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.numbers import short

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.reporting.alike import mixed_notes
 from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (

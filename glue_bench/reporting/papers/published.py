@@ -7,8 +7,8 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
-from glue_bench.benchmark.tasks import TASKS
 from glue_bench.config import Protocol
+from glue_bench.data.tasks import TASKS
 from glue_bench.results.protocol import Average
 
 Score = tuple[str, str, str]

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.plan import NO_PLAN, Plan
 from glue_bench.records.record import Environment
 from glue_bench.records.store import Store

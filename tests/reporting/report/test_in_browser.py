@@ -5,7 +5,7 @@ from browser import Browser, Tab, chromium
 from reported import LONG, analyse, fill
 from stored import Bench
 
-from glue_bench.benchmark.tasks import TRAINABLE
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.reporting.report.page import report
 
 pytestmark = [

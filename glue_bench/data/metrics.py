@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from glue_bench.benchmark.schema import UNLABELLED
-from glue_bench.benchmark.tasks import Task, find_task
+from glue_bench.data.schema import UNLABELLED
+from glue_bench.data.tasks import Task, find_task
 
 CONSTANT = 1e-6
 """Scores closer together than this, times the largest of them where that exceeds 1, are one score."""

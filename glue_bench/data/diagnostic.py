@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.schema import TaskData
-from glue_bench.benchmark.tasks import TASKS
-from glue_bench.benchmark.tsv import DOWNLOADED, read_lines, read_split, refuse_repeated, unlabelled
+from glue_bench.data.schema import TaskData
+from glue_bench.data.tasks import TASKS
+from glue_bench.data.tsv import DOWNLOADED, read_lines, read_split, refuse_repeated, unlabelled
 from glue_bench.errors import UserError, quoted
 
 LABELLED = "diagnostic-full.tsv"

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.schema import UNLABELLED, TaskData
-from glue_bench.benchmark.tasks import TASKS, Task, find_task
+from glue_bench.data.schema import UNLABELLED, TaskData
+from glue_bench.data.tasks import TASKS, Task, find_task
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
 

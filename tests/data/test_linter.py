@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.benchmark import linter
-from glue_bench.benchmark.linter import Finding, lint
-from glue_bench.benchmark.submission import FILES, fill_file, make_zip
+from glue_bench.data import linter
+from glue_bench.data.linter import Finding, lint
+from glue_bench.data.submission import FILES, fill_file, make_zip
 from glue_bench.errors import UserError
 
 SMALL = {name: replace(file, rows=12) for name, file in FILES.items()}
@@ -259,7 +259,7 @@ def test_an_encrypted_file_is_found():
 
 
 def test_a_file_of_absurd_size_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr("glue_bench.benchmark.archive.LARGEST", 100)
+    monkeypatch.setattr("glue_bench.data.archive.LARGEST", 100)
     assert any("bytes when unpacked" in finding for finding in said(GOOD | {"AX.tsv": b"x" * 101}))
 
 
@@ -293,6 +293,6 @@ def test_a_zip_of_thousands_of_entries_is_told_in_one_line():
 
 
 def test_a_zip_that_is_too_large_is_not_read(monkeypatch):
-    monkeypatch.setattr("glue_bench.benchmark.archive.LARGEST_ZIP", 100)
+    monkeypatch.setattr("glue_bench.data.archive.LARGEST_ZIP", 100)
     with pytest.raises(UserError, match=r"it has [0-9]+ bytes, at most 100 are read"):
         lint(make_zip(GOOD))

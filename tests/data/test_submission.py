@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glue_bench.benchmark.linter import lint
-from glue_bench.benchmark.sources import open_source
-from glue_bench.benchmark.submission import FILES, MAJORITY, fill_file, make_zip, write_file
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.data.linter import lint
+from glue_bench.data.sources import open_source
+from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
+from glue_bench.data.tasks import TASKS, TRAINABLE
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "glue"
 ROWS = {

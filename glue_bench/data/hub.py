@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.schema import TaskData
-from glue_bench.benchmark.tasks import TASKS, Task, find_task
-from glue_bench.benchmark.tsv import SCORES, needed_splits, unlabelled
+from glue_bench.data.schema import TaskData
+from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.tsv import SCORES, needed_splits, unlabelled
 from glue_bench.errors import DiskError, UserError, first_line, quoted
 from glue_bench.files import check_file, disk_trouble
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from glue_bench.benchmark import hub
-from glue_bench.benchmark.sources import DESCRIPTION, describe, open_source
-from glue_bench.benchmark.tasks import TASKS, Split
+from glue_bench.data import hub
+from glue_bench.data.sources import DESCRIPTION, describe, open_source
+from glue_bench.data.tasks import TASKS, Split
 from glue_bench.errors import UserError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "glue"
@@ -83,7 +83,7 @@ def test_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"text_a": ["a", "b"], "label": [0, 1]})
     made = {"sst2": frame}
     fake = types.SimpleNamespace(generate=lambda task: {"train": frame, "validation": made[task]})
-    monkeypatch.setitem(sys.modules, "glue_bench.benchmark.demo", fake)
+    monkeypatch.setitem(sys.modules, "glue_bench.data.demo", fake)
     data = open_source("demo").load("sst2")
     assert (data.source, data.partial, list(data.splits)) == ("demo", True, ["train", "validation"])
     assert data.splits["train"] is frame

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glue_bench.benchmark.schema import TaskData
-from glue_bench.benchmark.sources import open_source
-from glue_bench.benchmark.tasks import TASKS
-from glue_bench.benchmark.tsv import read_split
+from glue_bench.data.schema import TaskData
+from glue_bench.data.sources import open_source
+from glue_bench.data.tasks import TASKS
+from glue_bench.data.tsv import read_split
 from glue_bench.errors import UserError
 
 Writer = Callable[[dict[str, str | bytes]], Path]

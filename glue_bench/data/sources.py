@@ -7,10 +7,10 @@ from typing import Protocol
 
 import pandas as pd
 
-from glue_bench.benchmark.hub import REPOSITORY, CloneSource, HubSource
-from glue_bench.benchmark.schema import UNLABELLED, TaskData, split_digest
-from glue_bench.benchmark.tasks import TASKS, Task, find_task
-from glue_bench.benchmark.tsv import TsvSource
+from glue_bench.data.hub import REPOSITORY, CloneSource, HubSource
+from glue_bench.data.schema import UNLABELLED, TaskData, split_digest
+from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError
 from glue_bench.remote import fetched, is_url
 
@@ -45,7 +45,7 @@ class DemoSource:
 
     def load(self, task: str) -> TaskData:
         """Generate one task."""
-        from glue_bench.benchmark.demo import generate
+        from glue_bench.data.demo import generate
 
         row = find_task(task)
         splits = generate(row.name)

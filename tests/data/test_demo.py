@@ -5,8 +5,8 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from glue_bench.benchmark import demo
-from glue_bench.benchmark.tasks import TASKS, TRAINABLE
+from glue_bench.data import demo
+from glue_bench.data.tasks import TASKS, TRAINABLE
 
 PAIRS = [(task, split) for task in TRAINABLE for split in TASKS[task].splits if not split.startswith("test")]
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.tasks import TASKS
 
 UNLABELLED = -1
 LIMITED = ", limited to"

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from glue_bench.benchmark import hub
-from glue_bench.benchmark.schema import TaskData, split_digest
-from glue_bench.benchmark.sources import open_source
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data import hub
+from glue_bench.data.schema import TaskData, split_digest
+from glue_bench.data.sources import open_source
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import DiskError, UserError
 
 Writer = Callable[[dict[str, str | bytes]], Path]

@@ -8,8 +8,8 @@ from typing import Any
 import datasets
 import evaluate
 
-from glue_bench.benchmark.metrics import score
-from glue_bench.benchmark.tasks import TASKS, find_task
+from glue_bench.data.metrics import score
+from glue_bench.data.tasks import TASKS, find_task
 
 _CITATION = """@inproceedings{wang2019glue,
   title={{GLUE}: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding},

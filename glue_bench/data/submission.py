@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glue_bench.benchmark.archive import plain_entry
-from glue_bench.benchmark.metrics import decide
-from glue_bench.benchmark.tasks import AX_SPLIT, TASKS
-from glue_bench.benchmark.tsv import SCORES
+from glue_bench.data.archive import plain_entry
+from glue_bench.data.metrics import decide
+from glue_bench.data.tasks import AX_SPLIT, TASKS
+from glue_bench.data.tsv import SCORES
 
 HEADER = "index\tprediction"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from glue_bench.benchmark.metrics import METRICS, decide, is_collapsed, score, score_logits
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.metrics import METRICS, decide, is_collapsed, score, score_logits
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -134,7 +134,7 @@ def test_collapse() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_metric_equals_score(task: str, tmp_path: Path) -> None:
-    from glue_bench.benchmark.glue_metric import GlueMetric
+    from glue_bench.data.glue_metric import GlueMetric
 
     random = np.random.default_rng(1)
     if TASKS[task].is_regression:
@@ -150,7 +150,7 @@ def test_metric_equals_score(task: str, tmp_path: Path) -> None:
 
 
 def test_metric_for_an_unknown_task(tmp_path: Path) -> None:
-    from glue_bench.benchmark.glue_metric import GlueMetric
+    from glue_bench.data.glue_metric import GlueMetric
 
     with pytest.raises(UserError, match="unknown task 'sst3'; did you mean 'sst2'"):
         GlueMetric("sst3", cache_dir=str(tmp_path))

@@ -11,8 +11,8 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from glue_bench.benchmark.schema import UNLABELLED
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.schema import UNLABELLED
+from glue_bench.data.tasks import TASKS
 
 SEED = 20210
 ROWS = {"train": 1200, "validation": 240, "test": 120}

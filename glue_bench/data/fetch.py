@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from glue_bench.benchmark.hub import PINNED, REPOSITORY, CloneSource
-from glue_bench.benchmark.sources import describe
-from glue_bench.benchmark.tasks import TASKS
+from glue_bench.data.hub import PINNED, REPOSITORY, CloneSource
+from glue_bench.data.sources import describe
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 
 

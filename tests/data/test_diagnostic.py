@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench.benchmark.diagnostic import CATEGORIES, check_order, read_diagnostic
-from glue_bench.benchmark.sources import open_source
+from glue_bench.data.diagnostic import CATEGORIES, check_order, read_diagnostic
+from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
 
 HEADER = "\t".join([*CATEGORIES, "Domain", "Premise", "Hypothesis", "Label"])

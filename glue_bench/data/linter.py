@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain
 
-from glue_bench.benchmark.archive import base_name, is_folder, is_junk, is_nested, open_zip, read_entry
-from glue_bench.benchmark.submission import FILES, HEADER, File
-from glue_bench.benchmark.tsv import BOM, SCORES
+from glue_bench.data.archive import base_name, is_folder, is_junk, is_nested, open_zip, read_entry
+from glue_bench.data.submission import FILES, HEADER, File
+from glue_bench.data.tsv import BOM, SCORES
 from glue_bench.errors import QUOTED, quoted, shortened
 
 SHOWN = 3

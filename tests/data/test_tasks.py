@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from glue_bench.benchmark.tasks import COLUMNS, TASKS, TRAINABLE
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 
 SIZES = {
     "cola": (8551, 1043, 1063),
