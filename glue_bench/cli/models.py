@@ -42,14 +42,10 @@ def convert(
 @app.command()
 def variants(plugin: Plugins = None) -> None:
     """List the ways of combining embeddings, and hold those of plugins to the contract."""
-    from glue_bench.model.plugins import installed, load_installed
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.testing.plugins import check_plugin, load_plugins
+    from glue_bench.testing.plugins import load_plugins
 
     load_plugins(plugin or ())
-    for name in installed():
-        load_installed(name)
-        check_plugin(name)
     table = new_table("variant", "what it does", "source", wrap="what it does")
     for name, variant in VARIANTS.items():
         table.add_row(name, variant.summary, variant.source)

@@ -6,7 +6,6 @@ from typing import Any
 from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.plugins import installed, load_installed
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Dimensions, Variant
 from glue_bench.model.variants.options import SEGMENTS, canonical, parsed
@@ -15,15 +14,11 @@ from glue_bench.model.variants.options import SEGMENTS, canonical, parsed
 def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> None:
     """Refuse a variant or an option that does not exist, or a value that is not of its option's type.
 
-    A variant may be one that an installed package offers.
-
     Raises:
         UserError: with the near match.
     """
     if name not in VARIANTS:
-        load_installed(name)
-    if name not in VARIANTS:
-        error = unknown("variant", name, [*VARIANTS, NATIVE, *installed()], where)
+        error = unknown("variant", name, [*VARIANTS, NATIVE], where)
         raise UserError(f"{error}; one of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])")
     parsed(VARIANTS[name], name, options, where)
 

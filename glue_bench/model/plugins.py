@@ -1,4 +1,4 @@
-"""Variants of a user's own, from a Python file or from an installed package's entry point."""
+"""Variants of a user's own, from a Python file."""
 
 import hashlib
 import inspect
@@ -7,12 +7,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-import torch
 
 from glue_bench.config import NATIVE
 from glue_bench.errors import UserError
@@ -21,7 +17,6 @@ from glue_bench.model.fresh import drawing
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 
-GROUP = "glue_bench.variants"
 MODULE = "glue_bench_plugin_"  # what the modules of plugin files are named by
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
 
@@ -61,42 +56,13 @@ def load_file(path: Path) -> list[str]:
     try:
         for variant in _variants_in(_run(file, code), path):
             name = _name_of(variant, path)
-            _refuse_taken(name, f"plugin '{path}'")
+            _refuse_taken(name, path)
             _add(name, Plugin(variant, file, digest))
             added.append(name)
     except UserError:
         remove_plugins(added)
         raise
     return added
-
-
-def load_installed(name: str) -> None:
-    """Add the variant that an installed package offers by this name, if one does; only that one is imported.
-
-    Not held to the contract here, as this may be called while transformers builds a model: see
-    `glue_bench.testing.plugins.check_plugin`.
-
-    Raises:
-        UserError: it cannot be imported, is no variant, or has another name.
-    """
-    entry = installed().get(name)
-    if entry is None or name in PLUGINS:
-        return
-    where = f"entry point '{name}' ({entry.value}) in group {GROUP}"
-    if name in VARIANTS:
-        _refuse_taken(name, where)
-    variant = _imported(entry, where)
-    if not (isinstance(variant, type) and issubclass(variant, Variant)) or inspect.isabstract(variant):
-        raise UserError(f"{where} must be a class: a subclass of Variant with a forward")
-    if getattr(variant, "name", name) != name:
-        raise UserError(f"{where}: the class calls itself '{variant.name}'; give both the same name")
-    file = Path(inspect.getfile(variant))
-    _add(name, Plugin(variant, file, _digest(file.read_bytes())))
-
-
-def installed() -> dict[str, EntryPoint]:
-    """What installed packages offer, by name; nothing of it is imported."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
 def plugin_digest(name: str) -> str | None:
@@ -137,15 +103,6 @@ def _run(file: Path, code: bytes) -> ModuleType:
     return module
 
 
-def _imported(entry: EntryPoint, where: str) -> Any:
-    try:
-        # transformers builds models on the meta device, where a module's tensors were lost.
-        with drawing(), torch.device("cpu"):
-            return entry.load()
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{where} cannot be imported: {_said(error)}") from error
-
-
 def place(error: BaseException | None, file: str | None) -> str:
     """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
     while error is not None:
@@ -158,8 +115,8 @@ def place(error: BaseException | None, file: str | None) -> str:
     return ""
 
 
-def _said(error: BaseException, file: str | None = None) -> str:
-    message = error.msg if isinstance(error, SyntaxError) and file else error
+def _said(error: BaseException, file: str) -> str:
+    message = error.msg if isinstance(error, SyntaxError) else error
     return f"{type(error).__name__}: {' '.join(str(message).split())}{place(error, file)}"
 
 
@@ -184,16 +141,14 @@ def _name_of(variant: type[Variant], path: Path) -> str:
     return name
 
 
-def _refuse_taken(name: str, where: str) -> None:
+def _refuse_taken(name: str, path: Path) -> None:
     if name in PLUGINS:
         owner = f"'{PLUGINS[name].file}'"
     elif name in (*VARIANTS, NATIVE):
         owner = "glue-bench"
-    elif name in installed():
-        owner = f"an installed package ({installed()[name].value})"
     else:
         return
-    raise UserError(f"{where}: the name '{name}' is taken by a variant of {owner}; choose another")
+    raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")
 
 
 def _add(name: str, plugin: Plugin) -> None:

@@ -1,21 +1,19 @@
-"""Variants of a user's own: loaded from a file or an installed package, or refused in words that help."""
+"""Variants of a user's own: loaded from a file, or refused in words that help."""
 
 import hashlib
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_models import encoder_config, random_model, tokens
-from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM
 
 from glue_bench.errors import UserError
-from glue_bench.model import plugins
 from glue_bench.model.build import check_variant
 from glue_bench.model.checkpoints import read_checkpoint
-from glue_bench.model.plugins import PLUGINS, installed, load_installed, plugin_digest
+from glue_bench.model.plugins import PLUGINS, plugin_digest
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.testing.plugins import check_plugin, load_plugins
@@ -258,88 +256,3 @@ def test_what_a_plugin_of_several_breaks_is_kept_from_none(write_plugin: Write) 
     deaf = "class Deaf(Add):\n    name = 'deaf'\n    uses_position = False\n"
     assert "variant 'deaf' does not meet the contract: clause 'position'" in refusal(write_plugin(LOUD + deaf))
     assert not PLUGINS
-
-
-# What packages offer
-
-
-@pytest.fixture
-def install(write_plugin: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """An installed package `loud_package` with this code, and entry points into it."""
-
-    def install(code: str, **offered: str) -> None:
-        write_plugin(code, "loud_package.py")
-        information = tmp_path / "loud_package-1.0.dist-info"
-        information.mkdir(exist_ok=True)
-        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: loud_package\nVersion: 1.0\n")
-        lines = [f"{name} = loud_package:{target}\n" for name, target in offered.items()]
-        (information / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{''.join(lines)}")
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(sys.modules, "loud_package", raising=False)
-
-    return install
-
-
-def test_an_installed_variant_is_loaded_when_it_is_asked_for(install: Callable[..., None]) -> None:
-    install(LOUD, loud="Loud")
-    assert list(installed()) == ["loud"]
-    check_variant("add", {})
-    with pytest.raises(UserError, match="unknown variant 'lod'; did you mean 'loud'"):
-        check_variant("lod", {})
-    assert "loud_package" not in sys.modules
-    check_variant("loud", {"factor": 3})
-    assert VARIANTS["loud"].__module__ == "loud_package"
-    assert VARIANTS["loud"].source == "loud_package.py"
-    assert plugin_digest("loud") == hashlib.sha256(LOUD.encode()).hexdigest()
-    check_plugin("loud")
-
-
-def test_an_installed_variant_is_found_while_transformers_builds_its_model(
-    install: Callable[..., None], tmp_path: Path
-) -> None:
-    """There every new tensor is on the meta device, which must not reach the package's own."""
-    install(LOUD + "import torch\nTWO = torch.tensor(2.0)\n", loud="Loud")
-    model = random_model(EncoderModel, encoder_config("loud"))
-    model.save_pretrained(tmp_path / "saved")
-    expected = model(tokens()).pooler_output
-    del VARIANTS["loud"], PLUGINS["loud"], sys.modules["loud_package"]
-    again = AutoModel.from_pretrained(tmp_path / "saved")
-    torch.testing.assert_close(again(tokens()).pooler_output, expected)
-    assert sys.modules["loud_package"].TWO.item() == 2.0
-
-
-def test_an_installed_variant_meets_the_contract_before_it_is_used(install: Callable[..., None]) -> None:
-    install(LOUD.replace("positions)", "positions.flip(0))"), loud="Loud")
-    check_variant("loud", {})
-    with pytest.raises(
-        UserError, match=r"loud_package\.py': variant 'loud' does not meet the contract: clause 'padding'"
-    ):
-        check_plugin("loud")
-
-
-@pytest.mark.parametrize(
-    ("code", "offered", "said"),
-    [
-        ("1 / 0", {"loud": "Loud"}, "cannot be imported: ZeroDivisionError: division by zero"),
-        ("x =", {"loud": "Loud"}, r"cannot be imported: SyntaxError: invalid syntax \(loud_package\.py, line 1\)"),
-        (LOUD, {"loud": "Lout"}, "cannot be imported: AttributeError: .*'Lout'"),
-        (LOUD, {"loud": "EncoderInput"}, "must be a class: a subclass of Variant with a forward"),
-        (LOUD, {"louder": "Loud"}, "the class calls itself 'loud'; give both the same name"),
-        (LOUD, {"add": "Loud"}, "the name 'add' is taken by a variant of glue-bench"),
-    ],
-    ids=["raises", "syntax", "absent", "no variant", "other name", "taken"],
-)
-def test_a_package_that_offers_no_variant(
-    code: str, offered: dict[str, str], said: str, install: Callable[..., None]
-) -> None:
-    install(code, **offered)
-    (name,) = offered
-    with pytest.raises(UserError, match=rf"^entry point '{name}' \(loud_package:\w+\) in group .*{said}"):
-        load_installed(name)
-
-
-def test_a_file_may_not_take_an_installed_name(install: Callable[..., None], write_plugin: Write) -> None:
-    install(LOUD, loud="Loud")
-    assert "the name 'loud' is taken by a variant of an installed package (loud_package:Loud)" in refusal(
-        write_plugin(LOUD)
-    )
