@@ -39,7 +39,7 @@ def run(
     place of the experiment's own, as `corpus` does of its text to pretrain on. With `limit`, that many rows of train
     and of each validation split are used, which every record and table marks as no benchmark. `plugins` are Python
     files with variants, beside those that the experiment names. `options` are those of
-    `glue_bench.sweep.options.RunOptions`: results, only, dry_run, workers, address, device, precision, json_log, track,
+    `glue_bench.sweep.options.RunOptions`: results, only, dry_run, workers, address, device, precision, track,
     again. Where `finetuning.keep` asks for models of runs that were finished without, `agree` is called with their ids
     and about how many seconds it takes to train them once more; they are if it returns True. Before that, `told` is
     called with what is returned in the end.

@@ -188,11 +188,11 @@ def host(monkeypatch):
 
 @pytest.fixture
 def call(tiny, tmp_path):
-    """`run` on one cell, with a choice of precision and a log; `changes` are the experiment's."""
+    """`run` on one cell, with a choice of precision; `changes` are the experiment's."""
 
     def run_it(changes=(), **options):
         values = tiny(**{"arms": ["add"], "tasks": ["cola"]} | dict(changes))
-        usual = {"precision": "float32", "json_log": tmp_path / "log", "console": Console(file=io.StringIO())}
+        usual = {"precision": "float32", "console": Console(file=io.StringIO())}
         return run(values, results=tmp_path / "runs", **usual | options)
 
     return run_it

@@ -75,10 +75,6 @@ Address = Annotated[
 Precision = Annotated[
     str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: bf16 where the device is faster in it.")
 ]
-JsonLog = Annotated[
-    Path | None,
-    typer.Option("--json-log", metavar="FILE", help="Append what happens to a file, one JSON object per line."),
-]
 Track = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb, mlflow or trackio; may be repeated."),
@@ -110,7 +106,6 @@ def run(
     address: Address = None,
     device: Device = RunOptions.device,
     precision: Precision = RunOptions.precision,
-    json_log: JsonLog = None,
     track: Track = None,
     again: Again = None,
     yes: Yes = False,
@@ -126,7 +121,6 @@ def run(
         address=address,
         device=device,
         precision=precision,
-        json_log=json_log,
         track=track or (),
         again=again,
     )

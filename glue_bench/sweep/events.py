@@ -8,7 +8,6 @@ from typing import Protocol
 
 from rich.console import Console
 
-from glue_bench.errors import UserError
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.jobs import Failure, Job, PlannedCell, PlannedPretraining, Result
 from glue_bench.terminal import tell
@@ -72,16 +71,12 @@ class JobElsewhere:
 
 @dataclass(frozen=True)
 class SweepInterrupted:
-    """Nothing runs any more; `cause`: interrupted (Ctrl-C), terminated (SIGTERM), or how the cluster was lost."""
-
-    cause: str
+    """Nothing runs any more: Ctrl-C, SIGTERM, or the cluster was lost."""
 
 
 @dataclass(frozen=True)
 class SweepEnded:
-    """Always the last; `error` is what ended it early."""
-
-    error: str | None = None
+    """Always the last."""
 
 
 Event = SweepStarted | JobStarted | PretrainingPoint | JobEnded | JobElsewhere | SweepInterrupted | SweepEnded
@@ -118,7 +113,5 @@ def told(begun: SweepStarted, observer: Observer) -> Iterator[None]:
     observer.hear(begun)
     try:
         yield
-    except BaseException as error:
-        observer.hear(SweepEnded(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"))
-        raise
-    observer.hear(SweepEnded())
+    finally:
+        observer.hear(SweepEnded())

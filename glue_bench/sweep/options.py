@@ -20,9 +20,9 @@ class RunOptions:
     are not pretrained. With `dry_run` all is checked that a run checks, and nothing is run or written. `workers`
     processes of this machine ("auto": as many as it has room for) share the cells, or those of the Ray cluster at
     `address` ("auto" or HOST:PORT); without either they run in this process, one after another. `device` is auto, cpu,
-    cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. What happens is appended to
-    the file `json_log`, one JSON object per line; losses and scores go to the trackers `track`: tensorboard, wandb,
-    mlflow, trackio. Cells that an older recipe has run count as done; with `again="recipe"` they are run anew.
+    cuda or mps, `precision` auto (bf16 where the device is faster in it), float32 or bf16. Losses and scores
+    go to the trackers `track`: tensorboard, wandb, mlflow, trackio. Cells that an older recipe has run count as done;
+    with `again="recipe"` they are run anew.
 
     Raises:
         UserError: results nowhere or behind a URL, a number of workers that is none, another value of `again`, or an
@@ -36,7 +36,6 @@ class RunOptions:
     address: str | None = None
     device: str = "auto"
     precision: str = "auto"
-    json_log: str | Path | None = None
     track: Iterable[str] = ()
     again: str | None = None
 

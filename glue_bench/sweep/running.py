@@ -73,7 +73,7 @@ class Running:
             except ClusterLostError as error:
                 self.cause = str(error)
         if self.cause:
-            self.observer.hear(SweepInterrupted(self.cause))
+            self.observer.hear(SweepInterrupted())
 
     def _run(self, executor: Executor, schedule: Schedule) -> None:
         for job, said in executor.run(schedule, lambda *started: self.observer.hear(JobStarted(*started))):

@@ -1,12 +1,9 @@
-"""Who watches a sweep: a table or lines for a person, a log for machines, trackers."""
-
-from pathlib import Path
+"""Who watches a sweep: a table or lines for a person, trackers."""
 
 from rich.console import Console
 
 from glue_bench.sweep.events import Observer, Observers
 from glue_bench.sweep.options import RunOptions
-from glue_bench.watch.json_log import JsonLog, check_log
 from glue_bench.watch.notebook import NotebookBar
 from glue_bench.watch.progress import LiveTable, PlainLines, PretrainingLines
 from glue_bench.watch.tally import Tally
@@ -16,10 +13,8 @@ def check_observers(options: RunOptions) -> None:
     """What is wrong with them shows before anything is read or computed.
 
     Raises:
-        UserError: a log that cannot be written, or a tracker that is not known or not installed.
+        UserError: a tracker that is not known or not installed.
     """
-    if options.json_log is not None:
-        check_log(Path(options.json_log))
     if options.track:
         from glue_bench.watch.trackers import check_trackers
 
@@ -27,11 +22,7 @@ def check_observers(options: RunOptions) -> None:
 
 
 def make_observers(console: Console, options: RunOptions) -> Observers:
-    """All of them as one: for a person a live table in a terminal, a bar in a notebook, plain lines elsewhere.
-
-    Raises:
-        UserError: the log cannot be written.
-    """
+    """All of them as one: for a person a live table in a terminal, a bar in a notebook, plain lines elsewhere."""
     tally = Tally()
     made: list[Observer] = [tally]
     if console.is_jupyter:
@@ -39,8 +30,6 @@ def make_observers(console: Console, options: RunOptions) -> Observers:
     else:
         lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
         made += [PretrainingLines(console), lines]
-    if options.json_log is not None:
-        made.append(JsonLog(options.json_log, tally, console))
     if options.track:
         from glue_bench.watch.trackers import Tracker
 

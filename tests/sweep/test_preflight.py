@@ -69,10 +69,6 @@ def cache_is_a_file(_, patch, folder):
     return {"pretrains": False}, "cannot write to"
 
 
-def no_folder_for_the_log(_, __, folder):
-    return {"pretrains": False, "json_log": folder / "none" / "log"}, "cannot write the log"
-
-
 def an_unknown_tracker(*_):
     return {"pretrains": False, "track": ["mlfow"]}, "unknown tracker 'mlfow'"
 
@@ -132,7 +128,6 @@ FAULTS = (
     no_cluster,
     results_are_a_file,
     cache_is_a_file,
-    no_folder_for_the_log,
     an_unknown_tracker,
     a_damaged_pretrained_checkpoint,
     a_damaged_state,

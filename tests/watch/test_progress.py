@@ -77,7 +77,7 @@ def test_what_an_interruption_stopped_is_queued_again(cells, begin):
     for planned in cells[1:3]:
         tally.hear(JobStarted(planned, "here:1"))
     tally.hear(JobEnded(cells[1], outcome(1.0)))
-    tally.hear(SweepInterrupted("interrupted"))
+    tally.hear(SweepInterrupted())
     assert (tally.total_counts.running, tally.total_counts.queued) == (0, len(cells) - 2)
     assert not tally.snapshot().running
 
