@@ -21,8 +21,7 @@ SCRATCH_SIZES = {
 class Settings:
     """One benchmark's cell. `data` is demo, hub or a folder, `checkpoint` a folder.
 
-    Ours is an arm of this `variant`, `add` or `native`. Of a peer: `bf16` is its precision, `backend` that of its
-    torch.compile, None for none.
+    Ours is an arm of this `variant`, `add` or `native`. `bf16` is the precision of a peer.
     """
 
     data: str
@@ -33,7 +32,6 @@ class Settings:
     learning_rate: float = 5e-5
     seed: int = 1
     bf16: bool = False
-    backend: str | None = None
     variant: str = "add"
 
     @property

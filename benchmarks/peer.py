@@ -58,7 +58,6 @@ def make_peer(settings: Settings, padding: str) -> Round:
             padding,
             callbacks=[clock],
             bf16=settings.bf16,
-            backend=settings.backend,
         )
         total = time.perf_counter() - began
         return {
@@ -108,7 +107,7 @@ def train_and_score(
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,
-            args=arguments(cell, folder, padding, bf16=options.get("bf16", False), backend=options.get("backend")),
+            args=arguments(cell, folder, padding, bf16=options.get("bf16", False)),
             train_dataset=splits["train"],
             processing_class=tokenizer,
             data_collator=default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer),
@@ -119,10 +118,8 @@ def train_and_score(
         return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
 
 
-def arguments(
-    cell: Cell, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False, backend: str | None = None
-) -> TrainingArguments:
-    """The cell's hyperparameters in Trainer's names; with a `backend` of torch.compile."""
+def arguments(cell: Cell, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False) -> TrainingArguments:
+    """The cell's hyperparameters in Trainer's names."""
     settings = cell.hyperparameters
     return plain_arguments(
         settings,
@@ -132,8 +129,6 @@ def arguments(
         per_device_eval_batch_size=EVALUATION_ROWS,
         train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
         bf16=bf16,
-        torch_compile=backend is not None,
-        torch_compile_backend=backend,
         seed=cell.seed,
     )
 

@@ -30,11 +30,9 @@ from glue_bench.testing.plugins import load_plugins
 from glue_bench.training import memory
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.convert import convert
-from glue_bench.training.device_split import on_device
 from glue_bench.training.finetune import threads_for
 from glue_bench.training.memory import IMMORTAL
-from glue_bench.training.process import _compiler, process_kept
-from glue_bench.training.tokens import TokenisedSplit
+from glue_bench.training.process import process_kept
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -109,7 +107,6 @@ def _of_torch() -> dict[str, Any]:
             torch.backends.cuda.mem_efficient_sdp_enabled(),
             torch.backends.cuda.math_sdp_enabled(),
         ),
-        "compiler": torch._dynamo.config.recompile_limit,
         "NumPy's errors": np.geterr(),
     }
 
@@ -341,22 +338,3 @@ def test_each_run_has_the_variants_of_its_own_plugins(tiny, write_plugin, tmp_pa
         for plugin in plugins
     ]
     assert found[0] != found[1]
-
-
-def test_no_split_stays_on_the_device():
-    split = TokenisedSplit(*(np.zeros(2, dtype=kind) for kind in (np.int32, np.uint8, np.int64, np.int64)))
-    with process_kept():
-        on_device(split, 0, torch.device("cpu"))
-        assert on_device.cache_info().currsize == 1
-    assert on_device.cache_info().currsize == 0
-
-
-def test_both_limits_of_the_compiler_are_put_back(monkeypatch):
-    config = pytest.importorskip("torch._dynamo").config
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with config.patch(recompile_limit=8, accumulated_recompile_limit=256):
-        state = _compiler()
-        next(state)
-        config.recompile_limit = config.accumulated_recompile_limit = 512
-        next(state, None)
-        assert (config.recompile_limit, config.accumulated_recompile_limit) == (8, 256)

@@ -15,7 +15,6 @@ from glue_bench.sweep.environment import environment
 from glue_bench.sweep.intrinsic import measure_quietly
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Said
 from glue_bench.sweep.kept import keep_model
-from glue_bench.training.engine import ENGINES
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.identities import pretraining_identity
 from glue_bench.training.inputs import Inputs
@@ -46,13 +45,11 @@ def attempt(job: Job, inputs: Inputs) -> Iterator[Said]:
 def attempt_cell(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
     """Run a cell, with what can be done about two kinds of failure.
 
-    Where memory is short, batches go through in halves, in quarters, at last row by row; before that, once more as they
-    are where engines of earlier cells took some of it. A loss of NaN in a lower precision gets one more try in float32.
-    The record says so (`micro_batch_size`, `precision`).
+    Where memory is short, batches go through in halves, in quarters, at last row by row. A loss of NaN in a lower
+    precision gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
     """
     cell, rows, full_precision = planned.cell, 0, False
     while True:
-        crowded = bool(ENGINES)
         try:
             keep_in = encoder_folder(cell, inputs) if planned.is_source else None
             further: dict[str, Any] = {"rows_at_once": rows} if rows else {}
@@ -64,9 +61,8 @@ def attempt_cell(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
             return replace(outcome, record=outcome.record.model_copy(update=notes))
         except Exception as error:
             _check_disk(error)
-            if is_out_of_memory(error) and (crowded or rows != 1):
-                ENGINES.drop()
-                rows = rows if crowded else (rows or cell.hyperparameters.batch_size) // 2 or 1
+            if is_out_of_memory(error) and rows != 1:
+                rows = (rows or cell.hyperparameters.batch_size) // 2 or 1
             elif isinstance(error, NonFiniteLossError) and not (full_precision or is_float32()):
                 full_precision = True
             else:
@@ -89,13 +85,10 @@ def _check_disk(error: Exception) -> None:
 def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Said]:
     """Pretrain an arm; where memory is short, from the last state on with half the rows at once, at last row by row.
 
-    Before that it goes on once with as many rows, where engines of cells took some of the memory.
-
     A rate at which a run of a search diverges is a result, too: the worst of all.
     """
     task = replace(inputs.pretraining_task(job.run.arm), settings=job.settings)
     while True:
-        crowded = bool(ENGINES)
         try:
             finished = yield from _pretrain(job, task, inputs)
             measure_quietly(job, inputs)
@@ -114,14 +107,12 @@ def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Sa
             # All processes meet a loss of NaN; where one alone fails, the others wait for it.
             if accelerator().num_processes > 1 and not isinstance(error, NonFiniteLossError):
                 raise
-            if not (is_out_of_memory(error) and (crowded or task.settings.rows_at_once > 1)):
+            if not (is_out_of_memory(error) and task.settings.rows_at_once > 1):
                 yield Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
                 return
-        ENGINES.drop()
         release_memory()  # the failed attempt's is free only now that its traceback is gone
-        if not crowded:
-            less = task.settings.rows_at_once // 2 * task.settings.length
-            task = replace(task, settings=task.settings.model_copy(update={"micro_batch_tokens": less}))
+        less = task.settings.rows_at_once // 2 * task.settings.length
+        task = replace(task, settings=task.settings.model_copy(update={"micro_batch_tokens": less}))
 
 
 def _pretrain(

@@ -12,8 +12,9 @@ from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.sweep.order import costs_of
 from glue_bench.sweep.records import make_plan
 from glue_bench.sweep.work import Work
-from glue_bench.training.finetune import build_classifier, threads_for, trained_tokens, training_of
+from glue_bench.training.finetune import build_classifier, threads_for, trained_tokens
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import HostTraining
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import PretrainingTask, pretrain
 from glue_bench.training.pretrained import PretrainingFolder
@@ -62,12 +63,9 @@ def expected_seconds(work: Work, inputs: Inputs, workers: int | None) -> float |
 def _seconds_per_token(job: Job, inputs: Inputs, tokens: int) -> float:
     """Of STEPS steps of at most so many tokens, or of one row, after a first one, which finds nothing ready.
 
-    On a GPU nothing is ready for the others either: steps are compiled and recorded for every length. So all of them
-    are run once before that. A first step that takes SLOW seconds has to do: getting ready is a small part of it.
+    A first step that takes SLOW seconds has to do: getting ready is a small part of it.
     """
     measure: Any = _fine_tuned if isinstance(job, PlannedCell) else _pretrained
-    if accelerator().device.type == "cuda":
-        measure(job, inputs, 1 + STEPS, tokens)
     first, few = measure(job, inputs, 1, tokens)
     if first > SLOW:
         return first / few
@@ -106,7 +104,7 @@ def _fine_tuned(planned: PlannedCell, inputs: Inputs, steps: int, tokens: int) -
     task = task.in_one_segment() if embedded == 1 < told else task
     few = settings.model_copy(update={"max_steps": steps, "epochs": steps, "batch_size": rows})
     run = cell.model_copy(update={"hyperparameters": few})
-    training = training_of(build_classifier(start, cell.task, cell.seed), run, task, None)
+    training = HostTraining(build_classifier(start, cell.task, cell.seed), run, task, None)
     began = time.perf_counter()
     for _ in training.epochs():
         pass

@@ -78,22 +78,11 @@ def evaluation_batches(
     split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS, padded: Padded = int
 ) -> Iterator[Batch]:
     """Every example once, longest first, in batches of about `tokens` tokens with padding."""
-    for rows in evaluation_rows(split.lengths, tokens, padded):
-        yield collate(split, rows, padding_id, padded)
-
-
-def share_at_once(batch_size: int, rows_at_once: int | None) -> float:
-    """The part of a batch that goes through at once; evaluation batches are made smaller by the same factor."""
-    return (rows_at_once or batch_size) / batch_size
-
-
-def evaluation_rows(lengths: np.ndarray, tokens: int, padded: Padded = int) -> Iterator[np.ndarray]:
-    """The examples of each batch of `evaluation_batches`."""
-    order = np.argsort(-lengths, kind="stable")
+    order = np.argsort(-split.lengths, kind="stable")
     start = 0
     while start < len(order):
-        stop = start + max(1, tokens // padded(int(lengths[order[start]])))
-        yield order[start:stop]
+        stop = start + max(1, tokens // padded(int(split.lengths[order[start]])))
+        yield collate(split, order[start:stop], padding_id, padded)
         start = stop
 
 

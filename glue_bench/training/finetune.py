@@ -24,15 +24,12 @@ from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
 from glue_bench.training.batches import bucketed_rows
 from glue_bench.training.loop import HostTraining, NonFiniteLossError
 from glue_bench.training.memory import return_freed
-from glue_bench.training.resident import ResidentTraining
-from glue_bench.training.runtime import all_threads, keeps_kernels, records_steps
+from glue_bench.training.runtime import all_threads, keeps_kernels
 from glue_bench.training.shuffled import SUFFIX
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 
 NARROW = 256
 Classifier = EncoderForSequenceClassification | NativeClassifier
-Training = HostTraining | ResidentTraining
-"""A cell's training under way: `model` as it is now, the mean loss of each of `epochs()`, and `predict(split)`."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def finetune(
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
-    On a GPU some gradients are summed in any order, so that last bits may differ: docs/speed.md says which.
+    On a GPU some gradients are summed in any order, so that last bits may differ.
 
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
     them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it; `keep` is
@@ -69,7 +66,7 @@ def finetune(
     torch.set_num_threads(threads_for(start.config.get_text_config().hidden_size))
     model = build_classifier(start, cell.task, cell.seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    training = training_of(model, cell, tokens, rows_at_once)
+    training = HostTraining(model, cell, tokens, rows_at_once)
     history, predictions, training_seconds = _train(training, cell, tokens)
     collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(cell.task, logits)]
     if keep_in:
@@ -95,7 +92,7 @@ def finetune(
     return Outcome(record, predictions)
 
 
-def _without_order(training: Training, cell: Cell, tokens: TokenisedTask) -> Scores:
+def _without_order(training: HostTraining, cell: Cell, tokens: TokenisedTask) -> Scores:
     """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
     shuffled = {name: name + SUFFIX for name in TASKS[cell.task].validation_splits if name + SUFFIX in tokens.splits}
     return {
@@ -104,14 +101,9 @@ def _without_order(training: Training, cell: Cell, tokens: TokenisedTask) -> Sco
     }
 
 
-def training_of(model: Classifier, cell: Cell, tokens: TokenisedTask, rows_at_once: int | None) -> Training:
-    """The way to train that this process's device asks for; nothing tells whether a native step can be recorded."""
-    if records_steps() and isinstance(model, EncoderForSequenceClassification):
-        return ResidentTraining(model, cell, tokens, rows_at_once)
-    return HostTraining(model, cell, tokens, rows_at_once)
-
-
-def _train(training: Training, cell: Cell, tokens: TokenisedTask) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
+def _train(
+    training: HostTraining, cell: Cell, tokens: TokenisedTask
+) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
     """History, the last epoch's logits of all scored splits, and seconds spent training."""
     scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
     kept = cell.hyperparameters.predictions or "float32"

@@ -1,4 +1,4 @@
-"""The optimisation loop of a cell on a CPU, and wherever accelerate takes the model; AdamW for every loop.
+"""The optimisation loop of a cell, and AdamW for every loop.
 
 Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to
 end with the same bits whatever the process ran before.
@@ -20,7 +20,6 @@ from glue_bench.training.batches import (
     EVALUATION_TOKENS,
     Batch,
     evaluation_batches,
-    share_at_once,
     training_batches,
 )
 from glue_bench.training.progress import tell
@@ -43,7 +42,7 @@ class NonFiniteLossError(RuntimeError):
 
 
 class HostTraining:
-    """The training and the predictions of one cell, in place; the host makes one batch after another."""
+    """The training and the predictions of one cell, in place."""
 
     def __init__(
         self,
@@ -73,7 +72,8 @@ class HostTraining:
     def predict(self, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
         split = self.tokens.splits[name]
-        tokens = int(EVALUATION_TOKENS * share_at_once(self.cell.hyperparameters.batch_size, self.rows_at_once))
+        batch_size = self.cell.hyperparameters.batch_size
+        tokens = int(EVALUATION_TOKENS * ((self.rows_at_once or batch_size) / batch_size))
         return predict(self.model, evaluation_batches(split, self.tokens.padding_id, tokens, self._padded), len(split))
 
     def _padded(self, length: int) -> int:
@@ -144,13 +144,8 @@ def backward(model: nn.Module, batch: Batch, rows: int | None) -> torch.Tensor:
     return total
 
 
-def make_optimizer(
-    model: nn.Module, settings: Hyperparameters | Pretraining, rate: torch.Tensor | None = None
-) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors.
-
-    With `rate`, a tensor on the device, the learning rate is whatever it holds at a step, which can then be recorded.
-    """
+def make_optimizer(model: nn.Module, settings: Hyperparameters | Pretraining) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in learning if parameter.ndim >= 2]
     vectors = [parameter for parameter in learning if parameter.ndim < 2]
@@ -161,11 +156,10 @@ def make_optimizer(
     # Fused: one kernel a parameter group; its arithmetic is that of the plain implementation.
     return torch.optim.AdamW(
         groups,
-        lr=settings.learning_rate if rate is None else rate,
+        lr=settings.learning_rate,
         betas=(0.9, 0.999),
         eps=settings.adam_epsilon,
         fused=True,
-        capturable=rate is not None and rate.device.type == "cuda",
     )
 
 

@@ -15,9 +15,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from glue_bench.model.bars import keep_bars_of_transformers
 from glue_bench.model.plugins import keep_plugins
-from glue_bench.training.device_split import on_device
-from glue_bench.training.engine import ENGINES
-from glue_bench.training.memory import release_memory, stop_keeping_freed, unfreeze_imports
+from glue_bench.training.memory import stop_keeping_freed, unfreeze_imports
 from glue_bench.training.quiet import keep_bars_of_datasets
 from glue_bench.training.runtime import all_threads, settle_anew
 
@@ -30,8 +28,8 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
     """When this block ends, in whatever way, the process is as it was before the block.
 
     Everything that the package sets for the whole process is set inside such a block: environment variables, signal
-    handlers, levels of loggers, progress bars, torch's threads and compiler, objects frozen for the garbage collector,
-    the states of `random`, NumPy and torch, accelerate's shared state, variants of plugins, recorded steps on a GPU.
+    handlers, levels of loggers, progress bars, torch's threads, objects frozen for the garbage collector,
+    the states of `random`, NumPy and torch, accelerate's shared state, variants of plugins.
     In the block accelerate's state is the package's own, whatever the caller has made of it. `reads_data` says that
     the block needs `datasets`, which takes more than a second to import.
 
@@ -51,7 +49,6 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
         _random_numbers,
         _threads,
         _attention,
-        _compiler,
         _accelerate,
     )
     with ExitStack() as ending:
@@ -65,7 +62,6 @@ def process_kept(*, reads_data: bool = True) -> Iterator[None]:
         ending.callback(keep_plugins())
         ending.callback(stop_keeping_freed)
         ending.callback(unfreeze_imports)
-        ending.callback(_drop_engines)
         yield
 
 
@@ -135,20 +131,6 @@ def _attention() -> Restoring:
     torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-def _compiler() -> Restoring:
-    """Only steps on a GPU are compiled."""
-    if not torch.cuda.is_available():
-        yield
-        return
-    from torch._dynamo import config
-
-    logger, limits = logging.getLogger("torch._dynamo"), (config.recompile_limit, config.accumulated_recompile_limit)
-    level = logger.level
-    yield
-    config.recompile_limit, config.accumulated_recompile_limit = limits
-    logger.setLevel(level)
-
-
 def _accelerate() -> Restoring:
     shared = [kind._shared_state for kind in (PartialState, AcceleratorState, GradientState)]
     before = [dict(state) for state in shared]
@@ -162,10 +144,3 @@ def _accelerate() -> Restoring:
 def _forget_accelerate() -> None:
     settle_anew()
     GradientState._reset_state()
-
-
-def _drop_engines() -> None:
-    on_device.cache_clear()
-    if ENGINES:
-        ENGINES.drop()
-        release_memory()

@@ -132,12 +132,6 @@ def precision_name() -> str:
     return {"no": "float32"}.get(accelerator().mixed_precision, accelerator().mixed_precision)
 
 
-def records_steps() -> bool:
-    """Whether cells are trained by recorded steps: on a GPU, in float32 or bf16 (fp16 needs a loss scale)."""
-    runtime = accelerator()
-    return runtime.device.type == "cuda" and runtime.mixed_precision in PRECISIONS.values()
-
-
 def is_float32() -> bool:
     """Whether this process trains in float32 throughout."""
     return accelerator().mixed_precision == "no"

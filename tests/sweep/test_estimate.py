@@ -1,7 +1,5 @@
 """What a dry run says of the time that the run will take."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -104,26 +102,8 @@ def test_pretraining_takes_steps_of_its_own(tiny, tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("device", "runs"), [("cpu", [1, 4]), ("cuda", [4, 1, 4])])
-def test_nothing_is_compiled_for_a_gpu_while_it_is_timed(monkeypatch, device, runs):
-    taken, compiled = [], set()
-
-    def pretrained(_job, _inputs, steps, tokens):
-        new = set(range(steps)) - compiled
-        if device == "cuda":
-            compiled.update(new)
-        taken.append(steps)
-        return steps * 1e-3 + (100.0 * len(new) if device == "cuda" else 0.0), steps * tokens
-
-    monkeypatch.setattr(estimate, "_pretrained", pretrained)
-    acting = SimpleNamespace(device=SimpleNamespace(type=device))
-    monkeypatch.setattr(estimate, "accelerator", lambda: acting)
-    assert estimate._seconds_per_token(None, None, 10) == pytest.approx(1e-4)
-    assert taken == runs
-
-
 def test_a_step_that_is_measured_is_small_whatever_batch_is_asked_for(tiny, tmp_path, monkeypatch):
-    pretrain, training_of, sizes = estimate.pretrain, estimate.training_of, []
+    pretrain, training, sizes = estimate.pretrain, estimate.HostTraining, []
 
     def pretrained(start, task, folder):
         sizes.append(task.settings.batch_tokens)
@@ -131,11 +111,11 @@ def test_a_step_that_is_measured_is_small_whatever_batch_is_asked_for(tiny, tmp_
 
     def fine_tuned(model, cell, *more):
         sizes.append(cell.hyperparameters.batch_size * cell.hyperparameters.max_length)
-        return training_of(model, cell, *more)
+        return training(model, cell, *more)
 
     monkeypatch.setattr(estimate, "MOST_TOKENS", 64)
     monkeypatch.setattr(estimate, "pretrain", pretrained)
-    monkeypatch.setattr(estimate, "training_of", fine_tuned)
+    monkeypatch.setattr(estimate, "HostTraining", fine_tuned)
     finetuning = {"batch_size": 2**16, "max_length": 32}
     pretraining = PRETRAINING | {"batch_tokens": 2**28}
     values = tiny(arms=["add"], tasks=["cola"], pretraining=pretraining, finetuning=finetuning)

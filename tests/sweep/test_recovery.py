@@ -19,7 +19,6 @@ from glue_bench.sweep.attempts import attempt_cell
 from glue_bench.sweep.jobs import Failure
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.training import runtime
-from glue_bench.training.engine import ENGINES
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.memory import is_out_of_memory
@@ -101,38 +100,6 @@ def test_where_memory_is_short_batches_go_through_in_parts(tiny, monkeypatch, fi
     assert parted.record.micro_batch_size == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
     assert parted.predictions["validation"] == pytest.approx(whole.predictions["validation"], abs=1e-4)
-
-
-@pytest.fixture
-def crowded(monkeypatch):
-    """An engine of another cell, which leaves no memory for anything else; what is raised while it is there."""
-    monkeypatch.setitem(ENGINES._made, "another cell's", object())
-
-    def check(*_):
-        if ENGINES:
-            raise DEVICE
-
-    return check
-
-
-def test_engines_of_other_cells_go_before_rows_do(planned, finetune, crowded):
-    calls = finetune(crowded)
-    assert attempt_cell(*planned).record.micro_batch_size is None
-    assert calls == [None, None]
-
-
-def test_so_they_do_before_the_rows_of_a_pretraining(sweep, monkeypatch, crowded):
-    original, rows = attempts.pretraining, []
-
-    def watched(start, task, folder):
-        rows.append(task.settings.rows_at_once)
-        crowded()
-        return (yield from original(start, task, folder))
-
-    monkeypatch.setattr(attempts, "pretraining", watched)
-    pretraining = {"corpus": "demo", "steps": 2, "batch_tokens": 256, "length": 32, "validations": 1}
-    assert not sweep(arms=["add"], tasks=["cola"], pretraining=pretraining).failed
-    assert rows == [8, 8]
 
 
 def test_a_row_that_does_not_fit_is_a_failure(planned, monkeypatch, finetune):

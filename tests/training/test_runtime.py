@@ -17,7 +17,6 @@ from glue_bench.training.runtime import (
     few_sizes,
     is_float32,
     multiplies_bf16,
-    records_steps,
     settle_anew,
 )
 
@@ -79,7 +78,6 @@ def open_nothing():
 def test_here_cells_are_trained_on_the_cpu_in_float32():
     assert describe() == "cpu in float32"
     assert is_float32()
-    assert not records_steps()
 
 
 @pytest.mark.parametrize(("there", "able", "expected"), [(True, True, "bf16"), (True, False, "float32")])
@@ -158,17 +156,6 @@ def test_settings_of_accelerate_are_kept_unless_there_is_a_choice():
 def test_what_cannot_be_is_said(device, precision, said):
     with pytest.raises(UserError, match=said), computing(device, precision):
         pass
-
-
-@pytest.mark.parametrize(("device", "precision", "recorded"), [("cuda", "bf16", True), ("cuda", "fp16", False)])
-def test_steps_are_recorded_on_a_gpu(monkeypatch, device, precision, recorded):
-    class Acting:
-        pass
-
-    Acting.device, Acting.mixed_precision = torch.device(device), precision
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime, "accelerator", Acting)
-        assert records_steps() is recorded
 
 
 @pytest.mark.parametrize(("device", "kept"), [("cuda", False), ("cpu", True)])

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from torch import nn
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
@@ -13,7 +12,6 @@ from glue_bench.data.schema import TaskData, limited
 from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import HostTraining, train
-from glue_bench.training.resident import ResidentTraining
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -86,14 +84,6 @@ def test_the_rate_falls_to_zero_at_the_last_update(cell_of, monkeypatch):
     inputs, cell = cell_of(max_steps=5, warmup_ratio=0.0)
     list(HostTraining(build_classifier(inputs.initial(cell.arm), "rte", 1), cell, inputs.tokens(cell), None).epochs())
     np.testing.assert_allclose(rates, 1e-3 * np.array([5, 4, 3, 2, 1]) / 5)
-
-
-def test_recorded_steps_end_there_too(cell_of):
-    inputs, cell = cell_of(max_steps=5)
-    model: nn.Module = build_classifier(inputs.initial(cell.arm), "rte", 1)
-    training = ResidentTraining(model, cell, inputs.tokens(cell), None)
-    assert [len(lengths) for _, lengths in training._plans()] == [3, 2]
-    assert len(list(training.epochs())) == 2
 
 
 def test_max_steps_is_part_of_an_id_only_where_it_is_given(cell_of):
