@@ -17,10 +17,8 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.stats.outcomes import Outcomes
-from glue_bench.stats.summaries import arms_frame, columns_frame
-from glue_bench.stats.verdicts import NUMBERS, Group, all_pairs, assess, verdicts
-from glue_bench.stats.weighted import score_sums, sums_of
+from glue_bench.stats.outcomes import Outcomes, score_sums, sums_of
+from glue_bench.stats.verdicts import NUMBERS, Group, all_pairs, arms_frame, assess, columns_frame, verdicts
 
 RIGHT = 0.85
 

@@ -20,7 +20,7 @@ from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.build import extent
 from glue_bench.results.budgets import at_an_end, budget_frame, rates_frame
 from glue_bench.results.protocol import AVERAGE
-from glue_bench.stats.examples import effective_number
+from glue_bench.stats.outcomes import effective_number
 from glue_bench.values import series
 
 BOUND = 0.05

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.stats.outcomes import Outcomes
-from glue_bench.stats.weighted import score_sums, sums_of
+from glue_bench.stats.outcomes import Outcomes, score_sums, sums_of
 
 POSITIVE = 0.7
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)

@@ -17,10 +17,8 @@ from glue_bench.results.budgets import newest
 from glue_bench.results.encoders import UNKNOWN_START, blocks_of
 from glue_bench.results.epochs import is_last
 from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED, SEEDS, at_rates, main_scores, reference_arm
-from glue_bench.stats.examples import effective_number
-from glue_bench.stats.outcomes import Outcomes, unit_of
-from glue_bench.stats.summaries import arms_frame, columns_frame
-from glue_bench.stats.verdicts import Assessed, Group, assess, declared, verdicts
+from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
+from glue_bench.stats.verdicts import Assessed, Group, arms_frame, assess, columns_frame, declared, verdicts
 
 KEY = ["arm", "task", "learning_rate", *SEEDS]
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
@@ -186,6 +184,7 @@ def read_measures(store: Store, board: Board) -> Iterator[Outcomes]:
                 labels=counts,
                 why={each.arm: OTHER_PIECES for (each, _), alike in zip(runs, same, strict=True) if not alike},
                 averaged=False,
+                finetuned=False,
             )
 
 

@@ -35,7 +35,7 @@ from glue_bench.results.board import Board, make_board
 from glue_bench.results.epochs import is_last
 from glue_bench.results.protocol import SEEDS, at_rates
 from glue_bench.results.submission import median_runs
-from glue_bench.stats.examples import contributions
+from glue_bench.stats.outcomes import contributions
 
 SCHEMA = "0.3.0"
 Load = Callable[[str], TaskData]

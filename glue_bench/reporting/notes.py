@@ -16,7 +16,7 @@ from glue_bench.results.board import Board
 from glue_bench.results.encoders import blocks_of
 from glue_bench.results.frame import Results
 from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
-from glue_bench.stats.summaries import COVERS
+from glue_bench.stats.verdicts import COVERS
 from glue_bench.values import BLOCK, series
 
 BANNER = "Made from the embedded demo data: not a benchmark."

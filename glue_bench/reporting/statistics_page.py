@@ -19,10 +19,8 @@ from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, 
 from glue_bench.results.budgets import measured_costs
 from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
 from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
-from glue_bench.stats.letters import letters_frame
 from glue_bench.stats.power import Costs, power_frame
-from glue_bench.stats.summaries import COVERS
-from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS, all_pairs, equivalence
+from glue_bench.stats.verdicts import APART, COVERS, VERDICT_COLUMNS, all_pairs, equivalence, letters_frame
 
 P_DECIMALS = 6
 LEAST_P = 0.0001

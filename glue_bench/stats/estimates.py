@@ -1,66 +1,116 @@
-"""What one column, or the average of several, says of the arms of a group: means, variances, and why some have none."""
+"""What one column, or the average of several, says of the arms of a group: means, variances, and why some have none.
+
+A run's score is y = mu + a + b + c: `a` of the examples (an arm's runs share it, and all arms see the same examples),
+`b` of the seed, `c` of seed and example together. The difference of two arms' means over n seeds varies by
+
+    V = V_ex + max(0, s - I_a / n_a - I_r / n_r)        s = s_a^2 / n_a + s_r^2 / n_r
+
+V_ex is the variance over examples with the runs held fixed, s_a^2 the variance of an arm's run scores over seeds, and I
+the variance of `c`, which both have and which therefore is taken off once.
+
+Few seeds give a poor s_a^2, so it is pooled over the arms of a block; but where one arm is less stable than the others,
+pooling would promise too much of it. So the larger one counts: s_a^2 = max(S_a^2, S_p^2). V is Student's, with
+Satterthwaite's (1946) degrees of freedom: V^2 over the sum of squares of the parts of s, each over its own.
+
+With several pretraining seeds the arms of one seed share initial weights, masks and order, and are a randomised block.
+What counts is then the mean square of the residuals of an arm's mean in a block, without the arm and the block; an arm
+that is less stable than the others is seen in its own residuals.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from glue_bench.stats.examples import (
+from glue_bench.stats.outcomes import (
+    AVERAGE,
+    LIMITS,
+    LOWEST_IS_BEST,
+    NO_LIMITS,
+    Outcomes,
+    Scores,
     constant_score,
     contributions,
     effective_number,
     example_variance,
     finetuning_variance,
+    means_over,
     shared_variance,
 )
-from glue_bench.stats.outcomes import AVERAGE, LIMITS, LOWEST_IS_BEST, Outcomes
-from glue_bench.stats.variance import Spread, combined, of_blocks, of_seeds
 
+LEAST_FOR_OWN = 3
+"""Seeds from which an arm's own variance has degrees of freedom of its own; of two it would have one, too few."""
 NO_RUN = "no finished run"
 """Why an arm that has not run yet is in no test."""
+SQUARES = ("examples", "shared", "of_finetuning")
+"""The fields of an Estimate that have a value for each pair of arms."""
 
 
-class Scores(NamedTuple):
-    """The runs of a task in the order of their arms, (runs,): the arm's index, both seeds, and the score."""
+class Spread(NamedTuple):
+    """Of each arm (..., arms): the variance of its mean over seeds, its freedom, and whether it is the arm's own.
 
-    arms: np.ndarray
-    pretraining_seeds: np.ndarray
-    seeds: np.ndarray
-    values: np.ndarray
+    All that are not the arm's own are one pooled estimate: `pooled` (...), of one seed, with `pooled_freedom`.
+    """
 
-    def of(self, arms: Sequence[int]) -> "Scores":
-        """The runs of some of the arms, in their order."""
-        chosen = [np.flatnonzero(self.arms == arm) for arm in arms]
-        index = np.repeat(np.arange(len(arms)), [len(mine) for mine in chosen])
-        return Scores(index, *(part[np.concatenate(chosen)] for part in self[1:]))
+    variance: np.ndarray
+    freedom: np.ndarray
+    own: np.ndarray
+    pooled: np.ndarray
+    pooled_freedom: float
 
-    @property
-    def cells(self) -> np.ndarray:
-        """A number for each arm and pretraining seed, (runs,)."""
-        seeds, place = np.unique(self.pretraining_seeds, return_inverse=True)
-        return self.arms * len(seeds) + place
 
-    def by_block(self) -> np.ndarray:
-        """Means over fine-tuning seeds, (arms, pretraining seeds); every arm has every pretraining seed."""
-        return (means_over(self.cells) @ self.values).reshape(self.arms.max() + 1, -1)
+def of_seeds(variances: np.ndarray, seeds: np.ndarray) -> Spread:
+    """The spread of means over independent runs: sample variances (..., arms) of so many `seeds` (arms,), each >= 2."""
+    freedom = seeds - 1
+    pooled = (variances * freedom).sum(axis=-1, keepdims=True) / freedom.sum()
+    return _larger(variances, pooled, seeds, freedom.sum())
 
-    def spread(self) -> Spread:
-        """How far the arms' means spread over independent runs."""
-        squares, number = _squares(self.arms, self.values)
-        return of_seeds(squares / (number - 1), number)
 
-    @property
-    def finetuning_seeds(self) -> float:
-        """Fine-tuning seeds for each arm and pretraining seed: the harmonic mean, by which they divide a variance."""
-        return float(1 / np.mean(1 / np.unique(self.cells, return_counts=True)[1]))
+def of_blocks(means: np.ndarray) -> Spread:
+    """The spread of differences of means over blocks, from the means (..., arms, blocks) of at least 2 by 2.
 
-    def finetuning_variance(self) -> float:
-        """The variance of a run over fine-tuning seeds, pooled within arms and pretraining seeds; NaN of one seed."""
-        squares, number = _squares(np.unique(self.cells, return_inverse=True)[1], self.values)
-        freedom = (number - 1).sum()
-        return float(squares.sum() / freedom) if freedom else np.nan
+    R_a, the sum of an arm's squared residuals, has the expectation (P - 1) ((1 - 2/A) v_a + sum_b v_b / A^2); solved
+    for v_a with the mean square in place of the mean of all v_b, it says what the arm's own variance is.
+    """
+    *_, arms, blocks = means.shape
+    centred = means - means.mean(axis=-1, keepdims=True)
+    squares = np.sum((centred - centred.mean(axis=-2, keepdims=True)) ** 2, axis=-1)
+    pooled = squares.sum(axis=-1, keepdims=True) / ((arms - 1) * (blocks - 1))
+    own = (squares / (blocks - 1) - pooled / arms) * arms / (arms - 2) if arms > 2 else pooled + 0 * squares
+    return _larger(own, pooled, np.full(arms, blocks), (arms - 1) * (blocks - 1))
+
+
+def _larger(own: np.ndarray, pooled: np.ndarray, seeds: np.ndarray, pooled_freedom: float) -> Spread:
+    is_own = own > pooled
+    freedom = np.where(is_own & (seeds >= LEAST_FOR_OWN), seeds - 1, pooled_freedom)
+    return Spread(np.maximum(own, pooled) / seeds, freedom, is_own, pooled[..., 0], float(pooled_freedom))
+
+
+def combined(
+    spreads: Sequence[Spread], arms: Sequence[int], examples: float, shared: float, examples_freedom: float = np.inf
+) -> tuple[np.ndarray, np.ndarray]:
+    """V and its degrees of freedom, (...): of the difference of two arms, or of the mean of one.
+
+    `spreads` are of independent parts of a measure, such as the tasks of an average, each by its weight; `examples` is
+    V_ex and `shared` what of it the spread over seeds has, too. V_ex is known well from hundreds of examples, and from
+    few documents with `examples_freedom`.
+    """
+    chosen = list(arms)
+    total, squares = 0.0, 0.0
+    for spread in spreads:
+        variance, own = spread.variance[..., chosen], spread.own[..., chosen]
+        total = total + variance.sum(axis=-1)
+        together = np.where(own, 0.0, variance).sum(axis=-1)
+        alone = np.where(own, variance**2 / spread.freedom[..., chosen], 0.0).sum(axis=-1)
+        parts = together**2 / spread.pooled_freedom + alone
+        # An own and a pooled variance come from the same runs: together they have no more freedom than all of these.
+        squares = squares + np.maximum(parts, variance.sum(axis=-1) ** 2 / spread.pooled_freedom)
+    squares = squares + np.square(examples) / examples_freedom
+    variance = examples + np.maximum(0.0, total - shared)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return variance, np.where(squares > 0, variance**2 / squares, np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +120,7 @@ class Estimate:
     `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
     pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
     of what varies independently, by its weight. Values lie within `limits`; `constant` is what the best constant
-    prediction scores, NaN where that is unknown or means nothing.
+    prediction scores, NaN where that is unknown or means nothing. `finetuned` is as in `Outcomes`.
 
     `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too, on the diagonal of an
     arm's own mean; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
@@ -86,6 +136,7 @@ class Estimate:
     why: Mapping[str, str]
     arms: tuple[str, ...]
     blocked: bool
+    finetuned: bool = True
     tasks: Mapping[str, Scores] = field(default_factory=dict)
     examples: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     shared: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -95,16 +146,9 @@ class Estimate:
     def of(self, arms: Sequence[str]) -> "Estimate":
         """The same for some of the arms that have an interval."""
         chosen = [self.arms.index(arm) for arm in arms]
-        square = np.ix_(chosen, chosen)
+        squares = {name: getattr(self, name)[np.ix_(chosen, chosen)] for name in SQUARES}
         tasks = {task: scores.of(chosen) for task, scores in self.tasks.items()}
-        return replace(
-            self,
-            arms=tuple(arms),
-            tasks=tasks,
-            examples=self.examples[square],
-            shared=self.shared[square],
-            of_finetuning=self.of_finetuning[square],
-        )
+        return replace(self, arms=tuple(arms), tasks=tasks, **squares)
 
     def by_block(self) -> np.ndarray:
         """Each arm's mean over fine-tuning seeds and tasks, by pretraining seed: (arms, pretraining seeds)."""
@@ -113,14 +157,23 @@ class Estimate:
     @cached_property
     def spreads(self) -> list[Spread]:
         """How far differences of the arms' means spread over seeds, of each independent part."""
-        return [of_blocks(self.by_block())] if self.blocked else [runs.spread() for runs in self.tasks.values()]
+        return (
+            [of_blocks(self.by_block())]
+            if self.blocked
+            else [of_seeds(*runs.variances()) for runs in self.tasks.values()]
+        )
 
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """V and its degrees of freedom of the difference of two arms."""
-        a, r = self.arms.index(arm), self.arms.index(reference)
-        examples, shared = self.examples[a, r], self.shared[a, r]
-        variance, freedom = combined(self.spreads, [a, r], examples, shared, self.examples_freedom)
-        return float(variance), float(freedom)
+        return self._combined(self.spreads, self.arms.index(arm), self.arms.index(reference))
+
+    def example_variance(self, reference: str) -> float:
+        """The variance of a difference over examples alone, without what seeds add to it: the mean over contrasts."""
+        if reference not in self.arms or len(self.arms) < 2:
+            return np.nan
+        r = self.arms.index(reference)
+        rest = np.maximum(0.0, self.examples[r] - self.shared[r])
+        return float(np.delete(rest, r).mean())
 
     def deviation(self, arm: str) -> float:
         """The sample standard deviation over an arm's seeds; of an average of the seeds' averages.
@@ -142,15 +195,16 @@ class Estimate:
         what is good or bad in a seed, this is known no better than from one arm: with one degree less than seeds.
         """
         a = self.arms.index(arm)
-        if self.blocked:
-            means = self.by_block()
-            arms, blocks = means.shape
-            spread = of_seeds(np.var(means, axis=1, ddof=1), np.full(arms, blocks))
-            spreads = [spread._replace(pooled_freedom=blocks - 1.0)]
-        else:
-            spreads = self.spreads
-        examples, shared = self.examples[a, a], self.shared[a, a]
-        variance, freedom = combined(spreads, [a], examples, shared, self.examples_freedom)
+        if not self.blocked:
+            return self._combined(self.spreads, a, a)
+        means = self.by_block()
+        arms, blocks = means.shape
+        spread = of_seeds(np.var(means, axis=1, ddof=1), np.full(arms, blocks))
+        return self._combined([spread._replace(pooled_freedom=blocks - 1.0)], a, a)
+
+    def _combined(self, spreads: Sequence[Spread], a: int, r: int) -> tuple[float, float]:
+        arms = list(dict.fromkeys((a, r)))
+        variance, freedom = combined(spreads, arms, self.examples[a, r], self.shared[a, r], self.examples_freedom)
         return float(variance), float(freedom)
 
 
@@ -179,13 +233,14 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     estimate = Estimate(
         column=outcomes.column,
         lowest_is_best=outcomes.metric in LOWEST_IS_BEST,
-        limits=LIMITS[outcomes.metric],
+        limits=LIMITS.get(outcomes.metric, NO_LIMITS),
         constant=constant_score(outcomes.metric, outcomes.labels),
         means={arm: float(outcomes.scores[mine].mean()) for arm, mine in runs.items() if len(mine)},
         seeds=seeds,
         why=why,
         arms=tested,
         blocked=blocked,
+        finetuned=outcomes.finetuned,
     )
     if not tested:
         return estimate
@@ -203,9 +258,9 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         before = tasks[task].values if task in tasks else 0.0
         tasks[task] = scores._replace(values=before + scores.values / number)
     whole = [arm for arm in arms if all(arm in column.means for column in columns)]
-    return Estimate(
+    average = Estimate(
         column=AVERAGE,
-        lowest_is_best=False,
+        lowest_is_best=all(column.lowest_is_best for column in columns),
         limits=tuple(np.mean([column.limits for column in columns], axis=0)),
         constant=float(np.mean([column.constant for column in columns])),
         means={arm: float(np.mean([column.means[arm] for column in columns])) for arm in whole},
@@ -214,16 +269,9 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         arms=tested,
         blocked=any(column.blocked for column in columns),
         tasks=tasks,
-        examples=sum((column.examples for column in kept), start=np.zeros(1)) / number**2,
-        shared=sum((column.shared for column in kept), start=np.zeros(1)) / number**2,
-        of_finetuning=sum((column.of_finetuning for column in kept), start=np.zeros(1)) / number**2,
     )
-
-
-def means_over(groups: np.ndarray) -> np.ndarray:
-    """Weights (groups, runs) that make of values (runs, ...) the mean of each group, which has a run at least."""
-    mine = (np.arange(groups.max() + 1)[:, None] == groups).astype(float)
-    return mine / mine.sum(axis=1, keepdims=True)
+    squares: Any = {name: sum(getattr(column, name) for column in kept) / number**2 for name in SQUARES} if kept else {}
+    return replace(average, **squares)
 
 
 def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
@@ -237,8 +285,8 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
     means = dict(zip(estimate.arms, (weights @ outcomes.scores).tolist(), strict=True))
     estimate = replace(estimate, means={**estimate.means, **means}, tasks={outcomes.task: scores})
     if not len(outcomes.labels):
-        nothing = np.zeros((len(means), len(means)))
-        return replace(estimate, examples=nothing, shared=nothing, of_finetuning=nothing)
+        nothing: Any = np.zeros((len(means), len(means)))
+        return replace(estimate, **dict.fromkeys(SQUARES, nothing))
     values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
     shared = shared_variance(units @ values, unit_owners, estimate.blocked)
     cells = np.unique(scores.cells, return_inverse=True)[1]
@@ -273,10 +321,3 @@ def _why_no_average(arm: str, columns: Sequence[Estimate]) -> str:
     if len(pretrained) > 1:
         return "its columns differ in their pretraining seeds"
     return "the columns of one task differ in their seeds" if max(map(len, runs.values())) > 1 else ""
-
-
-def _squares(groups: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of squares around the mean, and the number, of each group that has a value."""
-    number = np.bincount(groups)
-    centres = np.bincount(groups, values) / np.maximum(number, 1)
-    return np.bincount(groups, (values - centres[groups]) ** 2), number

@@ -15,13 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError
-from glue_bench.stats.estimates import Estimate
-from glue_bench.stats.outcomes import AVERAGE
-from glue_bench.stats.summaries import components, example_variance
-from glue_bench.stats.variance import Spread, combined, of_blocks, of_seeds
-from glue_bench.stats.verdicts import ALPHA, Assessed, two_sided
+from glue_bench.stats.estimates import Estimate, Spread, combined, of_blocks, of_seeds
+from glue_bench.stats.verdicts import ALPHA, Assessed, components, two_sided
 
 DRAWS = 4000
 MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
@@ -64,7 +60,7 @@ def power_frame(
             continue
         spreads = spreads_of(estimate, group.reference, len(group.arms))
         each = costs or Costs(1.0, 1.0)
-        if estimate.column not in (AVERAGE, *COLUMNS):  # measured after pretraining, without any fine-tuning
+        if not estimate.finetuned:
             each = each._replace(finetuning=0.0)
         designs = spreads.designs(difference, power, each, blocked=estimate.blocked)
         rows += [facts | design | ({} if costs else {"cost": math.nan}) for design in designs]
@@ -151,7 +147,7 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
     totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
     overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
     finetuning = tuple(scores.finetuning_variance() for scores in estimate.tasks.values())
-    examples, blocks = example_variance(estimate, reference), estimate.seeds[reference] if estimate.blocked else 1
+    examples, blocks = estimate.example_variance(reference), estimate.seeds[reference] if estimate.blocked else 1
     of_pretraining = np.maximum(0.0, np.delete(estimate.shared[r] - estimate.of_finetuning[r], r))
     return Spreads(
         arms=arms,

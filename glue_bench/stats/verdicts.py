@@ -1,9 +1,10 @@
 """Which arms differ: contrasts with one reference, a family of tests for each column, one p-value for each contrast."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,18 @@ VERDICT_COLUMNS = [
     "origin", "shape", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p",
     "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "family", "verdict", "why",
 ]  # fmt: skip
+ARM_COLUMNS = ["origin", "shape", "column", "arm", "mean", "n", "seeds", "deviation", "low", "high", "error", "freedom",
+               "why"]  # fmt: skip
+COLUMN_COLUMNS = ["origin", "shape", "column", "reference", "constant", "smallest", "seeds", "pretraining_seeds",
+                  "finetuning_seeds", "pretraining_deviation", "finetuning_deviation",
+                  "example_deviation"]  # fmt: skip
+LEAST_FOR_DEVIATION = 3
+COVERS = {
+    "fine-tuning": "other fine-tuning seeds of the same pretrained weights, and other examples; not other pretrainings",
+    "pretraining": "other pretrainings, other fine-tuning seeds and other examples",
+}
+"""What an interval covers, by the kind of seeds that it is made of."""
+LETTER_COLUMNS = ["origin", "shape", "column", "arm", "mean", "letters"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +126,109 @@ def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
         pairs = list(combinations(one.group.arms, 2))
         rows += contrast_rows(one, pairs, holm(len(pairs)))
     return _frame(rows)
+
+
+def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
+    """Each arm of a group by itself, in each column: ARM_COLUMNS.
+
+    - `mean`: over `n` seeds of the kind `seeds` ("fine-tuning" or "pretraining"); points, of a loss nats.
+    - `deviation`: the sample standard deviation over these seeds; NaN for fewer than three, which tell too little.
+    - `low`, `high`: a 95% interval of this mean alone, from `error` and `freedom`, over seeds and examples. It is for
+      comparing with a figure that is known, such as a published one; two arms are compared by `verdicts`.
+    - `why`: what is missing where there is no interval.
+    """
+    rows = [_arm(one, estimate, arm) for one in assessed for estimate in one.estimates for arm in one.group.arms]
+    return pd.DataFrame(rows, columns=ARM_COLUMNS).astype(dict.fromkeys(("mean", "deviation", "low", "high"), float))
+
+
+def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.DataFrame:
+    """Each column of a group as a whole: COLUMN_COLUMNS; `contrasts` is what `verdicts` made of the same groups.
+
+    - `constant`: the score of the majority class, or of a constant; NaN where it is unknown or means nothing.
+    - `smallest`: the median over the column's contrasts of the smallest difference that would have had a verdict.
+    - `seeds`: what the intervals cover, a key of COVERS.
+    - `pretraining_seeds`, `finetuning_seeds`: how many each arm has, and how many for each pretraining (the mean).
+    - `finetuning_deviation`: of one run over fine-tuning seeds, pooled within arms and pretraining seeds.
+    - `pretraining_deviation`: of how differently arms take to a pretraining seed (the arm-by-pretraining component);
+      of one fine-tuning seed for each pretraining only the sum of both is known, and stands here.
+    - `example_deviation`: of a difference over dev sets of this size alone, which no number of seeds reduces.
+    """
+    smallest = contrasts.groupby(["origin", "shape", "column"])["smallest"].median()
+    rows = [
+        {
+            "origin": one.group.origin,
+            "shape": one.group.shape,
+            "column": estimate.column,
+            "reference": one.group.reference,
+            "constant": estimate.constant,
+            "smallest": smallest.get((one.group.origin, one.group.shape, estimate.column), math.nan),
+            "seeds": seeds_covered(estimate),
+            **components(estimate, one.group.reference),
+        }
+        for one in assessed
+        for estimate in one.estimates
+    ]
+    return pd.DataFrame(rows, columns=COLUMN_COLUMNS)
+
+
+def components(estimate: Estimate, reference: str) -> dict[str, float]:
+    """The standard deviations of `columns_frame`, and the numbers of seeds; NaN where there are too few runs."""
+    if not estimate.arms:
+        return {}
+    tasks = estimate.tasks.values()
+    finetuning = sum(scores.finetuning_variance() for scores in tasks)
+    of_means = sum(scores.finetuning_variance() / scores.finetuning_seeds for scores in tasks)
+    pretraining = math.nan
+    if estimate.blocked and len(estimate.arms) > 1:
+        both = float(estimate.spreads[0].pooled)
+        pretraining = both if math.isnan(finetuning) else max(0.0, both - of_means)
+    return {
+        "pretraining_seeds": estimate.seeds[estimate.arms[0]] if estimate.blocked else 1,
+        "finetuning_seeds": float(np.mean([scores.finetuning_seeds for scores in tasks])),
+        "pretraining_deviation": math.sqrt(pretraining),
+        "finetuning_deviation": math.sqrt(finetuning),
+        "example_deviation": math.sqrt(estimate.example_variance(reference)),
+    }
+
+
+def letters_of(arms: Sequence[str], apart: Collection[frozenset[str]]) -> dict[str, str]:
+    """Compact letters for arms in order, the best first: two arms share a letter exactly if they are not in `apart`.
+
+    Insert and absorb (Piepho 2004, "An algorithm for a letter-based representation of all-pairwise comparisons").
+    """
+    groups = [frozenset(arms)] if arms else []
+    for pair in sorted(apart, key=sorted):
+        split: list[frozenset[str]] = []
+        for group in groups:
+            split += [group - {arm} for arm in sorted(pair)] if pair <= group else [group]
+        # What another group holds is absorbed; of equal groups the first stays.
+        groups = [
+            group
+            for i, group in enumerate(split)
+            if not any(group < other or (group == other and j < i) for j, other in enumerate(split))
+        ]
+    groups.sort(key=lambda group: sorted(map(arms.index, group)))
+    # a to z, then a1 to z1 and so on.
+    letters = [letter + turn for turn in ("", *map(str, range(1, len(groups)))) for letter in ascii_lowercase]
+    return {arm: "".join(letters[i] for i, group in enumerate(groups) if arm in group) for arm in arms}
+
+
+def letters_frame(assessed: Iterable[Assessed], pairs: pd.DataFrame) -> pd.DataFrame:
+    """Letters of each arm that has an interval, the best first: LETTER_COLUMNS; `pairs` are of `all_pairs`."""
+    told = pairs[pairs["verdict"] != ""]
+    keys = ["origin", "shape", "column"]
+    apart = {
+        key: {frozenset(pair) for pair in zip(mine["arm"], mine["reference"], strict=True)}
+        for key, mine in told.groupby(keys)
+    }
+    rows = []
+    for one in assessed:
+        for estimate in one.estimates:
+            key = (one.group.origin, one.group.shape, estimate.column)
+            order = sorted(estimate.arms, key=estimate.means.__getitem__, reverse=not estimate.lowest_is_best)
+            letters = letters_of(order, apart.get(key, set()))
+            rows += [(*key, arm, estimate.means[arm], letters[arm]) for arm in order]
+    return pd.DataFrame(rows, columns=LETTER_COLUMNS)
 
 
 def seeds_covered(estimate: Estimate) -> str:
@@ -207,3 +323,21 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+
+
+def _arm(assessed: Assessed, estimate: Estimate, arm: str) -> dict[str, Any]:
+    group, mean = assessed.group, estimate.means.get(arm, math.nan)
+    row = {
+        **{"origin": group.origin, "shape": group.shape, "column": estimate.column, "arm": arm, "mean": mean},
+        **{"n": estimate.seeds[arm], "seeds": seeds_covered(estimate), "why": estimate.why.get(arm, "")},
+    }
+    if arm not in estimate.arms:
+        return row
+    variance, freedom = estimate.own_variance(arm)
+    half = float(student_t.isf(ALPHA / 2, freedom)) * math.sqrt(variance)
+    low, high = estimate.limits
+    return row | {
+        "deviation": estimate.deviation(arm) if estimate.seeds[arm] >= LEAST_FOR_DEVIATION else math.nan,
+        **{"low": max(low, mean - half), "high": min(high, mean + half), "error": math.sqrt(variance)},
+        "freedom": freedom,
+    }

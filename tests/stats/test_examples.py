@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from simulated import outcomes_of
 
-from glue_bench.stats.examples import (
+from glue_bench.stats.outcomes import (
     constant_score,
     contributions,
     effective_number,
     example_variance,
+    score_sums,
     shared_variance,
+    sums_of,
 )
-from glue_bench.stats.weighted import score_sums, sums_of
 
 ROWS = 300
 

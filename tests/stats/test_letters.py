@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.stats.letters import letters_of
+from glue_bench.stats.verdicts import letters_of
 
 ARMS = [f"arm{i}" for i in range(7)]
 PAIRS = list(combinations(ARMS, 2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from glue_bench.stats.variance import Spread, combined, of_seeds
+from glue_bench.stats.estimates import Spread, combined, of_seeds
 
 EXPERIMENTS, SEEDS = 20_000, 3
 DEVIATIONS = {"cola": (3.2, 1.9, 1.5, 5.2), "stsb": (0.6, 0.8, 13.7, 8.5), "rte": (2.4, 2.0, 2.0, 2.7)}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from glue_bench.stats.variance import combined, of_blocks, of_seeds
+from glue_bench.stats.estimates import combined, of_blocks, of_seeds
 from glue_bench.stats.verdicts import two_sided
 
 THREE = np.array([3, 3])

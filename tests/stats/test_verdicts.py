@@ -11,18 +11,22 @@ from hypothesis import strategies as st
 from scipy.stats import t as student_t
 from simulated import REGIMES, outcomes_of, simulate, true_score
 
-from glue_bench.stats.letters import letters_frame
-from glue_bench.stats.summaries import ARM_COLUMNS, COLUMN_COLUMNS, arms_frame, columns_frame, components
 from glue_bench.stats.verdicts import (
     APART,
+    ARM_COLUMNS,
+    COLUMN_COLUMNS,
     NUMBERS,
     VERDICT_COLUMNS,
     Group,
     all_pairs,
+    arms_frame,
     assess,
+    columns_frame,
+    components,
     declared,
     equivalence,
     holm,
+    letters_frame,
 )  # fmt: skip
 from glue_bench.stats.verdicts import verdicts as judge
 

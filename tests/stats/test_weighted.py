@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
-from glue_bench.stats.weighted import score_sums, sums_of
+from glue_bench.stats.outcomes import score_sums, sums_of
 
 MAIN = {"sst2": "accuracy", "mnli": "accuracy", "cola": "matthews_correlation", "stsb": "pearson"}
 each = pytest.mark.parametrize("task", MAIN)

@@ -15,7 +15,7 @@ from glue_bench.reporting.report.parts import Drawing
 from glue_bench.results.budgets import losses_frame
 from glue_bench.results.encoders import block_names, blocks_of, title
 from glue_bench.results.protocol import AVERAGE
-from glue_bench.stats.summaries import LEAST_FOR_DEVIATION
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 
 ANALYSES = {
     "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
