@@ -1,0 +1,174 @@
+"""Compare the package of the current folder with values of commit d9d4906.
+
+python tests/frozen/compare.py [bits|losses|tokens|frames|analysis|data ...] [--quick] [--across]
+
+One line a kind: equal, or what differs and by how much; exit status 1 on a difference. Without a kind: all.
+"""
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+os.environ |= {"TOKENIZERS_PARALLELISM": "false", "ACCELERATE_MIXED_PRECISION": "no"}
+sys.path.insert(0, str(Path.cwd()))
+
+import numpy as np
+import pandas as pd
+import sets
+import torch
+
+KINDS = ("bits",)
+TOLERANCE = {"analysis": 1e-6, "frames": 1e-9}
+"""The largest difference that counts as none, in parts of a value above 1; 0 for the other kinds."""
+ACROSS = 1e-6
+"""The same between kinds of processor, where a frame's column `across` does not say another one for a row."""
+SHOWN = 12
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; without one: all")
+    parser.add_argument("--quick", action="store_true", help="bits: 54 settings instead of 648")
+    parser.add_argument("--across", action="store_true", help="compare with sets of other processors, to 1e-6")
+    parser.add_argument("--make", action="store_true", help="store the values of d9d4906, which is the current folder")
+    parser.add_argument("--all", action="store_true", help="show every difference, not the first twelve of a kind")
+    asked = parser.parse_args()
+    if unknown := set(asked.kinds) - set(KINDS):
+        parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    adapter = importlib.import_module("original" if asked.make else "adapter")
+    package = Path(importlib.import_module("glue_bench").__file__ or "").parent
+    if package.parent != Path.cwd():
+        parser.error(f"the package comes from '{package}'; call this from a checkout's root")
+    differs = False
+    for kind in asked.kinds or KINDS:
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["GLUE_BENCH_CACHE"] = cache
+            found = importlib.import_module(kind).values(adapter, asked.quick)
+        if asked.make:
+            sets.write(sets.folder(kind), found)
+        else:
+            differs |= report(kind, found, asked, began)
+    return int(differs)
+
+
+def report(kind: str, found: dict[str, pd.DataFrame], asked: argparse.Namespace, began: float) -> bool:
+    """Print how the values found differ from the stored ones; returns whether they do."""
+    places, differs = _stored(kind, asked.across), False
+    if not places:
+        print(f"{kind}: NOT COMPARED, there is no set to compare with", flush=True)
+        return True
+    for place in places:
+        is_across = kind in sets.BOUND and place != sets.folder(kind)
+        stored, notes, largest = sets.read(place), [], 0.0
+        for name in sorted(stored.keys() | found.keys()):
+            more, by = _frame(
+                name,
+                _part(stored, found, name, asked.quick),
+                found.get(name),
+                None if is_across else TOLERANCE.get(kind, 0.0),
+            )
+            notes += more
+            largest = max(largest, by)
+        rows = sum(map(len, found.values()))
+        said = f"DIFFERS in {len(notes)} places" if notes else f"equal to {sets.COMMIT}"
+        with_whom = f", with {place.name}" if is_across else ""
+        print(f"{kind}: {said} ({rows} rows, largest difference {largest:.3g}, {_seconds(began)}{with_whom})")
+        print("".join(f"  {note}\n" for note in (notes if asked.all else notes[:SHOWN])), end="", flush=True)
+        differs |= bool(notes)
+    return differs
+
+
+def _seconds(began: float) -> str:
+    return f"{time.perf_counter() - began:.0f} s"
+
+
+def _stored(kind: str, across: bool) -> list[Path]:
+    """The sets to compare with: this machine's, made first if need be, or those of other kinds of processor."""
+    mine, others = sets.folder(kind), sets.others(kind)
+    if across and kind in sets.BOUND:
+        return others
+    if not mine.is_dir():
+        try:
+            print(f"{kind}: no set for {mine.name}; making it from {sets.COMMIT}", flush=True)
+            sets.make(kind)
+        except subprocess.CalledProcessError:
+            print(f"{kind}: it cannot be made here; comparing with other processors to {ACROSS:g}")
+            return others
+    return [mine]
+
+
+def _part(
+    stored: dict[str, pd.DataFrame], found: dict[str, pd.DataFrame], name: str, quick: bool
+) -> pd.DataFrame | None:
+    """The stored frame; with `quick` those of its rows that were asked for."""
+    whole = stored.get(name)
+    return whole.merge(found[name][_keys(whole)]) if quick and whole is not None and name in found else whole
+
+
+def _keys(frame: pd.DataFrame) -> list[str]:
+    return [column for column in frame if _is_text(frame[column]) and not str(column).startswith("bits")]
+
+
+def _frame(
+    name: str, stored: pd.DataFrame | None, found: pd.DataFrame | None, tolerance: float | None
+) -> tuple[list[str], float]:
+    """What differs between two frames, and the largest difference of a number. No tolerance: another processor's."""
+    if stored is None or found is None:
+        return [f"{name}: {'not stored' if stored is None else 'no longer there'}"], 0.0
+    keys = _keys(stored)
+    notes = [f"{name}: no column {column}" for column in stored if column not in found]
+    notes += [f"{name}: a new column {column}" for column in found if column not in stored]
+    if len(stored) != len(found):
+        return [*notes, f"{name}: {len(found)} rows, not {len(stored)}"], 0.0
+    largest = 0.0
+    for column in [column for column in stored if column in found]:
+        note, by = _column(stored, found, column, keys, tolerance)
+        notes += [f"{name}.{column}: {note}"] if note else []
+        largest = max(largest, by)
+    return notes, largest
+
+
+def _column(
+    stored: pd.DataFrame, found: pd.DataFrame, column: str, keys: list[str], tolerance: float | None
+) -> tuple[str, float]:
+    """How a column differs, with the row where it differs most, and by how much."""
+    old, new, by = stored[column], found[column].reset_index(drop=True), 0.0
+    if _is_text(old):
+        if str(column).startswith("bits") and tolerance is None:
+            return "", 0.0
+        wrong = (old.fillna("") != new.fillna("")).to_numpy()
+        worst = int(wrong.argmax())
+    else:
+        before, after = (_numbers(each) for each in (old, new))
+        apart = np.where(before == after, 0.0, np.abs(after - before))
+        apart = np.where(np.isnan(before) & np.isnan(after), 0.0, np.where(np.isnan(apart), np.inf, apart))
+        allowed = tolerance if tolerance is not None else stored["across"].to_numpy() if "across" in stored else ACROSS
+        wrong = apart > allowed * np.maximum(1.0, np.nan_to_num(np.abs(before), posinf=1.0))
+        worst, by = int(apart.argmax()) if len(apart) else 0, float(apart.max(initial=0.0))
+    if not wrong.any():
+        return "", by
+    where = " ".join(str(stored[key].iloc[worst]) for key in keys if key != column)
+    said = f"{wrong.sum()} of {len(wrong)} rows differ, most: {old.iloc[worst]} -> {new.iloc[worst]}"
+    return f"{said} (row {worst}{': ' + where if where else ''})", by
+
+
+def _numbers(column: pd.Series) -> np.ndarray:
+    return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+
+
+def _is_text(column: pd.Series) -> bool:
+    return not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
