@@ -227,10 +227,6 @@ def _print_dry_run(summary: "Summary") -> None:
     count = len(summary.pretraining)
     first = f"{count} pretraining{'s' * (count > 1)}, then " if count else ""
     cells = f"{len(summary.waiting)} of {summary.planned} cells, {summary.skipped} are done"
-    if summary.seconds:
-        from glue_bench.values import duration
-
-        say(f"estimate, from a few steps on this machine: about {duration(summary.seconds)}, without scoring")
     echo(f"would run {first}{cells}, in {summary.folder}")
 
 

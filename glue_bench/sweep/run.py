@@ -1,7 +1,7 @@
 """The story of a sweep: plan, check, and run the jobs that have no record."""
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,6 @@ from glue_bench.remote import refuse_url
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.environment import environment
-from glue_bench.sweep.estimate import expected_seconds
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
 from glue_bench.sweep.executors import Executor, InlineExecutor, help_main, room_here
 from glue_bench.sweep.intrinsic import measure_missing
@@ -42,7 +41,7 @@ class Summary:
     `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
     began. Cells that a sweep beside it
     finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
-    pretrain. Of a dry run `seconds` is about how long the run would take on this machine.
+    pretrain.
     """
 
     folder: Path
@@ -58,7 +57,6 @@ class Summary:
     cause: str = ""
     gone: tuple[str, ...] = ()
     is_main: bool = True
-    seconds: float | None = None
 
 
 def sweep(
@@ -94,8 +92,6 @@ def sweep(
     if options.dry_run:
         if summary.is_main and work.waiting:
             executor.check()
-            with suppress(Exception):  # whatever keeps a few steps from being taken is for the run itself to say
-                summary = replace(summary, seconds=expected_seconds(work, inputs, options.processes))
         return summary
     if summary.is_main:
         work = write_plan(work, inputs, store, options)
