@@ -1,7 +1,6 @@
-"""Every table holds the same numbers in all five formats."""
+"""The files of a folder hold the numbers of its page, and bold is what leads; tests/promises has all other tables."""
 
 import csv
-import json
 import re
 from io import StringIO
 from typing import Any
@@ -10,17 +9,14 @@ import pytest
 from read_pages import READERS, Read
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import Page
-from glue_bench.reporting.export import find, render, write_tables
+from glue_bench.reporting.export import find, write_tables
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
-from glue_bench.reporting.papers import TABLES
-from glue_bench.reporting.papers.export import compare_named, render_list
+from glue_bench.reporting.papers.export import compare_named
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.results.board import steps_frame
-from glue_bench.results.budgets import budget_frame
 from glue_bench.results.protocol import AVERAGES
 
 
@@ -90,27 +86,6 @@ def rows_by_arm(text: str) -> dict[str, dict[str, Any]]:
     return {line["arm"]: parsed(line) for line in csv.DictReader(StringIO(text))}
 
 
-def test_the_leaderboard(filled, findings, page):
-    path = filled.path
-    pretrained, grafted, averages, _ = tables_of(page)
-    document, flat = json.loads(render(path, "json", findings)), rows_by_arm(render(path, "csv", findings))
-    arms = [*pretrained.rows[:2], *grafted.rows[:1]]
-    for row, shown in zip(document["rows"], arms, strict=True):
-        assert shown[0][0] == row["arm"]
-        for column, (text, _) in zip(findings.columns, shown[1:], strict=True):
-            score, *difference = numbers(text)
-            assert [row[column], flat[row["arm"]][column]] == [score] * 2
-            assert difference == ([row[f"{column}_difference"]] if row["arm"] == "cat" else [])
-    for row, shown in zip(document["averages"], averages.rows, strict=True):
-        assert [numbers(text) for text, _ in shown[2:]] == [known(row[name]) for name in AVERAGES]
-
-
-@pytest.mark.parametrize("format", READERS)
-def test_what_is_rendered_is_the_page(filled, findings, page, compared, format):
-    assert render(filled.path, format, findings) == render_page(page, format)
-    assert render_paper("tupe-1", filled.path, format) == render_page(paper_page(compared), format)
-
-
 def test_steps_and_averages_as_files(filled, findings, page):
     files = {file.name: file.read_text() for file in write_tables(filled.path, findings)}
     *_, averages, steps = tables_of(page)
@@ -122,45 +97,6 @@ def test_steps_and_averages_as_files(filled, findings, page):
     lines = rows_by_arm(files["averages.csv"])
     for (arm, _), _, *shown in averages.rows:
         assert [numbers(text) for text, _ in shown] == [known(lines[arm][name]) for name in AVERAGES]
-
-
-@pytest.mark.parametrize("name", ["tupe-1", "miniatures", "diet-2"])
-def test_a_papers_table(filled, name):
-    """Two rows for each model that has an arm; as JSON and CSV a row for each value."""
-    path, published = filled.path, TABLES[name]
-    (table,) = tables_of(paper_page(compare_named(name, path)))
-    rows = json.loads(render_paper(name, path, "json"))["rows"]
-    flat = [parsed(line) for line in csv.DictReader(StringIO(render_paper(name, path, "csv")))]
-    figures = ("ours", "low", "high", "difference")
-    assert [[line[key] for key in figures] for line in flat] == [[row[key] for key in figures] for row in rows]
-    printed = {row.label: list(row.printed.values()) for row in published.rows}
-    label = ""
-    for (first, _), *shown in table.rows:
-        arm = first.removeprefix("ours: ")
-        if arm == first:
-            label = first
-            assert [text for text, _ in shown] == printed[label]
-        else:
-            mine = [row for row in rows if (row["model"], row["arm"]) == (label, arm)]
-            assert [numbers(text) for text, _ in shown] == [known(row["ours"], row["difference"]) for row in mine]
-    assert {row["model"] for row in rows if row["arm"]} <= {row[0][0] for row in table.rows}
-    assert not {row["model"] for row in rows if not row["arm"]} & {row[0][0] for row in table.rows}
-
-
-def test_the_list_of_tables():
-    read = [READERS[format](render_list(format))[0] for format in READERS]
-    listed = [[text for text, _ in row] for row in read[0].rows]
-    assert read[0][1:] == read[1][1:] == read[2][1:]
-    assert listed == [list(line.values()) for line in csv.DictReader(StringIO(render_list("csv")))]
-    assert listed == [[str(value) for value in row.values()] for row in json.loads(render_list("json"))["rows"]]
-    assert [row[0] for row in listed] == list(TABLES)
-
-
-def test_budgets(bench):
-    bench.finish("rte", 1)
-    bench.plan(arms={"add": {"variant": "add", "origin": "pretrained", "parameters": 1_445_760, "length": 64}})
-    (table,) = tables_of(budget_page(budget_frame(bench.store), "toy"))
-    assert [text for text, _ in table.rows[0]][:4] == ["add", "add", "pretrained", "1,445,760"]
 
 
 def test_bold_is_what_leads_its_block(page):
