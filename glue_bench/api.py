@@ -68,7 +68,7 @@ def run(
     with process_kept(), computing(how.device, how.precision):
         check_observers(how)
         summary = sweep(parsed, how, console, partial(make_observers, options=how), chosen_runs)
-        if summary.is_main and not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
+        if not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
             with results_written_to(summary.folder):
                 write_results(summary.folder)
     if told:

@@ -1,4 +1,4 @@
-"""`python -m glue_bench.cli`, as launchers of several processes start it."""
+"""`python -m glue_bench.cli`."""
 
 from glue_bench.cli import main
 

@@ -1,6 +1,5 @@
 """What verbs print with: plain tables, one line to standard error, a text to a file."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -111,5 +110,4 @@ def agreement(yes: bool, lacking: str) -> Callable[[Sequence[str], float], bool]
 
 
 def say(message: str) -> None:
-    if os.environ.get("RANK", "0") == "0":  # the main one of the processes that were launched together
-        echo(message, dim=True, err=True)
+    echo(message, dim=True, err=True)

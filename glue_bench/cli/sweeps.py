@@ -184,15 +184,13 @@ def run_and_print(
         told=partial(_print_run, dry=options.dry_run, asks=agree is not None),
         **vars(options),
     )
-    if summary.is_main and not options.dry_run:
+    if not options.dry_run:
         ended = FAILED if summary.cause or summary.failed or summary.gone else 0
         raise typer.Exit(STATUS.get(summary.cause, ended))
 
 
 def _print_run(summary: "Summary", *, dry: bool, asks: bool) -> None:
     """What was done; with `asks`, finished runs are trained once more for their models after this, or asked about."""
-    if not summary.is_main:
-        return
     if dry:
         _print_dry_run(summary)
         return

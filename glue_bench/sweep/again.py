@@ -28,7 +28,7 @@ from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.progress import telling
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import DEVICES, PRECISIONS, all_threads, computing, device_name, in_float32, is_float32
+from glue_bench.training.runtime import DEVICES, all_threads, computing, device_name, in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder
 
 Agree = Callable[[Sequence[str], float], bool]
@@ -117,12 +117,10 @@ def _check_repeatable(records: Mapping[str, Record]) -> None:
     """Refuse, before anybody is asked, runs whose record rules out that they come out the same here.
 
     Raises:
-        UserError: one was run on another kind of device, or in a precision that this version does not train in.
+        UserError: one was run on another kind of device.
     """
     for name, record in records.items():
         made = record.environment
-        if made.precision and made.precision not in PRECISIONS:
-            raise UserError(f"'{name}' was run in {made.precision}, in which no run can be trained once more")
         if made.device not in (None, "cpu") and _kind(made.device) != _kind(device_name()):
             raise UserError(
                 f"'{name}' was run on {made.device}, but this machine computes on {device_name()}, which does not give "

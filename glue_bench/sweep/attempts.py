@@ -23,7 +23,7 @@ from glue_bench.training.memory import is_out_of_memory, release_memory
 from glue_bench.training.pretrain import PretrainingTask, pretraining
 from glue_bench.training.pretrained import OtherComputerError
 from glue_bench.training.progress import telling
-from glue_bench.training.runtime import accelerator, decided_by_main, in_float32, is_float32
+from glue_bench.training.runtime import in_float32, is_float32
 from glue_bench.training.starts import cell_start, encoder_folder, pretraining_folder
 
 
@@ -34,7 +34,7 @@ def attempt(job: Job, inputs: Inputs) -> Iterator[Said]:
         DiskError: the disk is full or cannot be written, which the next job would meet, too.
         UserError: the state that a pretraining would go on from is damaged.
     """
-    folder = inputs.folder.parent if inputs.folder and accelerator().is_main_process else None
+    folder = inputs.folder.parent if inputs.folder else None
     with telling(folder, job.id) if folder else nullcontext():
         if isinstance(job, PlannedPretraining):
             yield from _attempt_pretraining(job, inputs)
@@ -104,9 +104,6 @@ def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Sa
             if job.is_search and isinstance(error, NonFiniteLossError):
                 yield FinishedPretraining(_record(job, inputs, **error.spent, stream=""))
                 return
-            # All processes meet a loss of NaN; where one alone fails, the others wait for it.
-            if accelerator().num_processes > 1 and not isinstance(error, NonFiniteLossError):
-                raise
             if not (is_out_of_memory(error) and task.settings.rows_at_once > 1):
                 yield Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
                 return
@@ -119,7 +116,7 @@ def _pretrain(
     job: PlannedPretraining, task: PretrainingTask, inputs: Inputs
 ) -> Generator[LossPoint, None, FinishedPretraining]:
     folder = pretraining_folder(job.run, inputs)
-    decided_by_main(folder.prepare)
+    folder.prepare()
     left = yield from pretraining(inputs.initial(job.run.arm), task, folder)
     # Fewer than were asked for where memory was too short for these.
     at_once = task.settings.rows_at_once * task.settings.length

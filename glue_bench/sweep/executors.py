@@ -15,7 +15,7 @@ from glue_bench.sweep.jobs import Job, PlannedPretraining, Said
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import freeze_imports
-from glue_bench.training.runtime import Decision, accelerator, all_threads, decided_by_main
+from glue_bench.training.runtime import accelerator, all_threads
 
 POLL_SECONDS = 0.2
 
@@ -51,13 +51,10 @@ class Executor:
 
 
 class InlineExecutor(Executor):
-    """One job after another, in this process.
+    """One job after another, in this process."""
 
-    With `together`, which is for pretrainings, all processes of `accelerate launch` do each of them: see `help_main`.
-    """
-
-    def __init__(self, inputs: Inputs, *, together: bool = False) -> None:
-        self.inputs, self.together = inputs, together
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each job with what it says, in the schedule's order.
@@ -65,8 +62,8 @@ class InlineExecutor(Executor):
         A pretraining can go on from its last state, so that Ctrl-C ends it at once.
         """
         freeze_imports()
-        while self._told(lambda: schedule.open):
-            job = self._told(schedule.take)
+        while schedule.open:
+            job = schedule.take()
             if job is None:
                 time.sleep(POLL_SECONDS)
                 continue
@@ -74,20 +71,6 @@ class InlineExecutor(Executor):
             with schedule.stop.at_once() if isinstance(job, PlannedPretraining) else nullcontext():
                 for said in attempt(job, self.inputs):
                     yield job, said
-
-    def _told(self, decide: Callable[[], Decision]) -> Decision:
-        return decided_by_main(decide) if self.together else decide()
-
-
-def help_main(inputs: Inputs) -> None:
-    """In a process that only helps the main one to pretrain: do what its InlineExecutor takes, `together`."""
-    while decided_by_main(lambda: False):
-        job: Job | None = decided_by_main(lambda: None)
-        if job is None:
-            time.sleep(POLL_SECONDS)
-            continue
-        for _ in attempt(job, inputs):
-            pass
 
 
 def room_here(resources: Resources) -> int | None:

@@ -22,7 +22,6 @@ from glue_bench.sweep.plan import pretrainings_of
 from glue_bench.terminal import tell
 from glue_bench.training.finetune import threads_for
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.runtime import accelerator
 from glue_bench.training.starts import pretraining_folder
 
 
@@ -51,7 +50,7 @@ def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:
 
     Measures of weights that were lost go first: the new weights need not be the same.
     """
-    if job.is_search or not accelerator().is_main_process:
+    if job.is_search:
         return
     assert inputs.folder is not None, "a sweep has a folder"
     store = Store(inputs.folder.parent)

@@ -1,6 +1,6 @@
 """Everything that is checked before any compute is spent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment
 from glue_bench.errors import UserError
@@ -14,7 +14,6 @@ from glue_bench.testing.order import check_order
 from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import most_bytes, sees_cuda
-from glue_bench.training.runtime import accelerator, decided_by_main, precision_name
 from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder
 from glue_bench.training.tokenizers import vocabulary_size
 
@@ -73,8 +72,8 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
     """Refuse, before any compute, arms that cannot see the same tokens.
 
     Raises:
-        UserError: arms with different tokenizers, sequences longer than the positions, a batch that cannot be shared
-            by the processes, no text to learn from, or more seeds than there are sequences to put in order.
+        UserError: arms with different tokenizers, sequences longer than the positions, no text to learn from, or more
+            seeds than there are sequences to put in order.
     """
     digests = {arm.name: inputs.tokenizer_digest(arm) for arm in experiment.arms}
     first, *others = digests
@@ -84,12 +83,7 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
                 f"arms '{first}' and '{name}' have different tokenizers, so they cannot be pretrained on the same "
                 "tokens; give both the same, or put them into experiments of their own"
             )
-    settings, processes = inputs.pretraining, accelerator().num_processes
-    if settings.rows < processes:
-        raise UserError(
-            f"pretraining.batch_tokens {settings.batch_tokens} holds {settings.rows} sequences of length "
-            f"{settings.length}, too few for {processes} processes; start fewer, or raise batch_tokens"
-        )
+    settings = inputs.pretraining
     for arm in experiment.arms:
         _check_vocabulary(arm, inputs)
         positions = inputs.initial(arm).positions
@@ -141,26 +135,6 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
         )
     if cell.arm.variant == NATIVE:
         inputs.native_budget(cell.arm, length)
-
-
-def check_processes(experiment: Experiment, ids: Sequence[str]) -> None:
-    """Refuse processes that `accelerate launch` has started but that would not train the same together.
-
-    Each has read its own disk, and a process on another machine may compute in another precision. `ids` are those of
-    the planned cells.
-
-    Raises:
-        UserError: this process differs from the main one.
-    """
-    mine = {
-        "the experiment or its options; give all machines the same files": experiment.model_dump(mode="json"),
-        "its data, text, checkpoints or plugins; give all machines the same files": list(ids),
-        "the precision it computes in; name one with --precision": precision_name(),
-    }
-    main = decided_by_main(lambda: mine)
-    for difference, value in mine.items():
-        if value != main[difference]:
-            raise UserError(f"process {accelerator().process_index} differs from the main one in {difference}")
 
 
 def check_starts(cells: Iterable[Cell], to_pretrain: Iterable[PlannedPretraining], inputs: Inputs) -> None:

@@ -52,7 +52,7 @@ def place(experiment: Experiment, options: RunOptions) -> str:
 def idle_cores(work: Work, inputs: Inputs, options: RunOptions) -> Iterator[str]:
     """A line where this process would leave cores idle, and several processes would not."""
     jobs, cores = len(work.all_jobs), room_here(inputs.experiment.resources)
-    if options.side_by_side or jobs < 2 or not cores or accelerator().num_processes > 1:
+    if options.side_by_side or jobs < 2 or not cores:
         return
     configs = (inputs.initial(planned.cell.arm).config.get_text_config() for planned in work.waiting)
     if all(threads_for(config.hidden_size) == 1 for config in configs):

@@ -17,7 +17,7 @@ from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
-from glue_bench.sweep.executors import Executor, InlineExecutor, help_main, room_here
+from glue_bench.sweep.executors import Executor, InlineExecutor, room_here
 from glue_bench.sweep.intrinsic import measure_missing
 from glue_bench.sweep.kept import Choose, Kept, every_run
 from glue_bench.sweep.options import AUTO, RunOptions
@@ -28,7 +28,6 @@ from glue_bench.sweep.work import Work, plan_work, write_plan
 from glue_bench.terminal import Screen, tell
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import accelerator, decided_by_main
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ class Summary:
     the cluster was lost. `gone` are ids of cells whose records were there, and are not any more.
     `unkept` are those finished cells whose fine-tuned models are asked for (`finetuning.keep`) and not there.
     `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
-    began. Cells that a sweep beside it
-    finished meanwhile are counted `elsewhere`. `is_main` is false in the processes that only help the main one to
-    pretrain.
+    began. Cells that a sweep beside it finished meanwhile are counted `elsewhere`.
     """
 
     folder: Path
@@ -56,7 +53,6 @@ class Summary:
     interrupted: bool = False
     cause: str = ""
     gone: tuple[str, ...] = ()
-    is_main: bool = True
 
 
 def sweep(
@@ -68,10 +64,8 @@ def sweep(
 ) -> Summary:
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
-    Under `accelerate launch` all processes pretrain; the main one alone decides what, writes and runs cells, so that
-    results need not lie on a disk that all of them see. What happens is told to the observer that `observe` makes for
-    the console. `choose` tells whose models stay under `finetuning.keep: best`. The device and the precision of
-    the options are in force already (see `computing`).
+    What happens is told to the observer that `observe` makes for the console. `choose` tells whose models stay under
+    `finetuning.keep: best`. The device and the precision of the options are in force already (see `computing`).
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
@@ -90,12 +84,11 @@ def sweep(
     summary = _before(work, store)
     _preflight(work, inputs, store, options, console)
     if options.dry_run:
-        if summary.is_main and work.waiting:
+        if work.waiting:
             executor.check()
         return summary
-    if summary.is_main:
-        work = write_plan(work, inputs, store, options)
-    observer = observe(console) if observe and summary.is_main else Observers([], console)
+    work = write_plan(work, inputs, store, options)
+    observer = observe(console) if observe else Observers([], console)
     # Connected before any pretraining: what is wrong with a cluster shows within seconds.
     with (
         told(_beginning(work, summary, experiment.name, options), observer),
@@ -119,15 +112,10 @@ def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
     """What runs the jobs: this process, or workers.
 
     Raises:
-        UserError: Ray is not installed, or would be started by each of several processes.
+        UserError: Ray is not installed.
     """
     if not options.side_by_side:
         return InlineExecutor(inputs)
-    if accelerator().num_processes > 1:
-        raise UserError(
-            "--workers and --address do not go together with `accelerate launch`; pretrain with the one, "
-            "then run the same experiment with the other"
-        )
     try:
         from glue_bench.sweep.ray_executor import RayExecutor
     except ModuleNotFoundError as error:
@@ -146,18 +134,16 @@ def _before(work: Work, store: Store) -> Summary:
         skipped=len(work.chosen) - len(work.unfinished),
         waiting=tuple(planned.id for planned in work.waiting),
         pretraining=tuple(job.label for job in work.pretraining),
-        is_main=accelerator().is_main_process,
     )
 
 
 def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, console: Console) -> None:
-    """In the main process, say what a person should know, and check disks and starts; all end where a check fails."""
-    if accelerator().is_main_process:
-        said = remarks(work.chosen, inputs, store, options), made_anew(work, store), idle_cores(work, inputs, options)
-        for line in chain(*said):
-            tell(console, line)
-    decided_by_main(lambda: check_disks(store))
-    decided_by_main(lambda: check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs))
+    """Say what a person should know, and check disks and starts."""
+    said = remarks(work.chosen, inputs, store, options), made_anew(work, store), idle_cores(work, inputs, options)
+    for line in chain(*said):
+        tell(console, line)
+    check_disks(store)
+    check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs)
 
 
 def _beginning(work: Work, summary: Summary, experiment: str, options: RunOptions) -> SweepStarted:
@@ -175,20 +161,9 @@ def _beginning(work: Work, summary: Summary, experiment: str, options: RunOption
 
 
 def _run(executor: Executor, work: Work, running: Running, summary: Summary) -> Summary:
-    """Run the jobs. Several processes pretrain together first; the main one alone then runs the cells."""
-    together = accelerator().num_processes > 1 and bool(work.pretraining)
-    if not summary.is_main:
-        try:
-            if together:
-                help_main(running.inputs)
-        except KeyboardInterrupt:
-            return replace(summary, interrupted=True)
-        return summary
-    if together:
-        running.run(InlineExecutor(running.inputs, together=True), work.pretraining)
-    if not running.cause:
-        running.run(executor, work.waiting if together else work.jobs)
-        drop_encoders(work.cells, running.inputs, running.store)
+    """Run the jobs, then drop what nothing waits for any more."""
+    running.run(executor, work.jobs)
+    drop_encoders(work.cells, running.inputs, running.store)
     if not running.cause:
         measure_missing(work.chosen, running.inputs, running.store, running.console)
     running.kept.settle()

@@ -12,15 +12,13 @@ from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.order import costs_of, longest_first
 from glue_bench.sweep.plan import in_order, plan_cells, pretrainings_of, select
-from glue_bench.sweep.preflight import check_processes
 from glue_bench.sweep.records import make_plan
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.runtime import decided_by_main
 
 
 @dataclass(frozen=True)
 class Work:
-    """The cells of a sweep, as the main process sees the store.
+    """The cells of a sweep, by what is stored.
 
     `cells` are all that the experiment asks for, `chosen` those of them that `only` selects. The `waiting` ones are to
     be run, in this order; an MNLI cell that has a record is among them if its encoder is needed again. `pretraining`
@@ -46,18 +44,15 @@ def plan_work(inputs: Inputs, store: Store, options: RunOptions) -> Work:
     """Check the experiment and compare its cells with what is stored.
 
     Raises:
-        UserError: as `plan_cells`, `check_processes` and `select`.
+        UserError: as `plan_cells` and `select`.
     """
     asked = plan_cells(inputs.experiment, inputs)
-    check_processes(inputs.experiment, [planned.id for planned in asked])
     renewed = select(asked, options.only) if options.again else ()
-    cells = decided_by_main(lambda: as_stored(asked, inputs, store, renewed))
+    cells = as_stored(asked, inputs, store, renewed)
     chosen = select(cells, options.only)
-    unfinished = decided_by_main(lambda: [planned for planned in chosen if not store.has_record(planned.id)])
-    waiting = decided_by_main(lambda: in_order(unfinished, cells, inputs))
-    lacking = decided_by_main(
-        lambda: [job for job in pretrainings_of(waiting, inputs) if not is_pretrained(job, inputs, store)]
-    )
+    unfinished = [planned for planned in chosen if not store.has_record(planned.id)]
+    waiting = in_order(unfinished, cells, inputs)
+    lacking = [job for job in pretrainings_of(waiting, inputs) if not is_pretrained(job, inputs, store)]
     # Runs of rate searches only where their result is still needed.
     searches = {name for job in lacking for name in job.searches}
     return Work(cells, chosen, unfinished, waiting, [job for job in lacking if not job.is_search or job.id in searches])

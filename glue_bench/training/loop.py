@@ -94,8 +94,8 @@ def train(
         NonFiniteLossError: an epoch's loss is NaN or infinite.
     """
     runtime = accelerator()
-    # A cell belongs to one process, whatever the launcher started. accelerate's own preparation of a model leaves a
-    # reference cycle in it under mixed precision, and so keeps a finished cell's weights for the garbage collector.
+    # accelerate's own preparation of a model leaves a reference cycle in it under mixed precision, and so keeps a
+    # finished cell's weights for the garbage collector.
     # The model is moved before the optimiser is made, because a move may replace the parameters.
     model.to(runtime.device)
     optimizer = make_optimizer(model, settings)

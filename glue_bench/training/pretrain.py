@@ -4,7 +4,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,7 +26,7 @@ from glue_bench.training.memory import peak_bytes, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.progress import tell
-from glue_bench.training.runtime import accelerator, all_threads, decided_by_main, few_sizes
+from glue_bench.training.runtime import accelerator, all_threads, few_sizes
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
@@ -92,8 +92,7 @@ def pretraining(
 
     Returns what is stored of the run. Continues from the folder's state if there is one; on a CPU the weights
     end with the same bits as without the interruption. `save_seconds`, SAVE_SECONDS unless given, lie between two such
-    states. The caller drops the last one once the record is safe. Under `accelerate launch` each process takes its
-    share of every batch.
+    states. The caller drops the last one once the record is safe.
 
     Raises:
         NonFiniteLossError: training diverged.
@@ -128,7 +127,7 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     model.config.update(kept)
     weights = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
     model.load_state_dict(weights, strict=False)
-    model.base.pooler.requires_grad_(False)  # it gets no gradient, which data parallelism would wait for
+    model.base.pooler.requires_grad_(False)  # it gets no gradient
     model.config.origin = trained_origin(start.origin)
     return model
 
@@ -167,17 +166,15 @@ class _PretrainingRun:
                 point = self._point()
                 with self._untimed():  # whoever is shown it may take its time
                     yield point
-            if self.state.step in self.settings.kept_steps and self.runtime.is_main_process:
+            if self.state.step in self.settings.kept_steps:
                 with self._untimed():
                     curve = curve_digest((LossPoint(**point) for point in self.state.losses), self.state.step)
                     self.folder.save_checkpoint(self.state.step, self.inner, self.tokenizer, curve)
             if self.state.step == self.settings.steps or time.perf_counter() - saved > save_seconds:
-                if self.runtime.is_main_process:
-                    with self._untimed():
-                        weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
-                        self.folder.save_state({**weights, "progress": asdict(self.state)})
+                with self._untimed():
+                    weights = {"model": self.inner.state_dict(), "optimizer": self.optimizer.state_dict()}
+                    self.folder.save_state({**weights, "progress": asdict(self.state)})
                 saved = time.perf_counter()
-        self.runtime.wait_for_everyone()
 
     def outcome(self) -> Pretrained:
         """What the run leaves."""
@@ -195,7 +192,6 @@ class _PretrainingRun:
             "validation_loss": last["validation_loss"],
             "validation_tokens": int(self.text["validation"].offsets[-1]),
             "corpus_tokens": int(train.offsets[-1]),
-            "processes": self.runtime.num_processes,
             "losses": self.state.losses,
         }
         if train.cuts is not None:
@@ -216,8 +212,8 @@ class _PretrainingRun:
             step=state.step,
         )
         self.model.train()
-        # Dropout's numbers follow from step and process alone, so that a continued run needs no generator's state.
-        torch.manual_seed(number(settings.seed, state.step, self.runtime.process_index))
+        # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
+        torch.manual_seed(number(settings.seed, state.step, 0))
         set_rate(self.optimizer, settings.learning_rate * rate_factor(settings, state.step))
         state.pending.append(self._step(batch))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
@@ -225,24 +221,18 @@ class _PretrainingRun:
         state.step += 1
 
     def _step(self, batch: MaskedBatch) -> Tensor:
-        """One update; returns the mean loss over the masked tokens of the batch, of all processes together."""
-        # This process's rows, in micro-batches.
-        rows, processes, rank = len(batch.ids), self.runtime.num_processes, self.runtime.process_index
-        first, stop = rows * rank // processes, rows * (rank + 1) // processes
-        size = self.settings.rows_at_once
-        parts = [batch.rows(start, min(start + size, stop)) for start in range(first, stop, size)]
+        """One update; returns the mean loss over the masked tokens of the batch."""
+        rows, size = len(batch.ids), self.settings.rows_at_once
         total, loss = len(batch.targets), torch.zeros((), device=self.runtime.device)
-        for index, part in enumerate(parts):
-            last = index == len(parts) - 1
-            with nullcontext() if last else self.runtime.no_sync(self.model):
-                share = _losses(self.model, part.to(self.runtime.device), "sum") / total
-                # Data parallelism averages gradients over processes; the loss is a sum over them.
-                self.runtime.backward(share * self.runtime.num_processes)
+        for start in range(0, rows, size):
+            part = batch.rows(start, min(start + size, rows))
+            share = _losses(self.model, part.to(self.runtime.device), "sum") / total
+            self.runtime.backward(share)
             loss += share.detach()
         self.runtime.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return self.runtime.reduce(loss, "sum")
+        return loss
 
     def _point(self) -> LossPoint:
         """Close the mean since the last point, with the validation loss where it is due."""
@@ -328,18 +318,9 @@ def _losses(model: nn.Module, batch: MaskedBatch, reduction: str) -> Tensor:
 def _restore(
     folder: PretrainingFolder, model: EncoderForMaskedLM, optimizer: torch.optim.Optimizer, kept_steps: list[int]
 ) -> State:
-    """The state that the main process finds in the folder; a new one if there is none.
-
-    A state past a checkpoint that is wanted since counts as none.
-    """
-
-    def find() -> dict[str, Any] | None:
-        saved = folder.resumed_state()
-        done = saved["progress"]["step"] if saved else 0
-        return None if folder.lacks([step for step in kept_steps if step <= done]) else saved
-
-    saved = decided_by_main(find)
-    if saved is None:
+    """The state in the folder, else a new one. One past a checkpoint that is wanted since counts as none."""
+    saved = folder.resumed_state()
+    if saved is None or folder.lacks([step for step in kept_steps if step <= saved["progress"]["step"]]):
         return State()
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])

@@ -30,7 +30,7 @@ from glue_bench.files import (
     write_checksums,
 )
 from glue_bench.training.memory import is_out_of_memory
-from glue_bench.training.runtime import PRECISION_VARIABLE, PRECISIONS, accelerator, precision_name
+from glue_bench.training.runtime import accelerator, precision_name
 
 IDENTITY = "identity.json"
 CURVE = "curve"
@@ -164,13 +164,10 @@ class PretrainingFolder:
         found = here if state is None else state.get("computed", here)
         if found != here:
             device, precision = found["device"], found["precision"]
-            # fp16 is no choice of ours, but one of accelerate's.
-            variable = f"without --precision, set {PRECISION_VARIABLE}={precision}"
-            option = f"--precision {precision}" if precision in PRECISIONS else variable
             raise OtherComputerError(
                 f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
-                f"{here['device']} in {here['precision']}; give --device {device} {option}, or delete it to start this "
-                "arm anew"
+                f"{here['device']} in {here['precision']}; give --device {device} --precision {precision}, or "
+                "delete it to start this arm anew"
             )
         return state
 

@@ -4,12 +4,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import broadcast_object_list
 
 from glue_bench.errors import UserError
 from glue_bench.training.memory import keep_freed, sees_cuda
@@ -18,8 +16,7 @@ AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
 PRECISIONS = {"float32": "no", "bf16": "bf16"}
 """Ours -> accelerate's. bf16 is mixed: weights, moments and losses stay float32."""
-Decision = TypeVar("Decision")
-# accelerate's own, which `accelerate launch` sets and worker processes inherit.
+# accelerate's own, which worker processes inherit.
 PRECISION_VARIABLE, CPU_VARIABLE = "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU"
 
 
@@ -33,27 +30,6 @@ def accelerator() -> Accelerator:
         # backward pass can give NaN at some lengths (pytorch/pytorch#196678).
         torch.backends.cuda.enable_cudnn_sdp(False)
     return made
-
-
-def decided_by_main(decide: Callable[[], Decision]) -> Decision:
-    """What `decide` returns in the main process, in every process that `accelerate launch` has started.
-
-    All of them have to do the same, so nothing that one of them alone may see, such as a file, decides what comes next.
-    All processes call this in the same order; the others wait in it for the main one.
-
-    Raises:
-        UserError: in every process, if `decide` raises one.
-    """
-    said: list[Decision | UserError | None] = [None]
-    if accelerator().is_main_process:
-        try:
-            said = [decide()]
-        except UserError as error:
-            said = [error]
-    broadcast_object_list(said)
-    if isinstance(said[0], UserError):
-        raise said[0]
-    return cast(Decision, said[0])
 
 
 @cache

@@ -1,7 +1,6 @@
 """What decides a pretraining, and what is refused before one begins."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 from older_results import OLDER, older_experiment
@@ -11,49 +10,11 @@ from glue_bench.config import parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep import preflight
-from glue_bench.sweep.plan import plan_cells
-from glue_bench.sweep.preflight import check_processes
 from glue_bench.training import inputs as inputs_module
 from glue_bench.training.identities import _hashed, cell_identity
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-
-
-# Processes that pretrain together
-
-
-def ids_of(experiment) -> list[str]:
-    return [planned.id for planned in plan_cells(experiment, Inputs(experiment))]
-
-
-@pytest.mark.parametrize(
-    ("changes", "precision", "expected"),
-    [
-        ({"pretraining": {"validations": 9}}, "float32", "the experiment or its options; give all"),
-        ({}, "bf16", "the precision it computes in; name one with --precision"),
-    ],
-)
-def test_a_process_that_would_train_otherwise_is_refused(values, monkeypatch, changes, precision, expected):
-    experiment = parse_experiment(values())
-    cells = ids_of(experiment)
-    told = []
-    monkeypatch.setattr(preflight, "decided_by_main", lambda decide: told.append(decide()) or told[0])
-    check_processes(experiment, cells)
-    monkeypatch.setattr(preflight, "precision_name", lambda: precision)
-    with pytest.raises(UserError, match=f"process 0 differs from the main one in {expected}"):
-        check_processes(parse_experiment(values(**changes)), cells)
-
-
-def test_a_process_that_reads_other_text_is_refused(values, monkeypatch, small_demo):
-    experiment = parse_experiment(values())
-    told = []
-    monkeypatch.setattr(preflight, "decided_by_main", lambda decide: told.append(decide()) or told[0])
-    check_processes(experiment, ids_of(experiment))
-    small_demo(train=50)
-    with pytest.raises(UserError, match="in its data, text, checkpoints or plugins; give all machines the same"):
-        check_processes(experiment, ids_of(experiment))
 
 
 # Identity
@@ -226,9 +187,3 @@ def test_a_length_beyond_a_checkpoints_positions_is_refused_before_the_text_is_p
     monkeypatch.setattr(inputs_module, "pack", None)
     with pytest.raises(UserError, match=r"arm 'add': pretraining.length 33 exceeds its 32 positions"):
         sweep({"from": "checkpoint", "length": 33}, checkpoint=str(bert))
-
-
-def test_more_processes_than_sequences_are_refused(sweep, monkeypatch):
-    monkeypatch.setattr(preflight, "accelerator", lambda: SimpleNamespace(num_processes=9))
-    with pytest.raises(UserError, match="batch_tokens 256 holds 8 sequences of length 32, too few for 9 processes"):
-        sweep()

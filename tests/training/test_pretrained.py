@@ -172,14 +172,6 @@ def test_the_state_of_another_device_or_precision_is_refused(tmp_path, monkeypat
     place.read_state()  # a sweep's main process looks at what workers go on from
 
 
-def test_what_no_option_gives_is_advised_as_a_variable(tmp_path):
-    place = interrupted(tmp_path)
-    elsewhere = {"computed": {"device": "cuda", "precision": "fp16"}}
-    torch.save(place.read_state() | elsewhere, place.folder / "resume.pt")
-    advice = "; give --device cuda without --precision, set ACCELERATE_MIXED_PRECISION=fp16, or delete it to start"
-    assert advice in refused(place.resumed_state, place)
-
-
 def test_a_state_that_does_not_say_where_it_was_computed_goes_on(tmp_path):
     expected = pretrain(fresh(), task(), folder(tmp_path / "whole"))
     place = interrupted(tmp_path / "broken")

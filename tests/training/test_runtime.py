@@ -4,7 +4,6 @@ import os
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from glue_bench.errors import UserError
 from glue_bench.training import runtime
@@ -12,7 +11,6 @@ from glue_bench.training.runtime import (
     accelerator,
     best_precision,
     computing,
-    decided_by_main,
     describe,
     few_sizes,
     is_float32,
@@ -37,42 +35,6 @@ def no_settings(monkeypatch):
 @pytest.fixture
 def _bf16(monkeypatch):
     monkeypatch.setattr(runtime, "multiplies_bf16", lambda: True)
-
-
-@pytest.fixture
-def as_helper(monkeypatch):
-    """This process is not the main one, which says what the fixture is called with."""
-
-    def become(said):
-        monkeypatch.setattr(Accelerator, "is_main_process", False)
-        monkeypatch.setattr(runtime, "broadcast_object_list", lambda values: values.__setitem__(0, said))
-
-    return become
-
-
-def test_alone_a_process_decides_for_itself():
-    found = object()
-    assert decided_by_main(lambda: found) is found
-    assert decided_by_main(lambda: None) is None
-
-
-def test_a_helper_does_what_the_main_process_says_and_looks_at_nothing_itself(as_helper):
-    as_helper(["add"])
-    assert decided_by_main(lambda: pytest.fail("it has looked")) == ["add"]
-
-
-def test_what_is_wrong_in_the_main_process_ends_all(as_helper, monkeypatch):
-    said = []
-    monkeypatch.setattr(runtime, "broadcast_object_list", said.extend)
-    with pytest.raises(UserError, match="no such text"):
-        decided_by_main(open_nothing)
-    as_helper(said[0])
-    with pytest.raises(UserError, match="no such text"):
-        decided_by_main(lambda: pytest.fail("it has looked"))
-
-
-def open_nothing():
-    raise UserError("no such text")
 
 
 def test_here_cells_are_trained_on_the_cpu_in_float32():
