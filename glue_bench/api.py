@@ -44,8 +44,6 @@ def run(
     and about how many seconds it takes to train them once more; they are if it returns True. Before that, `told` is
     called with what is returned in the end.
 
-    Whatever happens, the process that calls is left as it was: see `glue_bench.training.process.process_kept`.
-
     Example:
         >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
 
@@ -59,13 +57,12 @@ def run(
     from glue_bench.sweep.again import train_again
     from glue_bench.sweep.run import sweep
     from glue_bench.sweep.stop import TERMINATED
-    from glue_bench.training.process import process_kept
     from glue_bench.training.runtime import computing
     from glue_bench.watch.observers import check_observers, make_observers
 
     how = RunOptions(**options)
     parsed = _experiment(experiment, data, corpus, plugins, limit)
-    with process_kept(), computing(how.device, how.precision):
+    with computing(how.device, how.precision):
         check_observers(how)
         summary = sweep(parsed, how, console, partial(make_observers, options=how), chosen_runs)
         if not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
@@ -74,8 +71,7 @@ def run(
     if told:
         told(summary)
     if agree and summary.unkept and not summary.interrupted:
-        with process_kept():
-            train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True, console=console)
+        train_again(parsed, Store(summary.folder), summary.unkept, agree, keep=True, console=console)
     return summary
 
 
@@ -120,12 +116,10 @@ def explain(
     from glue_bench.records.store import Store
     from glue_bench.sweep.environment import versions
     from glue_bench.sweep.records import plan_of
-    from glue_bench.training.process import process_kept
 
     parsed = _experiment(experiment, data, corpus, plugins, limit)
     store = Store(Path(results) / parsed.name)
-    with process_kept():
-        return explain_cell(store, plan_of(parsed, store.folder), cell, versions())
+    return explain_cell(store, plan_of(parsed, store.folder), cell, versions())
 
 
 def plan(
@@ -151,12 +145,10 @@ def plan(
     """
     from glue_bench.records.store import Store
     from glue_bench.sweep.records import plan_of
-    from glue_bench.training.process import process_kept
 
     parsed = _experiment(experiment, data, corpus, plugins, limit)
     store = Store(Path(results) / parsed.name)
-    with process_kept():
-        return _cells_frame(plan_of(parsed, store.folder).cells, store)
+    return _cells_frame(plan_of(parsed, store.folder).cells, store)
 
 
 def status(path: str | Path) -> "pd.DataFrame":

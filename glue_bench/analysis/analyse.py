@@ -16,7 +16,6 @@ from glue_bench.analysis.sources import Source, find_sources, trained_positions
 from glue_bench.analysis.subject import Asked, Subject
 from glue_bench.errors import UserError, unknown
 from glue_bench.training.corpus import open_corpus
-from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.runtime import computing
 
@@ -75,7 +74,7 @@ def analyse(
     (found, gone), finetuned = find_sources(names), finetuned_order(names if "order" in chosen else ())
     if not found and finetuned.empty:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
-    with process_kept(), computing(device, "float32"), threadpool_limits(limits=1, user_api="blas"):
+    with computing(device, "float32"), threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
         asked = Asked(open_corpus(texts), sequences, positions, layers, tokenizer)
         for source in found[1:]:  # what cannot be read is said before anything is measured

@@ -14,7 +14,6 @@ from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.transformers_api import EncoderForMaskedLM
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack_beginning
-from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.runtime import accelerator, computing
 from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
@@ -49,7 +48,7 @@ def intrinsic(
     """
     names = [str(name) for name in ([checkpoints] if isinstance(checkpoints, str | Path) else checkpoints)]
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
-    with process_kept(), computing(device, "float32"):
+    with computing(device, "float32"):
         quiet_transformers()
         opened = open_corpus(texts)
         ready = [_Measurable(name, opened, length, tokens, tokenizer) for name in names]

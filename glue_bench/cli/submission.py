@@ -147,11 +147,9 @@ def _predict(
     say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.sweep.predict import predict_tests
     from glue_bench.testing.plugins import load_plugins
-    from glue_bench.training.process import process_kept
 
-    with process_kept():
-        load_plugins(plugins)
-        predict_tests(store, cells, agreement(yes, "test predictions"), data, corpus)
+    load_plugins(plugins)
+    predict_tests(store, cells, agreement(yes, "test predictions"), data, corpus)
 
 
 def _check(path: Path) -> None:

@@ -5,7 +5,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -68,25 +68,6 @@ def load_file(path: Path) -> list[str]:
 def plugin_digest(name: str) -> str | None:
     """The SHA-256 of the file that a variant comes from; None for glue-bench's own."""
     return PLUGINS[name].digest if name in PLUGINS else None
-
-
-def keep_plugins() -> Callable[[], None]:
-    """A function that leaves those plugins loaded that are loaded now, as they are now."""
-    variants, plugins = dict(VARIANTS), dict(PLUGINS)
-    modules = {name: module for name, module in sys.modules.items() if name.startswith(MODULE)}
-
-    def put_back() -> None:
-        if variants != VARIANTS:
-            VARIANTS.clear()
-            VARIANTS.update(variants)
-        if plugins != PLUGINS:
-            PLUGINS.clear()
-            PLUGINS.update(plugins)
-        for name in [name for name in sys.modules if name.startswith(MODULE) and name not in modules]:
-            del sys.modules[name]
-        sys.modules.update(modules)
-
-    return put_back
 
 
 def _run(file: Path, code: bytes) -> ModuleType:

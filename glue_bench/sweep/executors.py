@@ -14,7 +14,6 @@ from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.jobs import Job, PlannedPretraining, Said
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.memory import freeze_imports
 from glue_bench.training.runtime import accelerator, all_threads
 
 POLL_SECONDS = 0.2
@@ -61,7 +60,6 @@ class InlineExecutor(Executor):
 
         A pretraining can go on from its last state, so that Ctrl-C ends it at once.
         """
-        freeze_imports()
         while schedule.open:
             job = schedule.take()
             if job is None:

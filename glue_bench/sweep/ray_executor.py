@@ -30,7 +30,6 @@ from glue_bench.sweep.patience import Start
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.memory import freeze_imports
 from glue_bench.training.quiet import quiet_libraries
 
 Attempt = Callable[[Job, Inputs], Iterator[Said]]
@@ -69,7 +68,6 @@ class Worker:
         load_plugins(self.experiment.plugins)
         environment()
         self.inputs = Inputs(self.experiment, self.folder)
-        freeze_imports()
         yield this_process()
 
     def run(self, job: Job) -> Iterator[Said]:

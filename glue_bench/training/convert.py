@@ -20,7 +20,6 @@ from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, mask
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.testing.plugins import check_plugin
-from glue_bench.training.process import process_kept
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.sample import SEED, Sample, draw_sample
 from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
@@ -31,7 +30,6 @@ _WORDS = "variant.words.weight"
 Model = EncoderForMaskedLM | EncoderModel
 
 
-@process_kept(reads_data=False)
 def convert(
     source: str,
     out: str | Path,

@@ -24,10 +24,6 @@ _SAID = (
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
 )
 _GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
-_kept: list[bool] = []
-IMMORTAL = 10_000
-"""More objects than Python itself counts as frozen: from 3.12 on, some 400 immortal ones that a collection has met."""
-_frozen_by: set[str] = set()  # "caller", who then stays in it, and "us"
 
 
 def sees_cuda() -> bool:
@@ -87,49 +83,12 @@ def keep_freed() -> None:
         library = ctypes.CDLL("libc.so.6")
         library.mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        _kept.append(True)
-
-
-def stop_keeping_freed() -> None:
-    """Undo `keep_freed`, if it was called.
-
-    glibc cannot be asked for what was set before. It gets the thresholds that its own rule leads to once a block of
-    the largest size that the rule follows has been freed: mallopt(3), M_MMAP_THRESHOLD.
-    """
-    if not _kept:
-        return
-    _kept.clear()
-    ctypes.CDLL("libc.so.6").mallopt(M_TRIM_THRESHOLD, 2 * LARGEST_THRESHOLD)
-    return_freed()
 
 
 def return_freed() -> None:
     """Give the system what `keep_freed` has kept; to get it back takes time at every first touch."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def freeze_imports() -> None:
-    """Each cell ends with a garbage collection; what the imports made would cost it 0.3 s every time.
-
-    Objects that a caller has frozen cannot be told from others: where there are some, all stays as it is. To count
-    them takes 0.05 s, so that a caller who had some once is taken to have some from then on.
-    """
-    gc.collect()
-    if "caller" in _frozen_by:
-        return
-    if gc.get_freeze_count() > IMMORTAL and "us" not in _frozen_by:
-        _frozen_by.add("caller")
-    else:
-        gc.freeze()
-        _frozen_by.add("us")
-
-
-def unfreeze_imports() -> None:
-    """Undo `freeze_imports`, if it has frozen anything."""
-    if "us" in _frozen_by:
-        _frozen_by.remove("us")
-        gc.unfreeze()
 
 
 def release_memory() -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
@@ -45,16 +45,3 @@ def without_output() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
-
-
-def keep_bars_of_datasets() -> Callable[[], None]:
-    """A function that draws the bars of datasets again if they are drawn now."""
-    from datasets.utils import are_progress_bars_disabled, enable_progress_bars
-
-    drawn = not are_progress_bars_disabled()
-
-    def put_back() -> None:
-        if drawn and are_progress_bars_disabled():
-            enable_progress_bars()
-
-    return put_back

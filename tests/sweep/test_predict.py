@@ -23,7 +23,6 @@ from glue_bench.results.submission import gather, lacking
 from glue_bench.sweep import again
 from glue_bench.sweep.claims import Claims, read_claims
 from glue_bench.sweep.predict import predict_tests
-from glue_bench.training.process import process_kept
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 BOTH = {"predict": ["validation", "test"]}
@@ -65,8 +64,7 @@ def predicted(store: Store, cell_ids, **where) -> list[str]:
         asked.extend(cells)
         return True
 
-    with process_kept():
-        predict_tests(store, cell_ids, agree, **where)
+    predict_tests(store, cell_ids, agree, **where)
     return asked
 
 
@@ -149,8 +147,7 @@ def test_what_a_sweep_of_another_boot_has_left_is_taken_over(finished, monkeypat
 
 
 def test_whoever_does_not_agree_trains_nothing(finished):
-    with process_kept():
-        predict_tests(finished, lacking(finished), lambda *_: False)
+    predict_tests(finished, lacking(finished), lambda *_: False)
     assert finished.tests.cells() == []
 
 
