@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from glue_bench.config import Pretraining
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.environment import environment
 from glue_bench.training.loop import make_optimizer

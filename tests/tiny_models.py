@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
 
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.testing.tiny import (
     HEADS,
     HIDDEN,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glue_bench.analysis.watching import Scores, watching
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 
 AT_ONCE = 16
 

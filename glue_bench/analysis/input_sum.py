@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glue_bench.analysis.measured import EXACT, SEED, LeftOut, moving, numpy
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from glue_bench.analysis.sums import Sums
 from glue_bench.analysis.swap import DISTANCES, swap_sums
 from glue_bench.analysis.text import HeldOut
 from glue_bench.analysis.validation import validation_sums
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 
 
 def intrinsic_sums(

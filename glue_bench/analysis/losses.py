@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from glue_bench.analysis.text import IGNORED, Row
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 
 TOKENS_AT_ONCE = 8192
 
@@ -27,7 +27,7 @@ def row_losses(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -
         labels = _padded([row.labels for row in together], IGNORED)
         mask = torch.arange(ids.shape[1]) < torch.tensor([len(row.ids) for row in together])[:, None]
         ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
-        states = model.base.hidden_states(ids, mask, segments, start)[-1].flatten(0, 1)
+        states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
         places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
         logits = model.predict(states[places.to(model.device)]).float()
         losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()

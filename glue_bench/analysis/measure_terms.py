@@ -30,8 +30,8 @@ from glue_bench.analysis.terms import (
     turned,
 )
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderModel
 
 DRAWS = 10  # rotations of the positions, for the band
 FEWER = 3  # tables with their covariance, for a mean

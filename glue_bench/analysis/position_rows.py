@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glue_bench.analysis.input_sum import InputSum
 from glue_bench.analysis.measured import LeftOut
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants.base import rows_from
 from glue_bench.model.variants.diet import DietAbs
 from glue_bench.model.variants.four_term import FourTerm

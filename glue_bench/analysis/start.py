@@ -15,7 +15,7 @@ import numpy as np
 from glue_bench.analysis.losses import row_losses
 from glue_bench.analysis.sums import Sums
 from glue_bench.analysis.text import HeldOut, Row, predicted
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 
 STARTS = (8, 16, 32, 64)
 

@@ -16,7 +16,8 @@ from glue_bench.analysis.measured import LeftOut
 from glue_bench.analysis.reading import Reading
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.runtime import accelerator
 

@@ -17,7 +17,7 @@ import numpy as np
 from glue_bench.analysis.losses import row_losses
 from glue_bench.analysis.sums import Sums
 from glue_bench.analysis.text import IGNORED, HeldOut, Probe, Row
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.words import Span
 
 DISTANCES = (1, 2, 4, 8)

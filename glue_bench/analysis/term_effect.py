@@ -24,7 +24,7 @@ from glue_bench.analysis.terms import FOUR, NINE, PARTS, Term, heads, parts, pos
 from glue_bench.analysis.text import HeldOut
 from glue_bench.analysis.validation import validation_sums
 from glue_bench.analysis.watching import changed
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 
 MASKED = 32  # sequences of which a loss is taken
 

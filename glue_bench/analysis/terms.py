@@ -30,7 +30,7 @@ from torch import Tensor
 from glue_bench.analysis.input_sum import InputSum
 from glue_bench.analysis.measured import EXACT, SEED, LeftOut
 from glue_bench.analysis.watching import Scores, watching
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 
 Term = tuple[str, str]
 """The part that the query is of, and that of the key."""

@@ -6,7 +6,7 @@ loss = mean over masked tokens of  -log p(x_t | text with its masks),  in nats
 from glue_bench.analysis.losses import row_losses
 from glue_bench.analysis.sums import Sums
 from glue_bench.analysis.text import HeldOut, predicted
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 
 
 def validation_sums(model: EncoderForMaskedLM, text: HeldOut) -> Sums:

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import Attention, EncoderModel
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,10 @@ def watching(model: EncoderModel, look: Callable[[int, Scores], None]) -> Iterat
 def changed(model: EncoderModel, block: int, added: Callable[[], Tensor]) -> Iterator[None]:
     """In this block, the logits of one block are increased by what `added` returns, (#b, #h, l, l)."""
 
-    def change(_: int, __: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden, kernel, bias, *rest = args
-        return (hidden, kernel, added() if bias is None else bias + added(), *rest)
+    def change(_: int, __: Attention, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden, given, *rest = args
+        bias = added() if given.bias is None else given.bias + added()
+        return hidden, given._replace(bias=bias), *rest
 
     with _before_attention(model, [block], change):
         yield
@@ -63,21 +63,17 @@ def _before_attention(model: EncoderModel, blocks: Sequence[int], do: Callable[.
             hook.remove()
 
 
-def _watched(look: Callable[[int, Scores], None], block: int, attention: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of `Attention.forward`, with a kernel that shows what it is given before it computes."""
-    hidden, kernel, own_bias, padding, rotate, scores, rows = args
-    queries, keys = rearrange(attention.qkv(hidden), "b l (n h k) -> n b h l k", n=3, h=attention.num_heads)[:2]
-    extra = {"word_position": None, "position_word": None}
-    if scores is not None:
-        extra = {"word_position": scores(queries, 0 * keys), "position_word": scores(0 * queries, keys)}
-    turned = (queries, keys) if rotate is None else rotate(queries, keys)
+def _watched(look: Callable[[int, Scores], None], block: int, attention: Attention, args: tuple[Any, ...]) -> None:
+    """Show what the block's attention is about to compute."""
+    hidden, given = args[0], args[1]
+    queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
+    bias, extra = given.bias, {"word_position": None, "position_word": None}
+    if given.scores:
+        extra = {"word_position": given.scores(queries, 0 * keys), "position_word": given.scores(0 * queries, keys)}
+        both = given.scores(queries, keys)
+        bias = both if bias is None else bias + both
+    turned = given.rotate(queries, keys) if given.rotate else (queries, keys)
     entangled = bool(turned[0].any()) and not all(map(torch.equal, turned, (queries, keys)))
-
-    def shown(packed: Tensor, query: Tensor | None, bias: Tensor | None, padding: Any, **settings: Any) -> Tensor:
-        first = packed[:, :, 0] if query is None else query
-        content = torch.einsum("b i h k, b j h k -> b h i j", first, packed[:, :, -2]) * settings["scale"]
-        logits = content if bias is None else content + bias
-        look(block, Scores(logits, content, position_position=own_bias, entangled=entangled, **extra))
-        return kernel(packed, query, bias, padding, **settings)
-
-    return hidden, shown, own_bias, padding, rotate, scores, rows
+    content = turned[0] @ turned[1].mT * attention.scale
+    logits = content if bias is None else content + bias
+    look(block, Scores(logits, content, position_position=given.bias, entangled=entangled, **extra))

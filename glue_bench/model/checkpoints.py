@@ -12,12 +12,13 @@ from transformers.activations import ACT2FN
 from glue_bench.errors import UserError, quoted
 from glue_bench.model.build import canonical_options, segments_enter
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.foreign import check_tied, translate_config, translate_weights
 from glue_bench.model.fresh import drawing, fresh, on_meta, one_thread
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate, read_json, read_weights
 from glue_bench.model.reference import check_against_transformers
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.tupe import read_tupe
 from glue_bench.model.variants.base import Additive, Grafted
 

@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from glue_bench.model.checkpoints import with_variant
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import on_meta
-from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 

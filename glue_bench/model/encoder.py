@@ -1,53 +1,82 @@
-"""Post-layer-norm Transformer blocks (Vaswani et al. 2017; BERT). They know no variant by name.
+"""The encoder: a variant, then Transformer blocks, which know no variant by name.
 
-Shapes: b batch, l length, d hidden size, h heads, k head size.
+Shapes: b batch, l length, q queries, e width of the tables, d hidden size, h heads, k head size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedModel, initialization
 from transformers.activations import ACT2FN
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
 
-from glue_bench.model.cpu.dropout import Dropout
+from glue_bench.model import cpu
+from glue_bench.model.build import build_variant, segments_enter
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.cpu import Dropout
+from glue_bench.model.variants.base import check_positions
 
-Kernel = Callable[..., Tensor]  # with the arguments of `attend_by_torch`
-Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-Scores = Callable[[Tensor, Tensor], Tensor]
+
+class BlockScores(NamedTuple):
+    """What a variant adds to the scores of one block; the attributes of `EncoderInput`, for this block.
+
+    With `whole` the block projects the queries of all positions, where else it would those of the first rows alone: the
+    other rows' gradients are then zeros that are summed, which decides last bits.
+    """
+
+    bias: Float[Tensor, "#b #h l l"] | None
+    rotate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
+    scores: Callable[[Tensor, Tensor], Tensor] | None
+    whole: bool
 
 
-def attend_by_torch(
-    packed: Float[Tensor, "b l n h k"],
-    query: Float[Tensor, "b q h k"] | None,
+def attend(
+    query: Float[Tensor, "b q h k"],
+    key: Float[Tensor, "b l h k"],
+    value: Float[Tensor, "b l h k"],
     bias: Float[Tensor, "#b #h #q l"] | None,
-    padding: Float[Tensor, "b 1 1 l"] | None,
+    mask: Bool[Tensor, "b l"] | None,
     *,
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "b q h k"]:
-    """softmax(q k^T * scale + bias + padding) with dropout, times v; arguments as `cpu.attention.attend`."""
-    queries = packed[:, :, 0] if query is None else query
+    """softmax(q k^T * scale + bias), without the keys that `mask` leaves out, with dropout, times v."""
+    padding = None if mask is None else padding_scores(mask, query.dtype)
+    learns = bias is not None and bias.requires_grad
+    if (dropout or learns) and cpu.trains_here(query):
+        return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
+    added = [scores.to(query.dtype) for scores in (bias, padding) if scores is not None]
     mixed = F.scaled_dot_product_attention(
-        rearrange(queries, "b q h k -> b h q k"),
-        rearrange(packed[:, :, -2], "b l h k -> b h l k"),
-        rearrange(packed[:, :, -1], "b l h k -> b h l k"),
-        attn_mask=together(bias, padding, packed.dtype),
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=sum(added[1:], added[0]) if added else None,
         dropout_p=dropout,
         scale=scale,
     )
-    return rearrange(mixed, "b h q k -> b q h k")
+    return mixed.transpose(1, 2)
+
+
+def padding_scores(mask: Bool[Tensor, "b l"], dtype: torch.dtype) -> Float[Tensor, "b 1 1 l"]:
+    """Padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
+    scores = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+    return scores[:, None, None]
 
 
 class Attention(nn.Module):
-    """Multi-head attention by a kernel, whichever is fastest; query, key and value in one projection."""
+    """Multi-head attention; query, key and value in one projection."""
 
     def __init__(self, *, hidden_size: int, num_heads: int, score_terms: int, dropout: float) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.scale = (score_terms * (hidden_size // num_heads)) ** -0.5
+        self.num_heads, self.head_size = num_heads, hidden_size // num_heads
+        self.scale = (score_terms * self.head_size) ** -0.5
         self.dropout = dropout
         self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
         self.out = nn.Linear(hidden_size, hidden_size)
@@ -55,102 +84,218 @@ class Attention(nn.Module):
     def forward(
         self,
         hidden: Float[Tensor, "b l d"],
-        kernel: Kernel = attend_by_torch,
-        bias: Float[Tensor, "#b #h #l l"] | None = None,
-        padding: Float[Tensor, "b 1 1 l"] | None = None,
-        rotate: Rotate | None = None,
-        scores: Scores | None = None,
+        given: BlockScores,
+        mask: Bool[Tensor, "b l"] | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
-        """What the first `rows` positions attend to; without `rows` all do.
-
-        `bias`, `padding` and what `scores` makes of queries and keys are added to the scaled scores; `rotate` gives the
-        queries and keys whose product is taken.
-        """
-        turned = rotate is not None or scores is not None
-        packed, query = self._project(hidden, None if turned else rows)
-        if turned:
-            queries, keys = rearrange(packed[:, :, :2], "b l n h k -> n b h l k")
-            if scores is not None:
-                extra = scores(queries, keys)
+        """Output of the first `rows` queries, or of all."""
+        query, key, value = self.project(hidden, None if given.whole else rows)
+        bias = given.bias
+        if given.scores or given.rotate:
+            queries, keys = query.transpose(1, 2), key.transpose(1, 2)
+            if given.scores:
+                extra = given.scores(queries, keys)
                 bias = extra if bias is None else bias + extra
-            if rotate is not None:
-                queries, keys = rotate(queries, keys)
+            if given.rotate:
+                queries, keys = given.rotate(queries, keys)
             # As they came: under autocast a variant that turns them would attend in float32, where others do in bf16.
-            queries, keys = queries.to(packed.dtype), keys.to(packed.dtype)
-            query = rearrange(queries[:, :, :rows], "b h q k -> b q h k")
-            packed = torch.stack([rearrange(keys, "b h l k -> b l h k"), packed[:, :, 2]], dim=2)
+            query, key = (part.to(value.dtype).transpose(1, 2) for part in (queries, keys))
         bias = None if bias is None else bias[:, :, :rows]
         dropout = self.dropout if self.training else 0.0
-        mixed = kernel(packed, query, bias, padding, scale=self.scale, dropout=dropout)
-        return self.out(rearrange(mixed, "b q h k -> b q (h k)"))
+        mixed = attend(query[:, :rows], key, value, bias, mask, scale=self.scale, dropout=dropout)
+        return self.out(mixed.flatten(2))
 
-    def _project(
-        self, hidden: Float[Tensor, "b l d"], rows: int | None
-    ) -> tuple[Float[Tensor, "b l n h k"], Float[Tensor, "b q h k"] | None]:
-        """Queries, keys and values packed; or keys and values packed, and the queries of the first `rows` positions."""
-        heads = {"h": self.num_heads}
+    def project(
+        self, hidden: Float[Tensor, "b l d"], rows: int | None = None
+    ) -> tuple[Float[Tensor, "b q h k"], Float[Tensor, "b l h k"], Float[Tensor, "b l h k"]]:
+        """Queries of the first `rows` positions or of all, keys and values of all."""
         if rows is None:
-            return rearrange(self.qkv(hidden), "b l (n h k) -> b l n h k", n=3, **heads), None
+            query, key, value = self._split(self.qkv(hidden))
+            return query, key, value
         width = hidden.shape[-1]
         weight, bias = self.qkv.weight.split([width, 2 * width]), self.qkv.bias.split([width, 2 * width])
-        query = F.linear(hidden[:, :rows], weight[0], bias[0])
-        packed = F.linear(hidden, weight[1], bias[1])
-        query = rearrange(query, "b q (h k) -> b q h k", **heads)
-        return rearrange(packed, "b l (n h k) -> b l n h k", n=2, **heads), query
+        (query,) = self._split(F.linear(hidden[:, :rows], weight[0], bias[0]))
+        key, value = self._split(F.linear(hidden, weight[1], bias[1]))
+        return query, key, value
+
+    def _split(self, projected: Float[Tensor, "b l nhk"]) -> Float[Tensor, "n b l h k"]:
+        return rearrange(
+            projected, "b l (n h k) -> n b l h k", h=self.num_heads, k=self.out.in_features // self.num_heads
+        )
 
 
 class Block(nn.Module):
-    """LN(x + attention(x)), then LN(x + feed-forward(x))."""
+    """LN(x + attention(x)), then LN(x + feed-forward(x)) (Vaswani et al. 2017; BERT)."""
 
-    def __init__(
-        self,
-        *,
-        attention: Attention,
-        hidden_size: int,
-        intermediate_size: int,
-        act: str,
-        dropout: float,
-        eps: float,
-    ) -> None:
+    def __init__(self, config: EncoderConfig, score_terms: int) -> None:
         super().__init__()
-        self.attention = attention
-        self.attention_norm = nn.LayerNorm(hidden_size, eps=eps)
-        self.up = nn.Linear(hidden_size, intermediate_size)
-        self.act = ACT2FN[act]
-        self.down = nn.Linear(intermediate_size, hidden_size)
-        self.norm = nn.LayerNorm(hidden_size, eps=eps)
-        self.dropout = Dropout(dropout)
+        self.attention = Attention(
+            hidden_size=config.hidden_size,
+            num_heads=config.num_attention_heads,
+            score_terms=score_terms,
+            dropout=float(config.attention_probs_dropout_prob),  # many files say 0
+        )
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.act = ACT2FN[config.hidden_act]
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(float(config.hidden_dropout_prob))
 
     def forward(
         self,
         hidden: Float[Tensor, "b l d"],
-        kernel: Kernel = attend_by_torch,
-        bias: Float[Tensor, "#b #h #l l"] | None = None,
-        padding: Float[Tensor, "b 1 1 l"] | None = None,
-        rotate: Rotate | None = None,
-        scores: Scores | None = None,
+        given: BlockScores,
+        mask: Bool[Tensor, "b l"] | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
-        """The first `rows` positions after this block, computed for no other; without `rows` all of them."""
+        """The first `rows` positions after this block, or all."""
         # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
-        residual = hidden[:, :rows]
-        attended = self.attention(hidden, kernel, bias, padding, rotate, scores, rows)
-        hidden = self.attention_norm(self.dropout.add(residual, attended))
+        kept = hidden[:, :rows]
+        hidden = self.attention_norm(self.dropout.add(kept, self.attention(hidden, given, mask, rows)))
         return self.norm(self.dropout.add(hidden, self.down(self.act(self.up(hidden)))))
 
 
-def padding_scores(mask: Bool[Tensor, "b l"] | None, dtype: torch.dtype) -> Float[Tensor, "b 1 1 l"] | None:
-    """Padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
-    if mask is None:
-        return None
-    scores = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
-    return rearrange(scores, "b l -> b 1 1 l")
+class SegmentScores(nn.Module):
+    """E_S(S(i), S(j)), a learned scalar a head and ordered pair of segments (Chen et al. 2021, equation 2)."""
+
+    def __init__(self, segment_types: int, num_heads: int) -> None:
+        super().__init__()
+        self.segment_types = segment_types
+        self.table = nn.Embedding(segment_types**2, num_heads)
+
+    def forward(self, segment_ids: Int[Tensor, "b l"]) -> Float[Tensor, "b h l l"]:
+        pairs = segment_ids[:, :, None] * self.segment_types + segment_ids[:, None, :]
+        return rearrange(self.table(pairs), "b i j h -> b h i j")
 
 
-def together(
-    bias: Float[Tensor, "#b #h #q l"] | None, padding: Float[Tensor, "b 1 1 l"] | None, dtype: torch.dtype
-) -> Float[Tensor, "#b #h #q l"] | None:
-    """The one mask that torch's attention takes."""
-    parts = [part.to(dtype) for part in (bias, padding) if part is not None]
-    return sum(parts[1:], parts[0]) if parts else None
+class Pooler(nn.Module):
+    """tanh(dense([CLS])), as BERT's."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden: Float[Tensor, "b l d"]) -> Float[Tensor, "b d"]:
+        return torch.tanh(self.dense(hidden[:, 0]))
+
+
+class EncoderPreTrainedModel(PreTrainedModel):
+    """Weight initialisation is transformers' own: N(0, initializer_range), biases 0, LayerNorm 1 and 0.
+
+    A module that has a method `fresh_weight` starts with the weight that it returns.
+    """
+
+    config_class = EncoderConfig
+    base_model_prefix = "base"
+    _supports_sdpa = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        fresh_weight = getattr(module, "fresh_weight", None)
+        if fresh_weight is not None:  # what a checkpoint has loaded is left alone by this `copy_`
+            initialization.copy_(module.get_parameter("weight"), fresh_weight())
+
+    def wants_states(self, asked: bool | None) -> bool:
+        """Whether a forward returns hidden states; the configuration decides where `asked` is None."""
+        return bool(self.config.output_hidden_states if asked is None else asked)
+
+
+class EncoderModel(EncoderPreTrainedModel):
+    """Variant, LayerNorm, dropout, blocks, and BERT's pooler."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.variant = build_variant(config)
+        in_scores = segments_enter(config) == "scores"
+        self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(float(config.hidden_dropout_prob))
+        narrow = config.embedding_size != config.hidden_size
+        self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
+        self.blocks = nn.ModuleList(Block(config, self.variant.score_terms) for _ in range(config.num_hidden_layers))
+        self.pooler = Pooler(config.hidden_size)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.variant.words
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.variant.words = value  # type: ignore[assignment]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> BaseModelOutputWithPooling:
+        """Hidden states (b, l, d) and pooled output (b, d).
+
+        `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then.
+
+        Raises:
+            ValueError: ids that are not integers of that shape, or more of them than there are positions.
+        """
+        states = self.hidden_states(input_ids, attention_mask, token_type_ids)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=states[-1],
+            pooler_output=self.pooler(states[-1]),
+            hidden_states=tuple(states) if self.wants_states(output_hidden_states) else None,
+        )
+
+    def hidden_states(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        *,
+        start: int = 0,
+        last_rows: int | None = None,
+    ) -> list[Float[Tensor, "b _ d"]]:
+        """What enters the first block, and the output of each block. `start` is that of `Variant.forward`.
+
+        Of the last block only the first `last_rows` positions are computed, if that is given.
+        """
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        _check_ids(input_ids, segments, start, self.config.max_position_embeddings)
+        given = self.variant(input_ids, segments, *([start] if start else []))
+        # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
+        # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
+        kind = self.pooler.dense.weight.dtype
+        hidden = self.dropout(self.norm(given.hidden.to(kind)))
+        states = [hidden if self.project is None else self.project(hidden).to(kind)]
+        biases = given.biases()
+        if self.segment_scores is not None:
+            added = self.segment_scores(segments)
+            biases = [added if bias is None else bias + added for bias in biases]
+        of_each = isinstance(given.bias, Sequence)
+        biases = biases if of_each else biases * len(self.blocks)
+        mask = None if attention_mask is None else attention_mask.bool()
+        whole = of_each or given.rotate is not None or given.scores is not None
+        for index, (block, bias) in enumerate(zip(self.blocks, biases, strict=True)):
+            rotate, scores = (f and partial(f, index) for f in (given.rotate, given.scores))
+            rows = last_rows if index == len(self.blocks) - 1 else None
+            states.append(block(states[-1], BlockScores(bias, rotate, scores, whole), mask, rows))
+        return states
+
+    def pooled(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+    ) -> Float[Tensor, "b d"]:
+        """The pooled output alone: of the last block only [CLS] is computed, the one position that is read."""
+        return self.pooler(self.hidden_states(input_ids, attention_mask, token_type_ids, last_rows=1)[-1])
+
+
+def _check_ids(token_ids: Tensor, segment_ids: Tensor, start: int, positions: int) -> None:
+    """Refuse what would broadcast, or fail far from here; the annotated shapes are only checked in the tests."""
+    if token_ids.ndim != 2 or token_ids.is_floating_point():
+        found = f"{token_ids.dtype} of shape {tuple(token_ids.shape)}"
+        raise ValueError(f"token ids must be integers of shape (batch, length), not {found}")
+    if segment_ids.shape != token_ids.shape:
+        shapes = f"{tuple(segment_ids.shape)}, token ids {tuple(token_ids.shape)}"
+        raise ValueError(f"segment ids have shape {shapes}; they must be the same")
+    check_positions(token_ids.shape[1], start, positions)

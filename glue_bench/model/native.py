@@ -2,27 +2,32 @@
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from accelerate.utils import set_seed
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
     AutoConfig,
     AutoModelForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError
+from glue_bench.model import cpu
 from glue_bench.model.bars import transformers_quiet
 from glue_bench.model.checkpoints import Start
-from glue_bench.model.cpu.published import with_cpu_kernels
+from glue_bench.model.encoder import padding_scores
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.reference import failing_in_one_line
@@ -30,12 +35,11 @@ from glue_bench.model.reference import failing_in_one_line
 SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
-DRAWS = " with 16-bit dropout"
+DRAWS = " with 16-bit dropout of all tokens"
 """How random numbers are drawn on a CPU; cells that drew others, with torch's own dropout, have other ids."""
-FIRST_TOKEN_ONLY = {
-    f"{family}ForSequenceClassification" for family in ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
-}
-"""Classes of which the head reads the first token alone, and whose blocks are BERT's."""
+ATTENTION = "glue_bench_cpu"
+OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
+"""Families whose attention is given padding and nothing else that would change the scores."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,7 @@ class NativeClassifier(nn.Module):
         given = {"token_type_ids": segments} if self.reads_segments else {}
         # Some models subtract the mask, which a bool refuses.
         mask = None if attention_mask is None else attention_mask.long()
-        with _first_token_alone(self.model) if self.training else nullcontext():
-            return self.model(input_ids=input_ids, attention_mask=mask, **given)
+        return self.model(input_ids=input_ids, attention_mask=mask, **given)
 
 
 def read_native(
@@ -142,7 +145,12 @@ def build_native(start: NativeStart, labels: Mapping[str, Any], seed: int) -> Na
     set_seed(seed)
     model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.base_model.load_state_dict(start.weights, strict=False)
-    with_cpu_kernels(model)
+    for module in list(model.modules()):
+        for name, part in module.named_children():
+            if type(part) is nn.Dropout:
+                setattr(module, name, CheapDropout(part.p, part.inplace))
+    if config.model_type in OUR_ATTENTION and model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation(ATTENTION)
     return NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
 
 
@@ -176,25 +184,38 @@ def _base_weights(model: PreTrainedModel, missing: set[str], name: str) -> dict[
     return {key: tensor for key, tensor in base.state_dict().items() if key not in absent}
 
 
-@contextmanager
-def _first_token_alone(model: PreTrainedModel) -> Iterator[None]:
-    """While this lasts, the last layer of the model computes what follows its attention for the first token alone.
+class CheapDropout(nn.Dropout):
+    """torch's own module of dropout, whose random numbers are cheap on a CPU."""
 
-    That is done only where the head reads no other token, so that logits stay what they are, up to rounding. Gradient
-    checkpointing computes the layers once more, after this has ended.
-    """
-    base: Any = model.base_model
-    reads_one = type(model).__name__ in FIRST_TOKEN_ONLY and len(base.encoder.layer)
-    computed_again = any(getattr(part, "gradient_checkpointing", False) for part in base.modules())
-    if not reads_one or model.config.chunk_size_feed_forward or computed_again:
-        yield
-        return
-    attended = base.encoder.layer[-1].attention.output  # called with what is attended to and the residual
-    hook = attended.register_forward_pre_hook(lambda _, given: tuple(part[:, :1] for part in given))
-    try:
-        yield
-    finally:
-        hook.remove()
+    def forward(self, input: Tensor) -> Tensor:
+        """Dropout of `input`; torch's where that is as good, or where it writes in place."""
+        if self.training and 0 < self.p < 1 and not self.inplace and input.device.type == "cpu":
+            return cpu.drop(input, self.p)
+        return super().forward(input)
+
+
+def attention(
+    module: nn.Module,
+    query: Float[Tensor, "b h q k"],
+    key: Float[Tensor, "b h l k"],
+    value: Float[Tensor, "b h l k"],
+    attention_mask: Bool[Tensor, "b 1 q l"] | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[Float[Tensor, "b q h k"], None]:
+    """Attention of OUR_ATTENTION as transformers calls it; torch's where nothing is dropped, or not on a CPU."""
+    if not (dropout and cpu.trains_here(query)):
+        others |= {"dropout": dropout, "scaling": scaling}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
+    padding = None if attention_mask is None else padding_scores(attention_mask[:, 0, 0], query.dtype)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    return cpu.attend(query, key, value, None, padding, scale=scale, dropout=dropout), None
+
+
+AttentionInterface.register(ATTENTION, attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def _on_the_left(mask: Bool[Tensor, "b l"], *tensors: Tensor) -> list[Tensor]:

@@ -17,8 +17,8 @@ from glue_bench.files import cache_folder
 from glue_bench.model.bars import transformers_quiet
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import drawing, on_meta
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint
-from glue_bench.model.transformers_api import EncoderForMaskedLM
 from glue_bench.remote import is_url
 
 TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256

@@ -22,8 +22,8 @@ from glue_bench.files import check_file
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import exchange, rename
 from glue_bench.model.fresh import on_meta
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import LARGEST_WEIGHTS, checked_weights, refuse_compressed
-from glue_bench.model.transformers_api import EncoderForMaskedLM
 
 _ENCODER = "decoder.sentence_encoder."
 WORDS, DECODER = f"{_ENCODER}embed_tokens.weight", "decoder.lm_head.weight"

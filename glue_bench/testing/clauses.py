@@ -8,17 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    PreTrainedModel,
-)
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
 
 from glue_bench.model.checkpoints import Checkpoint, Start, graft
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification, EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.variants.base import EncoderInput, Variant
 from glue_bench.testing.tiny import (
     HEADS,
@@ -253,7 +249,7 @@ def moved_start(subject: Subject) -> str | None:
     error = max_error(_of_cls(at_last), _of_cls(without))
     if not error < 1e-5:
         return f"start={last} changes what forward returns for [CLS] by {error:.1e}; it stays at position 0"
-    still, moved = (model.hidden_states(ids, None, kinds, start) for start in (0, last))
+    still, moved = (model.hidden_states(ids, None, kinds, start=start) for start in (0, last))
     if not all(state.isfinite().all() for state in moved):
         return f"the encoder's states are not finite with start={last}"
     refused = _raises(ValueError, variant, ids, kinds, last + 1)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, encoder
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.testing.tiny import permutation
 
 LENGTH = 16

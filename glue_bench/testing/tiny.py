@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 
 VOCABULARY = 50
 POSITIONS = 16
@@ -91,7 +91,7 @@ def states(
     start: int = 0,
 ) -> list[Tensor]:
     """Hidden states without a graph."""
-    return model.hidden_states(token_ids, mask, segment_ids, start)
+    return model.hidden_states(token_ids, mask, segment_ids, start=start)
 
 
 def errors(ours: Sequence[Tensor], theirs: Sequence[Tensor], mask: Tensor | None = None) -> list[float]:

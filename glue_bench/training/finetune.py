@@ -18,8 +18,8 @@ from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import unfilled
+from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier, NativeStart, build_native
-from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
 from glue_bench.training.batches import bucketed_rows
 from glue_bench.training.loop import HostTraining, NonFiniteLossError

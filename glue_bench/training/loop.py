@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from glue_bench.config import Cell, Hyperparameters, Pretraining
+from glue_bench.model.heads import EncoderForSequenceClassification, classification_loss
 from glue_bench.model.native import NativeClassifier
-from glue_bench.model.transformers_api import EncoderForSequenceClassification, classification_loss
 from glue_bench.training.batches import (
     EVALUATION_TOKENS,
     Batch,

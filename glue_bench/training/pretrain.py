@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh, number
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.record import LossPoint, curve_digest
 from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, set_rate
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
-from glue_bench.model.transformers_api import EncoderForSequenceClassification
 from glue_bench.model.variants import is_ours
 
 

@@ -14,7 +14,8 @@ from glue_bench.analysis.analyse import Analysis
 from glue_bench.analysis.reading import DEFAULT_TEXT, Reading
 from glue_bench.analysis.sources import trained_positions
 from glue_bench.errors import UserError
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.reporting.analysis_page import analysis_page, write_analysis
 from glue_bench.reporting.formats import render_page
 from glue_bench.testing.tiny import encoder_config, random_model

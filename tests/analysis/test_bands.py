@@ -20,8 +20,8 @@ from glue_bench.analysis.positions import measure_positions
 from glue_bench.analysis.share_tables import mixed_to_words
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
 from glue_bench.analysis.terms import NINE, turned
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.testing.tiny import encoder_config
 
 SIMULATIONS = 200

@@ -20,7 +20,7 @@ from glue_bench.analysis.terms import EXACT, check_sum, heads, parts, permuted, 
 from glue_bench.analysis.watching import changed, watching
 from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.testing.tiny import POSITIONS, VOCABULARY, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)

@@ -9,7 +9,7 @@ from torch import nn
 
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
+from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 
 HEADS = {"ForSequenceClassification": EncoderForSequenceClassification, "ForMaskedLM": EncoderForMaskedLM}
 

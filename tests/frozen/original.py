@@ -5,11 +5,11 @@
 
 from typing import Any
 
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
 from torch import nn
 
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
 
 HEADS = {"ForSequenceClassification": EncoderForSequenceClassification, "ForMaskedLM": EncoderForMaskedLM}
 

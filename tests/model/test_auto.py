@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import encoder_config, random_model, tokens
 
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 
 CODE = """
 import sys
@@ -52,7 +52,7 @@ def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(files: list
     """In one new interpreter, because another takes seconds; also, glue_bench alone imports nothing heavy."""
     done = subprocess.run([sys.executable, "-c", CODE, *files], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["glue_bench.model.transformers_api", "EncoderModel"] * 2
+    assert done.stdout.split() == ["glue_bench.model.encoder", "EncoderModel"] * 2
     with torch.no_grad():
         expected = random_model(EncoderModel, encoder_config("untied"))(tokens()).pooler_output
     for found in torch.load(files[2]):

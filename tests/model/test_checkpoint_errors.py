@@ -27,8 +27,8 @@ from torch import Tensor
 from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint, read_config
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate, read_weights
-from glue_bench.model.transformers_api import EncoderForMaskedLM
 from glue_bench.training.tokenizers import load_tokenizer
 
 httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on

@@ -26,7 +26,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from glue_bench.model.checkpoints import Checkpoint, graft, masked_lm, read_checkpoint, read_config
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 
 TOLERANCE = 1e-5
 CHECKPOINTS = {

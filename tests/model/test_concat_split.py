@@ -24,8 +24,9 @@ from transformers import BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, graft, masked_lm, read_checkpoint
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants.base import Grafted
 from glue_bench.model.variants.concat_split import position_width, principal_basis, variance_kept
 

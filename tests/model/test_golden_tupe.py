@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
-from glue_bench.model.transformers_api import EncoderForMaskedLM
+from glue_bench.model.heads import EncoderForMaskedLM
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
 

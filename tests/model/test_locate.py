@@ -12,8 +12,8 @@ import pytest
 from tiny_models import encoder_config, random_model
 
 from glue_bench.model import checkpoints
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.transformers_api import EncoderModel
 
 DAY = 24 * 3600
 

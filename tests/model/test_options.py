@@ -12,7 +12,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.model.build import build_variant, canonical_options, check_variant
 from glue_bench.model.checkpoints import graft, read_checkpoint
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import declared
 from glue_bench.sweep.plan import plan_cells

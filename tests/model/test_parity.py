@@ -8,9 +8,9 @@ import transformers
 from tiny_models import encoder_config
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.foreign import translate_weights
-from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants.relative import alibi_slopes, distances, relative_buckets
 from glue_bench.model.variants.sinusoidal import angles
 

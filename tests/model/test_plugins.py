@@ -13,8 +13,9 @@ from transformers import AutoModelForMaskedLM
 from glue_bench.errors import UserError
 from glue_bench.model.build import check_variant
 from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import PLUGINS, plugin_digest
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.testing.plugins import check_plugin, load_plugins
 

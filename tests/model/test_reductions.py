@@ -12,8 +12,8 @@ from torch import Tensor
 from glue_bench.errors import UserError
 from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderModel
 from glue_bench.model.variants.four_term import TERMS
 
 LENGTH = 6

@@ -103,7 +103,9 @@ def test_a_head_that_differs_is_refused(folder: str, misread: Callable[..., None
 
 
 def test_what_differs_on_padding_alone_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glue_bench.model.transformers_api.padding_scores", lambda *_: None)
+    monkeypatch.setattr(
+        "glue_bench.model.encoder.padding_scores", lambda mask, _: torch.zeros(len(mask), 1, 1, mask.shape[1])
+    )
     with pytest.raises(UserError, match=r"what leaves its block 1 differs .* where a sequence is padded"):
         read_checkpoint(folder)
 

@@ -11,7 +11,7 @@ from transformers import AutoModel, BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, graft, read_checkpoint
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.segments import PLACES
 

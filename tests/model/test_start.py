@@ -5,7 +5,7 @@ import torch
 from tiny_models import POSITIONS, encoder_config, max_error, random_model, segments, states, tokens
 from torch import Tensor
 
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.add import Add
 
@@ -64,7 +64,7 @@ def test_positions_that_do_not_exist_are_refused(variant):
     with pytest.raises(
         ValueError, match=f"{LENGTH} tokens that start at {beyond}, but the encoder has {POSITIONS} pos"
     ):
-        model.pooled(ids, None, segments(ids), beyond)
+        model.hidden_states(ids, None, segments(ids), start=beyond)
     if variant not in RELATIVE:
         with pytest.raises(ValueError, match=f"but the encoder has {POSITIONS} positions"):
             model.variant(ids, segments(ids), beyond)

@@ -25,7 +25,8 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 
 MODELS = {
     "bert": transformers.BertModel,

@@ -289,7 +289,7 @@ def test_a_plan_that_does_not_fit_its_parameters_is_not_believed(parameters):
 def as_add(words: int) -> int:
     """The parameters of `add` at SIZES: what the encoder itself has."""
     from glue_bench.model.configuration import EncoderConfig
-    from glue_bench.model.transformers_api import EncoderModel
+    from glue_bench.model.encoder import EncoderModel
 
     model = EncoderModel(EncoderConfig(**SIZES | {"vocab_size": words}))
     return sum(parameter.numel() for parameter in model.parameters())

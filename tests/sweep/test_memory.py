@@ -66,7 +66,7 @@ def has_room_for(monkeypatch, rows: int) -> list[int]:
     """A masked-LM encoder with memory for so many rows; returns how many each call has had."""
     import torch
 
-    from glue_bench.model.transformers_api import EncoderForMaskedLM
+    from glue_bench.model.heads import EncoderForMaskedLM
 
     forward, seen = EncoderForMaskedLM.forward, []
 

@@ -66,7 +66,7 @@ DEVICE = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.
 
 def fake_allocator(monkeypatch, room: int, error: Exception = HOST) -> None:
     """An encoder that has memory for `room` rows."""
-    from glue_bench.model.transformers_api import EncoderForSequenceClassification
+    from glue_bench.model.heads import EncoderForSequenceClassification
 
     forward = EncoderForSequenceClassification.forward
 

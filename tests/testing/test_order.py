@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.add import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant

@@ -7,7 +7,7 @@ import torch
 from tiny_pretraining import LENGTH, config
 
 from glue_bench.model.cost import budget
-from glue_bench.model.transformers_api import EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training.memory import peak_bytes, reset_peak
 

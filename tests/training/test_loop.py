@@ -12,7 +12,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from glue_bench.config import Hyperparameters
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.transformers_api import EncoderForSequenceClassification
+from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.training.batches import evaluation_batches, training_batches
 from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, predict, set_rate, train
 from glue_bench.training.tokens import TokenisedSplit

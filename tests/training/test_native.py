@@ -10,16 +10,14 @@ import torch
 from families import FAMILIES, save_family, save_tokenizer
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.model import native as native_model
-from glue_bench.model.cpu import published
-from glue_bench.model.cpu.attention import attend
-from glue_bench.model.cpu.dropout import drop
-from glue_bench.model.native import NativeClassifier, build_native
+from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, attention, build_native
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.records import make_plan
 from glue_bench.training import loop
@@ -35,9 +33,8 @@ SHARED = {"bart"}
 """Families whose table of tokens has more than one place in the model."""
 EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 """Families that compute attention in a way of their own."""
-OUR_ATTENTION = set(FAMILIES) - EAGER - {"gpt2", "qwen2", "llama", "bart"}
-"""Families that take torch's attention, and are no decoders."""
-NO_DROPOUT = {"qwen2", "llama", "bart"}
+OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "electra", "distilbert", "albert"}
+NO_DROPOUT = {"qwen2", "llama"}
 """Families that have no module of dropout."""
 
 
@@ -132,7 +129,7 @@ def without_dropout(model):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of, monkeypatch):
+def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of):
     blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(family, "num_hidden_layers")
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
     start, batch = inputs.initial(inputs.experiment.arms[0]), padded_batch(inputs, tmp_path)
@@ -149,50 +146,43 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
         logits = model(batch.ids, batch.mask, batch.segments).logits
         logits.square().sum().backward()
         found.append({"logits": logits} | {name: each.grad for name, each in model.named_parameters()})
-        monkeypatch.setattr(native_model, "FIRST_TOKEN_ONLY", ())
     assert found[0].keys() == found[1].keys()
     for name, value in found[0].items():
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dropout_and_attention_are_ours_in_training_alone(family, tmp_path, words, inputs_of, monkeypatch):
-    rates = {"attention_probs_dropout_prob": 0.1, "attention_dropout": 0.1}
-    inputs = inputs_of(native(save_family(tmp_path, family, words, **rates)))
-    model, batch = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1), padded_batch(inputs, tmp_path)
-    assert (model.model.config._attn_implementation == published.ATTENTION) == (family in OUR_ATTENTION)
-    calls = []
-    monkeypatch.setattr(published, "attend", lambda *given, **more: calls.append("attend") or attend(*given, **more))
-    monkeypatch.setattr(published, "drop", lambda *given: calls.append("drop") or drop(*given))
-    model.eval()(batch.ids, batch.mask, batch.segments)
-    assert not calls
-    model.train()(batch.ids, batch.mask, batch.segments)
-    assert ("attend" in calls) == (family in OUR_ATTENTION)
-    assert ("drop" in calls) == (family not in NO_DROPOUT)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "electra"])
-def test_the_last_block_computes_one_token_where_no_other_is_read(family, folder_of, inputs_of):
+def test_dropout_and_attention_are_the_cheap_ones_and_evaluation_draws_nothing(family, folder_of, inputs_of):
     inputs = inputs_of(native(folder_of(family)))
-    model, shapes = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1), []
-    model.base.encoder.layer[-1].output.register_forward_hook(lambda *given: shapes.append(given[-1].shape[1]))
-    batch = padded_batch(inputs, folder_of(family))
-    length = batch.ids.shape[1]
-    model.train()(batch.ids, batch.mask, batch.segments)
-    model.model(input_ids=batch.ids)
+    model, batch = (
+        build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1),
+        padded_batch(inputs, folder_of(family)),
+    )
+    kinds = {type(part) for part in model.modules() if isinstance(part, nn.Dropout)}
+    assert kinds == (set() if family in NO_DROPOUT else {CheapDropout})
+    assert (model.model.config._attn_implementation == ATTENTION) == (family in OUR_ATTENTION)
+    before = torch.get_rng_state()
     model.eval()(batch.ids, batch.mask, batch.segments)
-    model.train().model.config.chunk_size_feed_forward = 1
-    model(batch.ids, batch.mask, batch.segments)
-    assert shapes == [1, length, length, length]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_layers_that_are_computed_once_more_for_their_gradients_see_the_same(folder_of, inputs_of):
-    inputs = inputs_of(native(folder_of("bert")))
-    model = build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1).train()
-    published = model.model  # a configuration with `gradient_checkpointing: true` does this; its name has changed
-    getattr(published, "activation_checkpointing_enable", published.gradient_checkpointing_enable)()
-    batch = padded_batch(inputs, folder_of("bert"))
-    model(batch.ids, batch.mask, batch.segments).logits.sum().backward()
+@pytest.mark.parametrize("mask", [None, torch.arange(7) < torch.tensor([7, 5, 1])[:, None]])
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_attention_is_that_of_transformers_with_dropout_of_its_weights(mask, scaling):
+    query, key, value = torch.randn(3, 3, 2, 7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given = None if mask is None else mask[:, None, None].expand(-1, -1, 7, -1)
+    module = nn.Module()
+    module.is_causal = False
+    still, _ = attention(module, query, key, value, given, scaling=scaling)
+    mean = torch.zeros_like(still)
+    torch.manual_seed(1)
+    for _ in range(1000):
+        mean += attention(module, query, key, value, given, dropout=0.1, scaling=scaling)[0] / 1000
+    torch.testing.assert_close(mean, still, atol=0.1, rtol=0)
+    expected = sdpa_attention_forward(module, query, key, value, given, scaling=scaling)[0]
+    torch.testing.assert_close(still, expected)
+    tiny_rate, _ = attention(module, query, key, value, given, dropout=1e-6, scaling=scaling)
+    torch.testing.assert_close(tiny_rate, expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from glue_bench.config import Hyperparameters
-from glue_bench.model.transformers_api import classification_loss
+from glue_bench.model.heads import classification_loss
 from glue_bench.training.batches import Batch
 from glue_bench.training.loop import backward, train
 from glue_bench.training.memory import is_out_of_memory

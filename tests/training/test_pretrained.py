@@ -12,7 +12,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import graft, read_checkpoint
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderModel
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training import pretrain as module
 from glue_bench.training import pretrained
 from glue_bench.training.loop import NonFiniteLossError

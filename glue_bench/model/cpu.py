@@ -1,0 +1,178 @@
+"""Dropout and attention for training on a CPU: the same functions as torch's, for less time.
+
+torch's dropout draws one Bernoulli number an element, one after the other, which is a quarter of a fine-tuning step.
+Here one 64-bit number of the same generator makes four elements' 16 bits each. torch's attention leaves its fast path
+on a CPU as soon as there is dropout or a bias that learns, and then copies queries, keys, values and their gradients
+from one layout to another. Here each head reads them where their projection left them.
+
+Shapes: b batch, q queries, l keys, h heads, k head size.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+LANES = 4
+STEPS = 2**16
+
+
+def trains_here(tensor: Tensor) -> bool:
+    """Whether training attends as here: on a CPU, from any precision that float32 holds, or from float64."""
+    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64, torch.bfloat16)
+
+
+def attend(
+    query: Float[Tensor, "b q h k"],
+    key: Float[Tensor, "b l h k"],
+    value: Float[Tensor, "b l h k"],
+    bias: Float[Tensor, "#b #h #q l"] | None,
+    padding: Float[Tensor, "b 1 1 l"] | None,
+    *,
+    scale: float,
+    dropout: float,
+) -> Float[Tensor, "b q h k"]:
+    """softmax(q k^T * scale + bias + padding) with dropout, times v; computed in float32, or float64 from float64."""
+    return _Attention.apply(query, key, value, bias, padding, scale, dropout)
+
+
+class _Attention(torch.autograd.Function):
+    """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        padding: Tensor | None,
+        scale: float,
+        dropout: float,
+    ) -> Tensor:
+        queries, keys, values = map(wide, (query, key, value))
+        batch, rows, heads, size = queries.shape
+        weights = queries.new_empty(heads, batch, rows, keys.shape[1])
+        for h in range(heads):
+            multiply(queries[:, :, h], keys[:, :, h].mT, weights[h], scale)
+        for scores in (bias, padding):
+            if scores is not None:
+                weights += scores.transpose(0, 1)
+        torch.softmax(weights, dim=-1, out=weights)
+        kept = draw_kept(weights.shape, dropout) if dropout else None
+        dropped = weights if kept is None else keep_factors(kept, dropout, weights.dtype).mul_(weights)
+        mixed = queries.new_empty(heads, batch, rows, size)
+        for h in range(heads):
+            multiply(dropped[h], values[:, :, h], mixed[h])
+        ctx.save_for_backward(query, key, value, bias, weights, kept)
+        ctx.scale, ctx.dropout = scale, dropout
+        return query.new_empty(batch, rows, heads, size).copy_(mixed.permute(1, 2, 0, 3))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, bias, weights, kept = ctx.saved_tensors
+        queries, keys, values = map(wide, (query, key, value))
+        gradient = gradient.to(weights.dtype)
+        factors = None if kept is None else keep_factors(kept, ctx.dropout, weights.dtype)
+        dropped = weights if factors is None else weights * factors
+        to_scores = torch.empty_like(weights)
+        to_queries, to_keys, to_values = (
+            weights.new_empty(part.shape[2], *part.shape[:2], part.shape[3]) for part in (query, key, value)
+        )
+        for h in range(len(weights)):
+            multiply(dropped[h].mT, gradient[:, :, h], to_values[h])
+            multiply(gradient[:, :, h], values[:, :, h].mT, to_scores[h])
+        if factors is not None:
+            to_scores *= factors
+        torch.ops.aten._softmax_backward_data(to_scores, weights, -1, weights.dtype, grad_input=to_scores)
+        for h in range(len(weights)):
+            multiply(to_scores[h], keys[:, :, h], to_queries[h], ctx.scale)
+            multiply(to_scores[h].mT, queries[:, :, h], to_keys[h], ctx.scale)
+        to_bias = to_scores.transpose(0, 1).sum_to_size(bias.shape) if ctx.needs_input_grad[3] else None
+        inputs = (part.permute(1, 2, 0, 3).to(query.dtype) for part in (to_queries, to_keys, to_values))
+        return *inputs, to_bias, None, None, None
+
+
+def wide(values: Tensor) -> Tensor:
+    """The values in float32 at least."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def multiply(left: Tensor, right: Tensor, out: Tensor, scale: float = 1.0) -> None:
+    """out = left @ right * scale, batched."""
+    torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)
+
+
+class Dropout(nn.Module):
+    """Dropout of activations at a rate of 0 to below 1, in training only (Srivastava et al. 2014)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        if not (self.training and self.rate):
+            return values
+        # An accelerator makes torch's own numbers in parallel.
+        return drop(values, self.rate) if values.device.type == "cpu" else F.dropout(values, self.rate)
+
+    def add(self, residual: Float[Tensor, "*shape"], values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """residual + dropout(values), on a CPU in one pass over memory."""
+        if not (self.training and self.rate and values.device.type == "cpu"):
+            return residual + self(values)
+        return _AddDropped.apply(residual, values, self.rate)
+
+
+def drop(values: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
+    """Dropout of values on the CPU at a rate above 0 and below 1."""
+    return _AddDropped.apply(None, values, rate)
+
+
+class _AddDropped(torch.autograd.Function):
+    """dropout(values), added to a residual if there is one; of bf16 values computed in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor | None, values: Tensor, rate: float) -> Tensor:
+        kept = draw_kept(values.shape, rate)
+        ctx.save_for_backward(kept)
+        ctx.rate, ctx.dtype = rate, values.dtype
+        values = wide(values)
+        factors = keep_factors(kept, rate, values.dtype)
+        if residual is None:
+            return factors.mul_(values).to(ctx.dtype)
+        return torch.addcmul(residual.to(values.dtype), values, factors).to(residual.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (kept,) = ctx.saved_tensors
+        to_values = keep_factors(kept, ctx.rate, wide(gradient).dtype).mul_(gradient).to(ctx.dtype)
+        return gradient if ctx.needs_input_grad[0] else None, to_values, None
+
+
+def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor, "*shape"]:
+    """Independent numbers on the CPU: 0 (dropped) with probability `rate`, else 1.
+
+    The rate is met to the nearest 2^-16 (0.1 is 0.100006).
+    """
+    count = math.prod(shape)
+    words = torch.empty(-(-count // LANES), dtype=torch.int64)
+    words.random_(-(2**63), None)  # the whole range: without a lower end the top bit would always be 0
+    bits = words.view(torch.int16)[:count].view(shape)
+    return torch.ge(bits, _dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8))
+
+
+def keep_factors(
+    kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "*shape"]:
+    """0, or for what is kept 1 / (1 - rate) with the rate that is met, so that the mean is 1.
+
+    Made anew wherever they are needed: to keep them from the forward to the backward pass takes four times the memory.
+    """
+    return kept.to(dtype).mul_(STEPS / (STEPS - _dropped(rate)))
+
+
+def _dropped(rate: float) -> int:
+    return min(round(rate * STEPS), STEPS - 1)

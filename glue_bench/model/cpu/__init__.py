@@ -1,1 +1,0 @@
-"""Kernels that only CPUs need."""

@@ -1,0 +1,110 @@
+"""The encoder under a classifier and under a masked-LM head, their losses, and transformers' Auto classes for them."""
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput
+from transformers.utils import can_return_tuple
+
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.cpu import Dropout
+from glue_bench.model.encoder import EncoderModel, EncoderPreTrainedModel
+
+
+class EncoderForSequenceClassification(EncoderPreTrainedModel):
+    """Linear classifier over the pooled [CLS], with dropout before it."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = int(config.num_labels or 1)
+        self.base = EncoderModel(config)
+        rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = Dropout(float(rate))
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Logits (b, num_labels); with labels also `classification_loss`. Raises as EncoderModel's forward."""
+        inputs, states = (input_ids, attention_mask, token_type_ids), None
+        if self.wants_states(output_hidden_states):
+            states = tuple(self.base.hidden_states(*inputs))
+        pooled = self.base.pooled(*inputs) if states is None else self.base.pooler(states[-1])
+        logits = self.classifier(self.dropout(pooled))
+        loss = None if labels is None else classification_loss(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=states)
+
+
+class EncoderForMaskedLM(EncoderPreTrainedModel):
+    """BERT's masked-LM head: dense, activation, LayerNorm, then the tied token table with a bias.
+
+    The dense layer maps to the width of that table, which may be less than the hidden size.
+    """
+
+    _tied_weights_keys = {"decoder.weight": "base.variant.words.weight"}  # noqa: RUF012
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        self.base = EncoderModel(config)
+        width = self.base.variant.words.embedding_dim
+        self.dense = nn.Linear(config.hidden_size, width)
+        self.act = ACT2FN[config.head_act or config.hidden_act]
+        # Not `norm`: where a name exists with and without the prefix `base.`, transformers loads one for the other.
+        self.head_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(width, config.vocab_size)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.decoder
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.decoder = value  # type: ignore[assignment]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "b l"] | None = None,
+        labels: Int[Tensor, "b l"] | None = None,
+        places: Int[Tensor, " n"] | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> MaskedLMOutput:
+        """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy.
+
+        With `places`, flat indices into (b, l), the head runs there alone: logits (n, vocabulary), no loss.
+        Raises as EncoderModel's forward.
+        """
+        states = self.base.hidden_states(input_ids, attention_mask, token_type_ids)
+        kept = tuple(states) if self.wants_states(output_hidden_states) else None
+        if places is not None:
+            return MaskedLMOutput(logits=self.predict(states[-1].flatten(0, 1)[places]), hidden_states=kept)
+        logits = self.predict(states[-1])
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=kept)
+
+    def predict(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n vocab"]:
+        """Logits of what stands at each of some hidden states."""
+        return self.decoder(self.head_norm(self.act(self.dense(hidden))))
+
+
+def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[Tensor, ""]:
+    """Mean cross-entropy over classes; mean squared error where there is one output (STS-B)."""
+    if logits.shape[1] > 1:
+        return F.cross_entropy(logits.float(), labels)
+    scores = logits[:, 0].float()
+    return F.mse_loss(scores, labels.float().view_as(scores))
+
+
+AutoModel.register(EncoderConfig, EncoderModel, exist_ok=True)
+AutoModelForSequenceClassification.register(EncoderConfig, EncoderForSequenceClassification, exist_ok=True)
+AutoModelForMaskedLM.register(EncoderConfig, EncoderForMaskedLM, exist_ok=True)
