@@ -107,7 +107,7 @@ class Findings:
 
     @cached_property
     def averages(self) -> pd.DataFrame:
-        """Every convention of averaging side by side: an `averages_frame`."""
+        """Every convention of averaging: an `averages_frame`."""
         return averages_frame(self.board)
 
     @cached_property

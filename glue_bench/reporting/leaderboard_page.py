@@ -22,9 +22,9 @@ from glue_bench.reporting.notes import (
 )
 from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
 from glue_bench.results.board import Board
-from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
-from glue_bench.results.protocol import AVERAGE, AVERAGES, SEEDS, at_rates, main_scores
-from glue_bench.values import BlockKey, series
+from glue_bench.results.encoders import block_names, blocks_of, title
+from glue_bench.results.protocol import AVERAGE, SEEDS, at_rates, main_scores
+from glue_bench.values import BlockKey
 
 ORIGIN_MEANS = {
     "pretrained": "The weights were trained with this way of combining embeddings.",
@@ -37,21 +37,17 @@ COSTS = "what the conversion costs, no ranking"
 COST_MEANS = "Beside each score stands its difference from {references}, whose checkpoint was converted."
 BOTH = (0, 1)
 STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
-FOUR = ("average_official", "average_nine_columns", "average_eight_columns", "average_eight_tasks")
 
 
 def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> Page:
-    """The verdict, one section per block, the averages side by side, GLUE against `steps`, and the notes.
+    """The verdict, one section per block, GLUE against `steps`, and the notes.
 
     `steps` is a `steps_frame`.
     """
-    conventions = findings.averages
     sections = [
         PageSection(title=name, text=_block_means(findings, key, block), grid=block_grid(findings, key, block))
         for name, key, block in _blocks(findings)
     ]
-    if len(conventions):
-        sections.append(_averages_section(findings, conventions))
     if steps is not None and len(steps):
         grid = steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
@@ -196,37 +192,6 @@ def legend(findings: Findings, page: Page) -> str:
     meanings |= {FEWER: "fewer seeds than planned", PARTIAL: "part of the data"}
     shown = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in "".join(marked)]
     return ", ".join(["bold: best"] * any(cell.bold for cell in cells) + shown)
-
-
-def _averages_section(findings: Findings, frame: pd.DataFrame) -> PageSection:
-    board, names = findings.board, findings.board.conventions
-    ranked = frame[[not findings.converted(key) for key in zip(frame["origin"], frame["shape"], strict=True)]]
-    best: dict[str, set[str]] = {name: set() for name in names}
-    for _, block in blocks_of(ranked):
-        best = {name: best[name] | leaders for name, leaders in best_of(block, names).items()}
-    rows = [
-        (row["arm"], origin, *(_plain(row[name], row["arm"] in best[name]) for name in names))
-        for origin, block in named_blocks(frame)
-        for row in block.to_dict("records")
-    ]
-    grid = Grid.of(("Arm", "Origin", *(AVERAGES[name].short for name in names)), rows, texts=BOTH)
-    rules = [f"{AVERAGES[name].short}: {AVERAGES[name].rule}." for name in FOUR if name in names]
-    text = " ".join(["The same scores, averaged as others do.", *rules, *winner_notes(board, ranked)])
-    return PageSection(title="Averages side by side", text=text, grid=grid)
-
-
-def winner_notes(board: Board, frame: pd.DataFrame) -> list[str]:
-    """A warning for each block in which the choice of a convention decides who wins; `frame` is an `averages_frame`."""
-    notes = []
-    for name, block in named_blocks(frame):
-        ranked = block.dropna(subset=board.conventions)
-        winners: dict[str, list[str]] = {}
-        for convention, arms in best_of(ranked, board.conventions).items():
-            winners.setdefault(series(sorted(arms or ranked["arm"])), []).append(AVERAGES[convention].short)
-        if len(winners) > 1:
-            told = "; ".join(f"{who} by {', '.join(conventions)}" for who, conventions in winners.items())
-            notes.append(f"**The winner depends on the convention of averaging** ({name}): {told}.")
-    return notes
 
 
 def steps_grid(findings: Findings, steps: pd.DataFrame) -> Grid:

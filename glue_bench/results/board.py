@@ -46,12 +46,6 @@ class Board:
     planned: dict[str, dict[str, int]]
     collapsed: dict[str, dict[str, int]]
 
-    @property
-    def conventions(self) -> list[str]:
-        """The names of those AVERAGES whose tasks the table has."""
-        tasks = {COLUMNS[column][0] for column in self.columns}
-        return [name for name, convention in AVERAGES.items() if tasks.issuperset(convention.tasks)]
-
 
 def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
@@ -139,12 +133,13 @@ def make_board(store: Store, steps: int | None = None, protocol: Protocol | None
 
 
 def averages_frame(board: Board) -> pd.DataFrame:
-    """Every convention side by side: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
+    """Every convention of averaging: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
 
     Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
     """
     frame = board.table[["origin", "arm", "variant"]].set_index("arm", drop=False)
-    if not board.conventions:
+    tasks = {COLUMNS[column][0] for column in board.columns}
+    if not any(tasks.issuperset(convention.tasks) for convention in AVERAGES.values()):
         return frame.iloc[:0].assign(shape="")
     scores, statistic = at_rates(board.results.scores, board.rates), board.results.protocol.seeds
     for name, convention in AVERAGES.items():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -17,12 +17,10 @@ SEEDS = ["pretraining_seed", "seed"]
 class Average:
     """One convention of averaging GLUE.
 
-    Each of `parts` weighs the same; its own value is the mean over its (task, split, metric). `short` is its title
-    beside other conventions.
+    Each of `parts` weighs the same; its own value is the mean over its (task, split, metric).
     """
 
     title: str
-    short: str = ""
     rule: str
     parts: Mapping[str, Part]
 
@@ -46,17 +44,15 @@ def _tasks(*, wnli: bool, main_only: bool = False) -> dict[str, Part]:
     }
 
 
-_FOUR: dict[str, Average] = {
+AVERAGES: dict[str, Average] = {
     "average_official": Average(
         title="Average (official, nine tasks)",
-        short="Official",
         rule="macro-average, WNLI included; a task with two metrics counts as their "
         "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
         parts=_tasks(wnli=True),
     ),
     "average_nine_columns": Average(
         title="Average (nine columns, no WNLI)",
-        short="Nine columns",
         rule="MNLI matched and mismatched count separately, accuracy "
         "for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
         parts={
@@ -67,26 +63,16 @@ _FOUR: dict[str, Average] = {
     ),
     "average_eight_columns": Average(
         title="Average (eight columns, no WNLI)",
-        short="Eight columns",
         rule="as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
         parts=_tasks(wnli=False, main_only=True),
     ),
     "average_eight_tasks": Average(
         title="Average (eight tasks, no WNLI)",
-        short="Eight tasks",
         rule="as official, but without WNLI (MosaicBERT)",
         parts=_tasks(wnli=False),
     ),
 }
-
-
-AVERAGES: dict[str, Average] = {}
-for _name, _convention in _FOUR.items():
-    _parts = {column: part for column, part in _convention.parts.items() if column != "cola"}
-    _short = f"{_convention.short} without CoLA"
-    AVERAGES |= {_name: _convention, f"{_name}_without_cola": replace(_convention, short=_short, parts=_parts)}
-"""The four conventions, each followed by itself without CoLA, whose wide spread can supply most of a margin."""
-
+"""The four conventions by which papers average GLUE."""
 LEADING = ("average_official", "average_nine_columns")
 """Those that stand in the leaderboard's frame beside `average_of`."""
 AVERAGE, NOT_AVERAGED = "average", "wnli"

@@ -17,11 +17,11 @@ from glue_bench.records.record import Shape
 from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.formats import FORMATS
-from glue_bench.reporting.leaderboard_page import best_of, leaderboard_page, leaderboard_screen, winner_notes
+from glue_bench.reporting.leaderboard_page import best_of, leaderboard_page, leaderboard_screen
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.statistics_page import power_page, statistics_page
 from glue_bench.reporting.terminal import show
-from glue_bench.results.board import averages_frame, leaderboard, make_board
+from glue_bench.results.board import leaderboard, make_board
 from glue_bench.results.encoders import arm_facts, shape_text
 from glue_bench.stats.power import power_frame
 from glue_bench.values import BLOCK
@@ -117,20 +117,6 @@ def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
     for arm in ("B", "D"):
         with_shape(bench, arm, LARGE)
     assert leaderboard(bench.plan())["arm"].tolist() == ["c", "a", "B", "D", "e"]
-
-
-def test_the_winner_of_an_average_is_of_one_shape(bench):
-    """The larger one is best by every average but that of the smaller block, which differs."""
-    for task in TRAINABLE:
-        bench.finish(task, 1, 0.9 if task == "cola" else 0.4, arm="by-cola")
-        bench.finish(task, 1, 0.3 if task == "cola" else 0.45, arm="without")
-        bench.finish(task, 1, 0.99, arm="large")
-    with_shape(bench, "large", LARGE)
-    bench.plan()
-    board = make_board(bench.store)
-    (note,) = winner_notes(board, averages_frame(board))
-    assert f"(pretrained, {SMALL_TEXT}): by-cola by" in note
-    assert "large" not in note
 
 
 @pytest.mark.parametrize("format", [*FORMATS, "terminal"])

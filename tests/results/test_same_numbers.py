@@ -17,7 +17,6 @@ from glue_bench.reporting.papers.export import compare_named
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.results.board import steps_frame
-from glue_bench.results.protocol import AVERAGES
 
 
 def fill(bench):
@@ -82,29 +81,21 @@ def parsed(line: dict[str, str]) -> dict[str, Any]:
     return {name: float(text) if re.fullmatch(r"-?\d+\.\d+", text or "") else text for name, text in values.items()}
 
 
-def rows_by_arm(text: str) -> dict[str, dict[str, Any]]:
-    return {line["arm"]: parsed(line) for line in csv.DictReader(StringIO(text))}
-
-
-def test_steps_and_averages_as_files(filled, findings, page):
+def test_steps_as_a_file(filled, findings, page):
     files = {file.name: file.read_text() for file in write_tables(filled.path, findings)}
-    *_, averages, steps = tables_of(page)
+    *_, steps = tables_of(page)
     flat = {(line["arm"], int(line["steps"])): parsed(line) for line in csv.DictReader(StringIO(files["steps.csv"]))}
     assert len(steps.rows) == len(flat) == 6
     for (arm, _), (after, _), *shown in steps.rows:
         line = flat[arm, int(after.replace(",", ""))]
         assert [numbers(text) for text, _ in shown] == [known(line[name]) for name in findings.columns]
-    lines = rows_by_arm(files["averages.csv"])
-    for (arm, _), _, *shown in averages.rows:
-        assert [numbers(text) for text, _ in shown] == [known(lines[arm][name]) for name in AVERAGES]
 
 
 def test_bold_is_what_leads_its_block(page):
-    pretrained, grafted, averages, _ = tables_of(page)
+    pretrained, grafted, *_ = tables_of(page)
     assert bold(pretrained, "CoLA") == []  # a tie of all
     assert bold(pretrained, "RTE") == ["a_b"]
     assert bold(grafted, "RTE") == []  # no contest
-    assert bold(averages, "Official") == ["a_b"]
 
 
 def bold(table: Read, header: str) -> list[str]:
