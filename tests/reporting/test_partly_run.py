@@ -1,8 +1,6 @@
 """A study of which some arms have run: its pages name what waits, and say nothing of it besides."""
 
-import runpy
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +8,6 @@ import pytest
 from read_pages import read_markdown
 from stored import Bench
 
-from glue_bench.config import load_experiment
 from glue_bench.records.record import PretrainingRecord
 from glue_bench.records.store import open_store
 from glue_bench.reporting.assessment import assess_experiment
@@ -170,87 +167,3 @@ def test_the_report_is_drawn_with_a_loss_that_decides(study):
     assert "later" not in figures["difference-validation_loss"].svg
     assert "none - add" in figures["contrasts-validation_loss"].svg
     assert "Fine-tuned: 2 of 4 arms, 1 of 2 tasks" in report.text
-
-
-STUDY = runpy.run_path(str(ROOT / "docs" / "study_table.py"))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict", "expected", "said"),
-    [
-        (-0.4, -0.2, "better", "better", "holds at this size"),
-        (-0.04, -0.02, "better", "better", "holds at this size, by less than 0.05 nats"),
-        (-0.4, -0.2, "better", "worse", "does not hold at this size: it is the other way round"),
-        (-0.04, 0.03, "", "better", "does not hold at this size: less than 0.05 nats either way"),
-        (
-            -0.06,
-            0.03,
-            "",
-            "better",
-            "not seen at this size (to count, the measured difference had to reach 0.045 nats)",
-        ),
-        (
-            -0.02,
-            0.08,
-            "",
-            "better",
-            "not seen at this size; measured the other way round (to count, the measured difference had to reach 0.050 "
-            "nats)",
-        ),
-        (0.2, 0.4, "worse", "", "holds at this size: a is worse"),
-    ],
-)
-def test_what_a_contrast_says_to_a_claim(low, high, verdict, expected, said):
-    numbers = {"difference": (low + high) / 2, "low": low, "high": high, "smallest": (high - low) / 2}
-    row = {"arm": "a", "verdict": verdict, "why": "", **numbers}
-    assert STUDY["answer"](row, expected) == said
-
-
-def test_each_contrast_of_the_study_has_a_claim():
-    contrasts = load_experiment(ROOT / "configs" / "study.yaml").protocol.contrasts
-    assert {tuple(pair) for pair in contrasts} == STUDY["CLAIMS"].keys()
-
-
-def test_the_study_is_told_while_it_runs(study):
-    text = STUDY["readme"](study)
-    table = next(iter(read_markdown(text)))
-    assert [row[1][0] for row in table.rows] == [" - ".join(pair) for pair in CONTRASTS]
-    assert [row[4][0] for row in table.rows] == [
-        "holds at this size",
-        "cannot be tested: 1 of 3 pretraining seeds are missing (half)",
-        "not run yet",
-        "not run yet",
-    ]
-    assert "Fine-tuning: no arm can be compared on an average of GLUE tasks yet." in text
-    assert "after 0.00 million tokens, is reached by no other arm (means over seeds).\n\nFine-tuning" in text
-
-
-@pytest.mark.parametrize(
-    ("processors", "said"),
-    [
-        (["A", "A"], "All 2 fine-tunings, in batches of 32 and with dropout 0.1, are of abcdefa, each on a"),
-        (["A", "A, then B"], "are of abcdefa, 1 of them on another processor; they took"),
-    ],
-)
-def test_the_study_says_where_it_was_fine_tuned(new_bench, processors, said):
-    bench = new_bench("fine-tuned")
-    bench.finish_predicted("sst2", "add", 0.8)
-    records = bench.store.scan_records()[0][:2]
-    where = {"git_commit": "abcdefabc"}
-    commits = [one.model_copy(update={"environment": one.environment.model_copy(update=where)}) for one in records]
-    cells = pd.DataFrame({"cell_id": [one.cell_id for one in records], "finished": True, "processor": processors})
-    store = SimpleNamespace(scan_records=lambda: (commits, []))
-    assert said in STUDY["tuned"](store, cells)
-    assert STUDY["tuned"](store, cells.iloc[:0]) == "Nothing is fine-tuned yet."
-
-
-def test_the_study_says_what_fine_tuning_showed(new_bench):
-    bench = new_bench("fine-tuned")
-    for task in ("sst2", "mrpc"):
-        for arm, accuracy in (("add", 0.8), ("none", 0.5), ("half", 0.8)):
-            bench.finish_predicted(task, arm, accuracy)
-    findings = find(make_study(bench))
-    difference = findings.by_place["none", "average"]["difference"]
-    assert STUDY["finetuned"](findings).startswith(
-        f"Fine-tuning: on the average of 3 GLUE tasks `none` is worse than `add` (differences: `none` {difference:+.2f}"
-    )
