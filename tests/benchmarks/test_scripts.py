@@ -51,15 +51,6 @@ def test_every_variant_is_compared_with_add():
     assert rows == ["variant", "-------", "add", "untied"]
 
 
-def test_all_of_glue_is_estimated_from_a_few_steps(tmp_path):
-    arguments = ("--task", "rte", "--task", "mnli", "--steps", 1, "--json", tmp_path / "all.json")
-    assert "| MNLI" in run("whole_glue.py", *arguments)
-    rows = json.loads((tmp_path / "all.json").read_text())["rounds"]
-    assert rows["rte"]["trained_rows"] == 3 * 2490
-    assert rows["mnli"]["scored_rows"] == 3 * (9815 + 9832) + 9796 + 9847
-    assert min(row["train"] for row in rows.values()) > 0
-
-
 def test_pretrain_compares_trainer_with_ours(tmp_path):
     run("pretrain.py", "--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8, "--json", tmp_path / "all.json")
     (turn,) = json.loads((tmp_path / "all.json").read_text())["rounds"]
