@@ -221,13 +221,25 @@ def _of_jobs(folder: Path) -> Iterator[Path]:
         yield from list((folder / kind).glob("*"))
 
 
-def shift(folder: Path, kind: str, task: str, by: int) -> None:
-    """Give each run of a task what the run `by` places after it has left of a kind."""
+def shift(folder: Path, kind: str, task: str) -> None:
+    """Give each run of a task what the run after it has left of a kind."""
     paths = sorted((folder / KINDS[kind]).glob(f"*-{task}-*"))
-    for path in paths:
-        path.rename(path.with_name(f"{path.name} aside"))
-    for path, other in zip(paths, paths[by:] + paths[:by], strict=True):
-        other.with_name(f"{other.name} aside").rename(path)
+    aside = [path.rename(path.with_name(f"{path.name} aside")) for path in paths]
+    for path, other in zip(paths, aside[1:] + aside[:1], strict=True):
+        other.rename(path)
+
+
+def drop_encoders(folder: Path) -> None:
+    """Lose the encoders that MNLI runs have left for others to start from."""
+    shutil.rmtree(folder / "checkpoints")
+
+
+def swap_encoders(folder: Path) -> None:
+    """Exchange the encoders that two MNLI runs have left for others to start from."""
+    one, other = sorted((folder / "checkpoints").iterdir())
+    aside = one.rename(one.with_name("aside"))
+    other.rename(one)
+    aside.rename(other)
 
 
 def _labels(task: str) -> np.ndarray:

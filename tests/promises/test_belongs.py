@@ -1,0 +1,154 @@
+"""Belongs: a file beside a record that is of another run, or of another cell, is as good as not there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from folder import Folder, drop_encoders, planned, shift, swap_encoders
+from readers import read, verb
+from test_border import TINY
+
+import glue_bench
+
+BY_ID = "it is found by its name alone: nothing says of which run it is"
+NOT_CHECKED = "its digest is in the record, but no reader compares them"
+
+
+def _each(kind):
+    """What another run of each cell has left of a kind."""
+    return lambda made, bits: [made.beside(cell["cell_id"], bits, [kind]) for cell in planned(made.path)]
+
+
+def _of_pretrainings(change):
+    return lambda made, bits: [change(made, path.stem, bits) for path in (made.path / "pretraining").glob("*.json")]
+
+
+def _shifted(kind):
+    """What each run has left of a kind beside the record of the next one."""
+    return lambda made, bits: [_each(kind)(made, bits), *(shift(made.path, kind, task) for task in ("mnli", "rte"))]
+
+
+CHANGES = {
+    "predictions of older runs": _each("predictions"),
+    "predictions of other cells": _shifted("predictions"),
+    "test predictions of older runs": _each("tests"),
+    "test predictions of other cells": _shifted("tests"),
+    "models of older runs": _each("model"),
+    "models of other cells": _shifted("model"),
+    "labels of other data": lambda made, turn: [made.gold(task, turn) for task in ("mnli", "rte")],
+    "losses of older pretrainings": _of_pretrainings(Folder.losses),
+    "measures of older pretrainings": _of_pretrainings(Folder.measure),
+}
+CASES = [
+    *(
+        (what, reader, NOT_CHECKED)
+        for what in list(CHANGES)[:2]
+        for reader in ("predictions()", "statistics", "export")
+    ),
+    *(("test predictions of older runs", reader, BY_ID) for reader in ("submit", "diagnostics", "predictions()")),
+    *(("test predictions of other cells", reader, "") for reader in ("submit", "diagnostics", "predictions()")),
+    *((what, "card", BY_ID) for what in ("models of older runs", "models of other cells")),
+    *(("labels of other data", reader, BY_ID) for reader in ("statistics", "predictions()")),
+    ("losses of older pretrainings", "leaderboard", NOT_CHECKED),
+    ("measures of older pretrainings", "leaderboard", BY_ID),
+]
+
+
+def fault(reason):
+    return pytest.mark.xfail(strict=True, reason=reason)
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory) -> Path:
+    """An experiment with all that runs and pretrainings leave; of one arm there is a single run."""
+    made = Folder(tmp_path_factory.mktemp("right") / "toy")
+    for arm, seeds in (("add", (1, 2)), ("untied", (1, 2)), ("none", (1,))):
+        for seed in seeds:
+            made.pretrain(arm, seed)
+            for task in ("mnli", "rte"):
+                made.gold(task)
+                made.beside(made.run(arm, task, 1, seed), 0)
+    return made.plan()
+
+
+@pytest.mark.parametrize(
+    ("what", "reader"), [pytest.param(*case, marks=[fault(why)] if why else []) for *case, why in CASES]
+)
+def test_what_a_file_says_that_is_not_the_records_changes_nothing(what, reader, right, tmp_path):
+    said = []
+    for wrong in (1, 2):
+        made = Folder(Path(shutil.copytree(right, tmp_path / f"{wrong}" / "toy")))
+        CHANGES[what](made, wrong)
+        said.append(read(reader, made.path, tmp_path / f"out{wrong}"))
+    assert said[0] == said[1]
+    assert said[0] != read(reader, right, tmp_path / "out")
+
+
+# Real runs
+
+SETTINGS = {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32}
+FROM_MNLI = {name: value for name, value in TINY.items() if name != "pretraining"} | {
+    **{"arms": ["add"], "tasks": ["mnli", "rte"], "seeds": [1, 2]},
+    "finetuning": SETTINGS | {"from_mnli": ["rte"]},
+}
+
+
+def losses(folder: Path, task: str) -> dict[int, float]:
+    """By its seed, the loss of each finished run of a task: other weights have another loss."""
+    records = [cell["record"] for cell in planned(folder) if cell["task"] == task and cell["record"]]
+    return {record["cell"]["seed"]: record["history"][-1]["train_loss"] for record in records}
+
+
+@pytest.fixture(scope="module")
+def only_mnli(tmp_path_factory) -> Path:
+    """Where the MNLI runs are finished, and those that start from them are not."""
+    place = tmp_path_factory.mktemp("mnli")
+    glue_bench.run(FROM_MNLI, results=place, only=["task=mnli"], precision="float32")
+    return place
+
+
+@fault("an encoder lies under the id of its cell, and nothing in it says whose it is")
+def test_a_run_starts_from_the_encoder_of_its_own_mnli_run(only_mnli, tmp_path):
+    found = []
+    for swapped in (False, True):
+        place = Path(shutil.copytree(only_mnli, tmp_path / f"{swapped}"))
+        if swapped:
+            swap_encoders(place / "tiny")
+        folder = glue_bench.run(FROM_MNLI, results=place, precision="float32").folder
+        found.append(losses(folder, "rte"))
+    assert len(found[0]) == 2
+    assert found[1] in ({}, found[0])
+
+
+@fault("the second MNLI run, which only makes the encoder anew, comes out otherwise, and the first record stays")
+def test_a_run_starts_from_the_weights_of_the_record_that_it_names(only_mnli, tmp_path):
+    place = Path(shutil.copytree(only_mnli, tmp_path / "runs"))
+    drop_encoders(place / "tiny")
+    before = losses(place / "tiny", "mnli")
+    glue_bench.run(FROM_MNLI, results=place, precision="bf16")  # as on another machine: other bits
+    assert not losses(place / "tiny", "rte") or losses(place / "tiny", "mnli") != before
+
+
+@fault("a report shows whatever analysis lies in the folder as that of the arms")
+def test_a_report_shows_no_analysis_of_other_weights(tmp_path):
+    experiment = TINY | {"arms": ["add"], "finetuning": SETTINGS}
+
+    def reports(steps: int) -> list[str]:
+        folder = glue_bench.run(
+            experiment | {"pretraining": TINY["pretraining"] | {"steps": steps}}, results=tmp_path
+        ).folder
+        said = []
+        for sequences in (8, 16):
+            analysis = tmp_path / f"of-{sequences}-sequences"
+            if not analysis.exists():
+                options = ("--only", "order", "--sequences", sequences, "--figures", "none")
+                verb("analyse", folder, *options, "-o", analysis)
+            shutil.rmtree(folder / "analysis", ignore_errors=True)
+            shutil.copytree(analysis, folder / "analysis")
+            said.append(read("report", folder, tmp_path / f"{steps}-{sequences}"))
+        return said
+
+    first, second = reports(steps=2)
+    assert first != second
+    first, second = reports(steps=3)
+    assert first == second
