@@ -66,7 +66,7 @@ TINY: dict[str, Any] = {
 
 
 PLUGIN = """
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 
 class Mine(Add):
     name = "mine"

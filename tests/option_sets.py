@@ -4,7 +4,7 @@ from itertools import combinations
 from typing import Any
 
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.four_term import TERMS
+from glue_bench.model.variants.untied import TERMS
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "none": [{"segments": "none"}],

@@ -16,8 +16,7 @@ from glue_bench.analysis.measured import LeftOut
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants.base import rows_from
 from glue_bench.model.variants.diet import DietAbs
-from glue_bench.model.variants.four_term import FourTerm
-from glue_bench.model.variants.untied import Untied, UntiedTieCls
+from glue_bench.model.variants.untied import FourTerm, Untied, UntiedTieCls
 
 NO_ROWS = "it has no row for each position"
 NO_PRODUCT = "its scores have no product of two positions"

@@ -10,7 +10,6 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError, quoted
-from glue_bench.model.build import canonical_options, segments_enter
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
@@ -21,6 +20,7 @@ from glue_bench.model.locate import fingerprint, locate, read_json, read_weights
 from glue_bench.model.reference import check_against_transformers
 from glue_bench.model.tupe import read_tupe
 from glue_bench.model.variants.base import Additive, Grafted
+from glue_bench.model.variants.options import canonical_options, segments_enter
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from glue_bench.model import cpu
-from glue_bench.model.build import build_variant, segments_enter
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cpu import Dropout
 from glue_bench.model.variants.base import check_positions
+from glue_bench.model.variants.options import build_variant, segments_enter
 
 
 class BlockScores(NamedTuple):

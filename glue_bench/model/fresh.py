@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.variants import VARIANTS, is_ours
+from glue_bench.model.variants import OURS, VARIANTS
 
 SEED = 0  # of grafts, and of what stands in where no seed is given
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -47,7 +47,7 @@ def unfilled(kind: type[Model], config: EncoderConfig) -> Model:
     To draw numbers that nobody reads took 0.15 s for each cell of all-MiniLM-L6-v2. A plugin's variant is filled
     nevertheless: its `__init__` may draw what no weights replace.
     """
-    if not is_ours(VARIANTS.get(config.variant)):
+    if VARIANTS.get(config.variant) not in OURS:
         return kind(config)
     with no_init_weights():
         return kind(config)

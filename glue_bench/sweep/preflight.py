@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
-from glue_bench.model.build import check_variant
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import on_meta
+from glue_bench.model.variants.options import check_variant
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedPretraining
 from glue_bench.testing.order import check_order

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from glue_bench.model.bars import transformers_quiet
-from glue_bench.model.build import check_variant
 from glue_bench.model.fresh import drawing
 from glue_bench.model.plugins import place
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
+from glue_bench.model.variants.options import check_variant
 from glue_bench.testing.clauses import CLAUSES, Subject
 from glue_bench.testing.tiny import NARROW
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from glue_bench.errors import UserError
-from glue_bench.model.build import canonical_options
 from glue_bench.model.plugins import PLUGINS, load_file, remove_plugins
+from glue_bench.model.variants.options import canonical_options
 from glue_bench.testing.contract import ContractError, check_contract
 
 # Names, digests and options: loaded again, the same code is not checked again.

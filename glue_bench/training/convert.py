@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.model.build import check_variant
 from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.variants.options import check_variant
 from glue_bench.testing.plugins import check_plugin
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.sample import SEED, Sample, draw_sample

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, ArmPretraining, Cell, Pretraining
-from glue_bench.model.build import canonical_options
 from glue_bench.model.native import NativeStart
 from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretrained_start
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION

@@ -15,11 +15,11 @@ from glue_bench.data.schema import TaskData, limited
 from glue_bench.data.sources import Source, open_source
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
-from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
+from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.native import probe

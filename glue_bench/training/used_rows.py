@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
-from glue_bench.model.variants import is_ours
+from glue_bench.model.variants import OURS
 
 
 class UsedRows(nn.Module):
@@ -95,6 +95,6 @@ def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, i
 
 def _only_looked_up(model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding) -> bool:
     if isinstance(model, EncoderForSequenceClassification):
-        return is_ours(type(model.base.variant))
+        return type(model.base.variant) in OURS
     places = [name for name, part in model.named_modules(remove_duplicate=False) if part is table]
     return type(table) is nn.Embedding and table.max_norm is None and len(places) == 1

@@ -28,7 +28,7 @@ from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants.base import Grafted
-from glue_bench.model.variants.concat_split import position_width, principal_basis, variance_kept
+from glue_bench.model.variants.concatenated import position_width, principal_basis, variance_kept
 
 SHARE = 0.25
 TOKENS = HIDDEN - HIDDEN // 4

@@ -10,11 +10,10 @@ from transformers import AutoModel
 
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.model.build import build_variant, canonical_options, check_variant
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import declared
+from glue_bench.model.variants.options import build_variant, canonical_options, check_variant, declared
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.testing.tiny import encoder_config, random_model
@@ -24,7 +23,7 @@ OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[n
 WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
 PLUGIN = '''
 import torch
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 
 class Wide(Add):
     """x"""

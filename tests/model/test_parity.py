@@ -11,8 +11,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.foreign import translate_weights
+from glue_bench.model.variants.additive import angles
 from glue_bench.model.variants.relative import alibi_slopes, distances, relative_buckets
-from glue_bench.model.variants.sinusoidal import angles
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20)])

@@ -11,19 +11,19 @@ from tiny_models import encoder_config, random_model, tokens
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.errors import UserError
-from glue_bench.model.build import check_variant
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import PLUGINS, plugin_digest
 from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.options import check_variant
 from glue_bench.testing.plugins import check_plugin, load_plugins
 
 Write = Callable[..., Path]
 
 LOUD = '''"""Positions twice as loud."""
 
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import EncoderInput
 
 
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         ("def f():\n    1 / 0\nf()", r"ZeroDivisionError: division by zero \(my_variant\.py:2\)"),
         ("import sys\nsys.exit(3)", r"cannot be imported: SystemExit: 3 \(my_variant\.py:2\)"),
         ("x = 1", "defines no variant: a subclass of Variant with a forward"),
-        ("from glue_bench.model.variants.add import Add", "defines no variant"),
+        ("from glue_bench.model.variants.additive import Add", "defines no variant"),
         (
             "from glue_bench.model.variants.base import Variant\nclass Mine(Variant):\n    name = 'mine'",
             "defines no variant: .*; Mine lacks forward",

@@ -10,11 +10,11 @@ from tiny_models import encoder_config
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.build import canonical_options
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
-from glue_bench.model.variants.four_term import TERMS
+from glue_bench.model.variants.options import canonical_options
+from glue_bench.model.variants.untied import TERMS
 
 LENGTH = 6
 

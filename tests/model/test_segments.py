@@ -13,7 +13,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.segments import PLACES
+from glue_bench.model.variants.options import PLACES
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 
 START, LENGTH = 5, 11
 RELATIVE = {"none", "diet-rel", "shaw", "alibi", "rotary", "disentangled"}  # `none` has no positions at all

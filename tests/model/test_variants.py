@@ -24,12 +24,12 @@ from torch import nn
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.errors import UserError
-from glue_bench.model.build import check_variant
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
+from glue_bench.model.variants.options import check_variant
 from glue_bench.testing.contract import CLAUSES, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)

@@ -84,7 +84,7 @@ def test_the_tables_are_those_checked_against_the_sources():
 
 def test_counterparts_are_variants_with_their_own_defaults():
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.model.variants.segments import PLACES
+    from glue_bench.model.variants.options import PLACES
 
     for published in TABLES.values():
         for counterpart in published.counterparts.values():

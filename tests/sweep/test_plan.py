@@ -207,7 +207,7 @@ def test_a_plugin_that_breaks_the_contract_is_refused(tiny, write_plugin):
 
 
 BACKWARDS = """
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import EncoderInput
 
 class Mine(Add):

@@ -224,7 +224,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 
 
 class Mine(Add):

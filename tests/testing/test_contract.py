@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from glue_bench.errors import UserError
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.add import Add, NoPosition
+from glue_bench.model.variants.additive import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Grafted, Variant, check_positions
 from glue_bench.model.variants.relative import RelativeBias
 from glue_bench.model.variants.untied import Untied

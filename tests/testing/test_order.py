@@ -10,7 +10,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Checkpoint, Start, graft
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.add import NoPosition
+from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import RelativeBias
 from glue_bench.testing.order import check_order

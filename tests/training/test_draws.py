@@ -21,7 +21,7 @@ from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.fresh import drawing
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.add import Add
+from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.testing.plugins import load_plugins
 from glue_bench.training.convert import convert

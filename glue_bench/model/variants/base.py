@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import AfterValidator
 from torch import Tensor, nn
 
 
@@ -152,6 +153,17 @@ def copy(module: nn.Embedding | nn.Linear, weight: Tensor) -> None:
     """Overwrite a table's or projection's weight."""
     with torch.no_grad():
         module.weight.copy_(weight)
+
+
+def some_of(*names: str) -> AfterValidator:
+    """For an option that lists one or more of `names`: which ones counts, and not their order."""
+
+    def in_order(given: Sequence[str]) -> tuple[str, ...]:
+        if not given or not set(given) <= set(names):
+            raise ValueError(f"give one or more of {', '.join(names)}")
+        return tuple(name for name in names if name in given)
+
+    return AfterValidator(in_order)
 
 
 def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: int = 1) -> Float[Tensor, "r d"]:

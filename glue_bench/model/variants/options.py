@@ -1,4 +1,4 @@
-"""A variant's options: declared by its constructor's keywords, and checked before anything compares or hashes them.
+"""A variant's options, declared by its constructor's keywords; and from a name and options to the module.
 
 An option has a default, and the type of its annotation or, without one, of its default. What a file gives is held to
 that type as JSON has it: `"false"` is no bool, and `true` no number. There is one form to compare: JSON values, without
@@ -7,19 +7,25 @@ the options that equal their default, so that to write a default out changes not
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, quoted, unknown
-from glue_bench.model.variants.base import Variant
-from glue_bench.model.variants.segments import PLACES
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.base import Dimensions, Variant
 
 SEGMENTS = "segments"
+PLACES = ("input", "scores", "none")
+"""Where segments enter, an axis of its own: `input` adds (or concatenates) their embedding, as BERT; `scores` gives
+each head a scalar for each pair of segments, as DIET; `none` drops them, as TUPE.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,30 +34,6 @@ class Option:
 
     kind: Any  # a TypeAdapter, which the tests' type checks do not know as a type
     default: Any
-
-    def parse(self, value: Any) -> Any:
-        """What the constructor takes for a value of JSON's or YAML's.
-
-        Raises:
-            ValueError: the value is not of the option's type.
-            TypeError: JSON has no such value.
-        """
-        return self.kind.validate_json(json.dumps(value, allow_nan=False), strict=True)
-
-    def plain(self, value: Any) -> Any:
-        """A parsed value as JSON has it."""
-        return self.kind.dump_python(value, mode="json", warnings=False)
-
-
-def some_of(*names: str) -> AfterValidator:
-    """For an option that lists one or more of `names`: which ones counts, and not their order."""
-
-    def in_order(given: Sequence[str]) -> tuple[str, ...]:
-        if not given or not set(given) <= set(names):
-            raise ValueError(f"give one or more of {', '.join(names)}")
-        return tuple(name for name in names if name in given)
-
-    return AfterValidator(in_order)
 
 
 @cache
@@ -66,49 +48,98 @@ def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
         hints = get_type_hints(variant.__init__, include_extras=True)
     except Exception as error:  # what an annotation that is text may raise is anything
         raise UserError(f"variant '{name}': its options' types cannot be read: {error}") from error
-    found = {each.name: _option(each, hints, name) for each in own}
-    return found | {SEGMENTS: Option(TypeAdapter(str), "input")}
+    options = {}
+    for each in own:
+        default, where = each.default, f"variant '{name}': option '{each.name}'"
+        if default is each.empty:
+            raise UserError(f"{where} needs a default, such as `{each.name}: int = 1`")
+        try:
+            kind = TypeAdapter(hints.get(each.name, Any if default is None else type(default)))
+            options[each.name] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
+            json.dumps(options[each.name].default, allow_nan=False)
+        except (PydanticUserError, ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"{where} has a type that JSON has no values for: {reason}") from error
+    return options | {SEGMENTS: Option(TypeAdapter(str), "input")}
 
 
-def _option(parameter: inspect.Parameter, hints: Mapping[str, Any], variant: str) -> Option:
-    default, where = parameter.default, f"variant '{variant}': option '{parameter.name}'"
-    if default is parameter.empty:
-        raise UserError(f"{where} needs a default, such as `{parameter.name}: int = 1`")
-    try:
-        kind = TypeAdapter(hints.get(parameter.name, Any if default is None else type(default)))
-        option = Option(kind, kind.dump_python(default, mode="json", warnings=False))
-        json.dumps(option.default, allow_nan=False)
-    except (PydanticUserError, ValueError, TypeError) as error:
-        said = str(error).partition("\n")[0]
-        raise UserError(f"{where} has a type that JSON has no values for: {said}") from error
-    return option
-
-
-def parsed(variant: type[Variant], name: str, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """The options that are given, as the constructor takes them; `segments` stays among them.
+def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Options as the constructor takes them, `segments` among them; `where` they stand goes before an error.
 
     Raises:
-        UserError: an unknown option, with the near match, or a value that is not of its option's type.
+        UserError: a variant or an option that does not exist, with the near match; or a value that is not of its
+            option's type.
     """
-    options, place, mine = declared(variant, name), f"{where}: " if where else "", f"variant '{name}'"
-    values = {}
-    for option, value in given.items():
-        if option not in options:
-            raise UserError(place + str(unknown("option", option, options, mine)))
+    place, variant = f"{where}: " if where else "", f"variant '{name}'"
+    if name not in VARIANTS:
+        error = unknown("variant", name, [*VARIANTS, NATIVE], where)
+        raise UserError(f"{error}; one of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])")
+    known, parsed = declared(VARIANTS[name], name), {}
+    for option, value in options.items():
+        if option not in known:
+            raise UserError(place + str(unknown("option", option, known, variant)))
         if option == SEGMENTS and value not in PLACES:
-            raise UserError(place + str(unknown("value", value, PLACES, f"option '{option}' of {mine}")))
+            raise UserError(place + str(unknown("value", value, PLACES, f"option '{option}' of {variant}")))
         try:
-            values[option] = options[option].parse(value)
-        except (ValueError, TypeError) as error:
-            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            said = said.removeprefix("Value error, ")
-            said = said[:1].lower() + said[1:]
-            raise UserError(f"{place}option '{option}' of {mine}: {said}, not {quoted(value)}") from error
-    return values
+            parsed[option] = known[option].kind.validate_json(json.dumps(value, allow_nan=False), strict=True)
+        except (ValueError, TypeError) as error:  # the second where JSON has no such value
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            reason = reason.removeprefix("Value error, ")
+            reason = reason[:1].lower() + reason[1:]
+            raise UserError(f"{place}option '{option}' of {variant}: {reason}, not {quoted(value)}") from error
+    return parsed
 
 
-def canonical(variant: type[Variant], name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in the one form that is compared, hashed and stored. Raises as `parsed`."""
-    options = declared(variant, name)
-    plain = {option: options[option].plain(value) for option, value in parsed(variant, name, given).items()}
-    return {option: value for option, value in plain.items() if value != options[option].default}
+def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A variant's options in the form to compare, hash and store: JSON's, without those that equal their default.
+
+    Raises:
+        UserError: as `check_variant`.
+    """
+    parsed, plain = check_variant(name, options or {}), {}
+    for option, value in parsed.items():
+        known = declared(VARIANTS[name], name)[option]
+        written = known.kind.dump_python(value, mode="json", warnings=False)
+        if written != known.default:
+            plain[option] = written
+    return plain
+
+
+def segments_enter(config: EncoderConfig) -> str:
+    """Where segments enter: one of PLACES; `none` for an encoder that has no segments.
+
+    Raises:
+        UserError: they are to enter the scores of an encoder that has fewer than two, which has nothing to learn there.
+    """
+    place = (config.variant_options or {}).get(SEGMENTS, "input")
+    if config.type_vocab_size < 2 and place == "scores":
+        has = "only one" if config.type_vocab_size else "none"
+        raise UserError(f"variant '{config.variant}': segments cannot enter the scores, the encoder has {has}")
+    return place if config.type_vocab_size else "none"
+
+
+def build_variant(config: EncoderConfig) -> Variant:
+    """The variant that a configuration names, with fresh weights.
+
+    Raises:
+        UserError: an unknown variant or option, or an option of a wrong type or value.
+    """
+    options = check_variant(config.variant, config.variant_options or {})
+    options.pop(SEGMENTS, None)
+    dims = Dimensions(
+        vocab_size=config.vocab_size,
+        embedding_size=config.embedding_size,
+        num_heads=config.num_attention_heads,
+        head_size=config.hidden_size // config.num_attention_heads,
+        max_positions=config.max_position_embeddings,
+        segment_types=config.type_vocab_size if segments_enter(config) == "input" else 0,
+        num_blocks=config.num_hidden_layers,
+        layer_norm_eps=config.layer_norm_eps,
+        initializer_range=config.initializer_range,
+        padding_id=config.pad_token_id,
+    )
+    try:
+        return VARIANTS[config.variant](dims, **options)
+    except Exception as error:  # what the code of a plugin raises is anything
+        reason = f"cannot be made with options {config.variant_options or {}}: {' '.join(str(error).split())}"
+        raise UserError(f"variant '{config.variant}' {reason}") from error

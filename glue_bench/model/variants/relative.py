@@ -1,21 +1,25 @@
-"""A bias a_ij += b_(j - i) on the scores: T5's buckets, ALiBi's slopes.
+"""Distances in the scores: a bias for each, keys and queries of their own, or a rotation.
 
-Shapes: l length, h heads.
+Shapes: b batch, l length, d width of the tables, h heads, k head size, r rows of a table.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from glue_bench.model.variants.add import Add
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
+from glue_bench.model.variants.additive import Add, angles, check_pairs
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, some_of
 
 BUCKETS = 32
 MAX_DISTANCE = 128
 """Those of T5."""
+TERMS = ("content-position", "position-content")
 
 
 class RelativeBias(nn.Module):
@@ -77,6 +81,116 @@ class Alibi(Variant):
         return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * away)
 
 
+class Rotary(Variant):
+    """q_i and k_j turned by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
+
+    Pairs (0, 1), (2, 3), ... of each head turn by position * 10000^(-2m/k); values are not turned.
+    """
+
+    summary = "queries and keys rotated by position (RoPE)"
+    source = "Su et al. 2021"
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        check_pairs(dims.head_size, "a head")
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
+
+        def rotate_both(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+            return rotate(query, sine, cosine), rotate(key, sine, cosine)
+
+        return EncoderInput(hidden, rotate=rotate_both)
+
+
+class Shaw(Variant):
+    """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k) (equation 4 of TUPE; Shaw et al. 2018, equation 4).
+
+    Each block has its own table of keys, shared by its heads; distances beyond `max_distance` share the last.
+
+    What is missing of the paper: the relative values a^V, which it adds to what attention mixes (its equation 3).
+    """
+
+    summary = "a learned key vector for each distance, in each block (relative keys, Shaw et al.)"
+    source = "Shaw, Uszkoreit & Vaswani 2018"
+
+    def __init__(self, dims: Dimensions, *, max_distance: PositiveInt = 16) -> None:
+        super().__init__(dims)
+        self.max_distance = max_distance
+        rows = 2 * max_distance + 1
+        self.relative_keys = nn.ModuleList(nn.Embedding(rows, dims.head_size) for _ in range(dims.num_blocks))
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        away = distances(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
+        rows = away + self.max_distance
+
+        def relative_scores(block: int, query: Tensor, _: Tensor) -> Tensor:
+            table = self.relative_keys[block].get_parameter("weight")
+            return by_distance(query * self.dims.head_size**-0.5, table, rows)
+
+        return EncoderInput(hidden, scores=relative_scores)
+
+
+class Disentangled(Variant):
+    """DeBERTa (He et al. 2021, equation 4), with n positions and d = i - j + n:
+
+        a_ij = (Q^c_i K^c_j + Q^c_i K^r_d + K^c_j Q^r_d) / sqrt(3k)
+
+    K^r = P W_kr without bias and Q^r = P W_qr with bias, of their own in each block; P has 2n rows and is shared.
+    The paper writes j - i + n for Q^r; its code, followed here, takes i - j + n for both. With one of the two
+    `terms` the scale is 1 / sqrt(2k), as in the code too.
+
+    What is missing of the paper: its enhanced mask decoder, which gives absolute positions to the masked-LM head
+    (section 3.2). Here they do not enter at all.
+    """
+
+    summary = "content-position and position-content scores over relative distances (DeBERTa)"
+    source = "He et al. 2021"
+
+    def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
+        super().__init__(dims)
+        self.terms = frozenset(terms)
+        self.score_terms = 1 + len(self.terms)
+        scores = dims.num_heads * dims.head_size
+        self.distances = nn.Embedding(2 * dims.max_positions, dims.embedding_size)
+        self.keys = self._projections("content-position", scores, bias=False)
+        self.queries = self._projections("position-content", scores, bias=True)
+
+    def _projections(self, term: str, scores: int, bias: bool) -> nn.ModuleList:
+        blocks = range(self.dims.num_blocks if term in self.terms else 0)
+        return nn.ModuleList(nn.Linear(self.dims.embedding_size, scores, bias=bias) for _ in blocks)
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+        hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
+        # Only the 2l - 1 distances that occur are projected: row i - j + l - 1.
+        middle = self.dims.max_positions
+        table = self.distances.weight[middle - length + 1 : middle + length]
+        rows = length - 1 - distances(length, hidden)
+
+        def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
+            scale = (self.score_terms * self.dims.head_size) ** -0.5
+            return self._scores(block, query * scale, key * scale, table, rows)
+
+        return EncoderInput(hidden, scores=relative_scores)
+
+    def _scores(
+        self, block: int, query: Tensor, key: Tensor, table: Float[Tensor, "r d"], rows: Int[Tensor, "l l"]
+    ) -> Float[Tensor, "b h l l"]:
+        """Scaled content-position and position-content scores of one block."""
+        wanted = []
+        if len(self.keys):
+            wanted.append(by_distance(query, self._heads(self.keys[block](table)), rows))
+        if len(self.queries):
+            # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
+            wanted.append(by_distance(key, self._heads(self.queries[block](table)), rows.mT).mT)
+        return torch.stack(wanted).sum(0)
+
+    def _heads(self, projected: Float[Tensor, "r hk"]) -> Float[Tensor, "h r k"]:
+        return rearrange(projected, "r (h k) -> h r k", h=self.dims.num_heads)
+
+
 def distances(length: int, like: Tensor) -> Int[Tensor, "l l"]:
     """j - i for query i and key j, on the device of `like`."""
     places = torch.arange(length, device=like.device)
@@ -100,3 +214,22 @@ def alibi_slopes(num_heads: int) -> list[float]:
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
     return slopes + between[: num_heads - power]
+
+
+def by_distance(
+    heads: Float[Tensor, "b h l k"], table: Float[Tensor, "*h r k"], rows: Int[Tensor, "l l"]
+) -> Float[Tensor, "b h l l"]:
+    """heads_i . table[rows_ij], the table one for all heads or one a head.
+
+    One product with the whole table, then a choice, instead of l x l keys.
+    """
+    products = heads @ table.mT
+    return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))
+
+
+def rotate(
+    heads: Float[Tensor, "b h l k"], sine: Float[Tensor, "l k2"], cosine: Float[Tensor, "l k2"]
+) -> Float[Tensor, "b h l k"]:
+    """Each pair (x, y) of the last axis becomes (x cos - y sin, y cos + x sin)."""
+    x, y = heads[..., ::2], heads[..., 1::2]
+    return torch.stack([x * cosine - y * sine, y * cosine + x * sine], dim=-1).flatten(-2)

@@ -1,0 +1,149 @@
+"""Word, position and segment meet at the input, in vectors of the same dimensions: added, multiplied, gated.
+
+Shapes: b batch, l length, d width of the tables.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glue_bench.model.variants.base import (
+    Additive,
+    Dimensions,
+    EncoderInput,
+    Grafted,
+    Variant,
+    check_positions,
+    copy,
+    rows_from,
+)
+
+
+class NoPosition(Variant):
+    """x_i = w_i + s_i: an encoder that sees a bag of words (Sinha et al. 2021, `nopos`)."""
+
+    summary = "token + segment, no position: the floor"
+    source = "Sinha et al. 2021"
+    uses_position = False
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids))
+
+
+class Add(Variant):
+    """x_i = w_i + p_i + s_i (BERT, Devlin et al. 2019, section 3)."""
+
+    summary = "token + position + segment, as BERT"
+    source = "Devlin et al. 2019"
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.positions = nn.Embedding(dims.max_positions, dims.embedding_size)
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        positions = rows_from(self.positions.weight, token_ids.shape[1], start)
+        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
+
+    def graft(self, base: Additive) -> Grafted:
+        self.graft_content(base)
+        copy(self.positions, base.positions)
+        return Grafted(exact=True)
+
+
+class AddSinusoidal(Variant):
+    """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
+
+    `scale` c is the root mean square of what is added. (The standard deviation over positions is smaller, because the
+    slow dimensions hardly move: a cosine that stays near 1 counts in the first and not in the second.) Vaswani et al.
+    scale the words up instead, by sqrt(d); BERT's words start at 0.02, and so do these positions (as Wang & Chen 2020's
+    code rescales them). With `scale: words` it is the deviation that the word table starts with: the encoder's
+    `initializer_range` where weights are fresh, and in a graft that of the checkpoint's word table. It stays what it
+    was at the start.
+    """
+
+    summary = "token + fixed sinusoid + segment, as the original Transformer"
+    source = "Vaswani et al. 2017"
+
+    def __init__(self, dims: Dimensions, *, scale: float | Literal["words"] = 0.02) -> None:
+        super().__init__(dims)
+        check_pairs(dims.embedding_size, "its embeddings")
+        self.scale: float | Tensor
+        if scale == "words":
+            self.register_buffer("scale", torch.tensor(dims.initializer_range))  # saved with the weights
+        else:
+            self.scale = scale
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
+        check_positions(length, start, self.dims.max_positions)
+        sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
+        table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
+        # sin^2 + cos^2 = 1: the root mean square of a row is 1 / sqrt(2).
+        return EncoderInput(hidden + self.scale * 2**0.5 * table)
+
+    def graft(self, base: Additive) -> Grafted:
+        if isinstance(self.scale, Tensor):
+            self.scale.copy_(base.words.std())
+        return super().graft(base)
+
+
+class Multiply(Add):
+    """x_i = w_i * (1 + p_i) + s_i, element by element: positions scale words and do not shift them."""
+
+    summary = "token * (1 + position) + segment"
+    source = "this project"
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        words = self.words(token_ids)
+        hidden = words * (1 + rows_from(self.positions.weight, words.shape[1], start))
+        return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
+
+    def graft(self, base: Additive) -> Grafted:
+        super().graft(base)
+        return Grafted(exact=False)
+
+
+class Gate(Add):
+    """x_i = 2 g_i w_i + 2 (1 - g_i) p_i + s_i with a scalar g_i = sigmoid(v . [w_i ; p_i] + b).
+
+    At g = 1/2 it is addition, where a graft starts. The scalar gate of Hallam & Tseng 2026, which leaves the
+    factor 2 to the LayerNorm that follows; here segments are added, and need it.
+    """
+
+    summary = "a learned scalar of each token divides the weight between token and position; + segment"
+    source = "Hallam & Tseng 2026"
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.gate = nn.Linear(2 * dims.embedding_size, 1)
+
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+        words = self.words(token_ids)
+        positions = rows_from(self.positions.weight, words.shape[1], start).expand_as(words)
+        gate = torch.sigmoid(self.gate(torch.cat([words, positions], dim=-1)))
+        hidden = 2 * (gate * words + (1 - gate) * positions)
+        return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
+
+    def graft(self, base: Additive) -> Grafted:
+        nn.init.zeros_(self.gate.weight)
+        nn.init.zeros_(self.gate.bias)
+        return super().graft(base)
+
+
+def check_pairs(size: int, what: str) -> None:
+    """Raises ValueError where dimensions do not come in pairs, of which each has one angle."""
+    if size % 2:
+        raise ValueError(f"{what} of {size} dimensions cannot be split into pairs; give an even number")
+
+
+def angles(length: int, width: int, like: Tensor) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
+    """Sine and cosine of position * 10000^(-2m / width), m from 0 to width / 2 - 1; made anew on every call.
+
+    A stored buffer would be lost when transformers loads a model on the meta device.
+    """
+    places = torch.arange(length, device=like.device, dtype=torch.float32)
+    rates = 10_000 ** (-torch.arange(0, width, 2, device=like.device, dtype=torch.float32) / width)
+    turns = places[:, None] * rates
+    return turns.sin().to(like.dtype), turns.cos().to(like.dtype)
