@@ -24,7 +24,7 @@ import pandas as pd
 import sets
 import torch
 
-KINDS = ("bits",)
+KINDS = ("bits", "losses", "tokens", "data")
 TOLERANCE = {"analysis": 1e-6, "frames": 1e-9}
 """The largest difference that counts as none, in parts of a value above 1; 0 for the other kinds."""
 ACROSS = 1e-6
@@ -35,7 +35,9 @@ SHOWN = 12
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; without one: all")
-    parser.add_argument("--quick", action="store_true", help="bits: 54 settings instead of 648")
+    parser.add_argument(
+        "--quick", action="store_true", help="a part: 54 settings of bits, two runs of losses, no real data"
+    )
     parser.add_argument("--across", action="store_true", help="compare with sets of other processors, to 1e-6")
     parser.add_argument("--make", action="store_true", help="store the values of d9d4906, which is the current folder")
     parser.add_argument("--all", action="store_true", help="show every difference, not the first twelve of a kind")
@@ -70,7 +72,8 @@ def report(kind: str, found: dict[str, pd.DataFrame], asked: argparse.Namespace,
     for place in places:
         is_across = kind in sets.BOUND and place != sets.folder(kind)
         stored, notes, largest = sets.read(place), [], 0.0
-        for name in sorted(stored.keys() | found.keys()):
+        away = {name for name in stored if name.startswith("shared") and (asked.quick or not sets.shared())}
+        for name in sorted((stored.keys() | found.keys()) - away):
             more, by = _frame(
                 name,
                 _part(stored, found, name, asked.quick),
@@ -110,13 +113,16 @@ def _stored(kind: str, across: bool) -> list[Path]:
 def _part(
     stored: dict[str, pd.DataFrame], found: dict[str, pd.DataFrame], name: str, quick: bool
 ) -> pd.DataFrame | None:
-    """The stored frame; with `quick` those of its rows that were asked for."""
-    whole = stored.get(name)
-    return whole.merge(found[name][_keys(whole)]) if quick and whole is not None and name in found else whole
+    """The stored frame; with `quick` its rows of what was asked for, as their first column says."""
+    whole, mine = stored.get(name), found.get(name)
+    if not quick or whole is None or mine is None:
+        return whole
+    return whole[whole.iloc[:, 0].isin(mine.iloc[:, 0])].reset_index(drop=True)
 
 
 def _keys(frame: pd.DataFrame) -> list[str]:
-    return [column for column in frame if _is_text(frame[column]) and not str(column).startswith("bits")]
+    """The columns that say what a row is about."""
+    return [name for name in frame if _is_text(frame[name]) and not str(name).startswith(("bits", "digest"))]
 
 
 def _frame(
@@ -129,13 +135,22 @@ def _frame(
     notes = [f"{name}: no column {column}" for column in stored if column not in found]
     notes += [f"{name}: a new column {column}" for column in found if column not in stored]
     if len(stored) != len(found):
-        return [*notes, f"{name}: {len(found)} rows, not {len(stored)}"], 0.0
+        return [*notes, f"{name}: {len(found)} rows, not {len(stored)}{_unmatched(stored, found, keys)}"], 0.0
     largest = 0.0
     for column in [column for column in stored if column in found]:
         note, by = _column(stored, found, column, keys, tolerance)
         notes += [f"{name}.{column}: {note}"] if note else []
         largest = max(largest, by)
     return notes, largest
+
+
+def _unmatched(stored: pd.DataFrame, found: pd.DataFrame, keys: list[str]) -> str:
+    """Some of the rows that only one of two frames has."""
+    if not keys or not set(keys) <= set(found):
+        return ""
+    old, new = (list(map(" ".join, frame[keys].astype(str).to_numpy())) for frame in (stored, found))
+    lost, added = ([row for row in some if row not in set(other)][:3] for some, other in ((old, new), (new, old)))
+    return f"; lost, for example: {lost}; new: {added}"
 
 
 def _column(

@@ -1,19 +1,163 @@
-"""Every name of the package that the frozen comparisons use. Where the package moves, only this file changes.
+"""Every name of the package of d9d4906 that the frozen comparisons use; `adapter.py` for that commit, never changed."""
 
-`original.py` does the same for commit d9d4906 and never changes.
-"""
-
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
+import numpy as np
+import pandas as pd
+from glue_bench.benchmark.metrics import score_logits
+from glue_bench.benchmark.sources import describe, open_source
+from glue_bench.benchmark.submission import FILES, fill_file, make_zip, write_file
+from rich.console import Console
 from torch import nn
 
+from glue_bench import api
+from glue_bench.config import parse_experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import fresh
+from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
+from glue_bench.records.store import Store
+from glue_bench.training import progress
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 
 HEADS = {"ForSequenceClassification": EncoderForSequenceClassification, "ForMaskedLM": EncoderForMaskedLM}
+Told = list[tuple[str, int, float]]
 
 
 def build_encoder(head: str, seed: int, settings: dict[str, Any]) -> nn.Module:
     """A model with fresh weights; called with ids, mask, segments and labels it gives a loss and logits."""
     return fresh(HEADS[head], EncoderConfig(**settings), seed)
+
+
+def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
+    """Run an experiment whole, without tables, into results/<name>; (id of cell or pretraining, step, loss) of each
+    training step.
+    """
+    with _hearing() as told:
+        summary = api.run(experiment, results=results, precision=precision, console=Console(file=io.StringIO()))
+    assert not summary.failed, summary.failed
+    return told
+
+
+@contextmanager
+def _hearing() -> Iterator[Told]:
+    told: Told = []
+    kept = progress._Teller.tell, api.write_results
+    progress._Teller.tell = lambda self, step, _, loss: told.append((self.path.stem, step, float(loss())))
+    api.write_results = lambda _: None
+    try:
+        yield told
+    finally:
+        progress._Teller.tell, api.write_results = kept
+
+
+def cells(folder: Path) -> Iterator[dict[str, Any]]:
+    """What each finished cell of an experiment's folder left. `weights` is a safetensors file, None where none is kept.
+
+    `epochs` are (epoch, training loss, split -> metric -> score).
+    """
+    store = Store(folder)
+    for record in store.scan_records()[0]:
+        cell = record.cell
+        kept = store.model_folder(record.cell_id) / "model.safetensors"
+        yield {
+            "id": record.cell_id,
+            "label": f"{cell.arm} {cell.task} rate={cell.learning_rate:g} seed={cell.seed} "
+            f"steps={cell.steps} pretraining_seed={cell.pretraining_seed}",
+            "facts": {"tokens": record.tokens.training, "parameters": record.parameters},
+            "epochs": [(epoch.epoch, epoch.train_loss, epoch.scores) for epoch in record.history],
+            "shuffled": record.order,
+            "predictions": store.read_predictions(record.cell_id) | dict(store.tests.read(record.cell_id).logits),
+            "weights": kept if kept.exists() else None,
+        }
+
+
+def pretrainings(folder: Path) -> Iterator[dict[str, Any]]:
+    """What each pretraining of an experiment's folder left; `arrays` are its validation losses and sums of measures."""
+    store = Store(folder)
+    measures = {record.pretraining_id: record for record in store.intrinsic.read()}
+    for record in store.read_pretrainings():
+        name, settings = record.pretraining_id, record.identity.settings
+        sums = store.intrinsic.read_sums(name) if name in measures else {}
+        yield {
+            "id": name,
+            "label": f"{record.arm} pretraining seed={settings['seed']} steps={record.steps} "
+            f"rate={record.identity.learning_rate:g}",
+            "facts": {
+                **{key: getattr(record, key) for key in ("learning_rate", "tokens", "validation_tokens")},
+                **{key: getattr(record, key) for key in ("corpus_tokens", "segment_pairs", "micro_batch_tokens")},
+                **{one.name: one.value for one in (measures[name].measures if name in measures else ())},
+            },
+            "stream": record.stream,
+            "curve": [(one.step, one.tokens, one.train_loss, one.validation_loss) for one in record.losses],
+            "arrays": store.read_validation(name) | sums,
+            "weights": sorted((folder / "checkpoints" / name).glob("step-*/model.safetensors")),
+        }
+
+
+def tokens(experiment: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """For each arm the bytes of its tokenizer; for each arm and task the arrays of its splits."""
+    inputs = Inputs(parse_experiment(experiment))
+    for arm in inputs.experiment.arms:
+        written = inputs.tokenizer(arm).backend_tokenizer.to_str()
+        yield f"{arm.name} tokenizer", {"json": np.frombuffer(written.encode(), np.uint8)}
+    for cell in inputs.experiment.cells():
+        splits = inputs.tokens(cell).splits
+        names = ("ids", "segments", "offsets", "labels")
+        arrays = {f"{split}.{name}": getattr(each, name) for split, each in splits.items() for name in names}
+        yield f"{cell.arm.name} {cell.task}", arrays
+
+
+def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """The packed text of an experiment's first arm, the first batches of each seed and those of validation."""
+    inputs = Inputs(parse_experiment(experiment))
+    task = inputs.pretraining_task(inputs.experiment.arms[0])
+    settings, vocabulary = task.settings, Vocabulary.of(task.tokenizer)
+    for split, text in task.text.items():
+        arrays = {name: getattr(text, name) for name in ("ids", "offsets", "starts", "documents", "cuts")}
+        pieces = dict(zip(("piece_starts", "piece_documents"), text.pieces, strict=True))
+        yield split, {name: array for name, array in (arrays | pieces).items() if array is not None}
+    how = {"rows": settings.rows, "share": settings.mask_probability}
+    for seed in settings.seeds:
+        for step in range(steps):
+            yield (
+                f"batch {seed} {step}",
+                _batch(training_batch(task.text["train"], vocabulary, **how, seed=seed, step=step)),
+            )
+    batches = evaluation_batches(task.text["validation"], vocabulary, settings.mask_probability)
+    for number, batch in enumerate(islice(batches, steps)):
+        yield f"validation {number}", _batch(batch)
+
+
+def _batch(batch: MaskedBatch) -> dict[str, np.ndarray]:
+    named = {name: getattr(batch, name) for name in ("ids", "mask", "places", "targets", "segments")}
+    return {name: tensor.numpy() for name, tensor in named.items() if tensor is not None}
+
+
+def data(source: str) -> Iterator[tuple[str, str, dict[str, pd.DataFrame], dict[str, int]]]:
+    """Each task of a source: its name, its digest, its splits, and how many rows of each were skipped."""
+    opened = open_source(source)
+    for task in opened.tasks():
+        loaded = opened.load(task)
+        yield task, loaded.digest, dict(loaded.splits), dict(loaded.skipped)
+
+
+def described(source: str) -> pd.DataFrame:
+    """What `glue-bench data` shows of a source."""
+    return describe(open_source(source))
+
+
+def score(task: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """A task's metrics."""
+    return score_logits(task, logits, labels)
+
+
+def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """The files that the GLUE site takes, by name, and the `zip` of them; outputs are by the file's task."""
+    files = {name: write_file(file, outputs[file.task]) for name, file in FILES.items()}
+    return files | {f"filled {name}": fill_file(file) for name, file in FILES.items()} | {"zip": make_zip(files)}

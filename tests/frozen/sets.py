@@ -29,6 +29,12 @@ def key() -> str:
     return f"{processor}-{used}-torch{version}-{torch.get_num_threads()}thread"
 
 
+def shared() -> Path | None:
+    """The folder with real data and text beside the checkout, where there is one."""
+    place = Path(os.environ.get("FROZEN_SHARED") or Path.cwd().parent / "shared")
+    return place if place.is_dir() else None
+
+
 def folder(kind: str) -> Path:
     """Where a kind's set is that this machine is compared with."""
     return SETS / kind / key() if kind in BOUND else SETS / kind
@@ -61,4 +67,5 @@ def make(kind: str) -> None:
         archive = subprocess.run(["git", "-C", HERE.parents[1], "archive", COMMIT], stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "-x", "-C", clone], input=archive.stdout, check=True)
         words = [sys.executable, HERE / "compare.py", "--make", kind]
-        subprocess.run(words, cwd=clone, env=os.environ | {"PYTHONPATH": clone}, check=True)
+        more = {"PYTHONPATH": clone, "FROZEN_SHARED": str(shared() or "")}
+        subprocess.run(words, cwd=clone, env=os.environ | more, check=True)
