@@ -16,7 +16,6 @@ import torch
 from safetensors.numpy import load_file
 from transformers import BertConfig, BertModel, BertTokenizer
 from transformers.utils.logging import disable_progress_bar
-
 from variants import OPTIONS
 
 SCRATCH = {

@@ -1,4 +1,5 @@
 """Every name of the package of d9d4906 that the frozen comparisons use; `adapter.py` for that commit, never changed."""
+# ruff: noqa: I001 (where a name belongs, ruff decides by what is there now)
 
 import io
 from collections.abc import Iterator
