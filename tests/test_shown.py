@@ -1,6 +1,5 @@
 """Outputs in the README and in docs/ are what the files hold and what the commands print."""
 
-import csv
 import os
 import re
 import runpy
@@ -91,35 +90,8 @@ def test_every_output_says_where_it_comes_from(name):
     assert PAGES[name].count("<!-- ") == len(known), "a comment that is none of KINDS, or has no block below it"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_link_leads_to_a_file(name):
-    """`make docs` looks at anchors, too."""
-    targets = re.findall(r"\]\(([^)#\s]+)", PAGES[name]) + re.findall(r'(?:src|srcset)="(.+?)"', PAGES[name])
-    files = [target for target in targets if "://" not in target]
-    assert [file for file in files if not ((ROOT / name).parent / file).exists()] == []
-
-
 def test_the_picture_is_drawn_from_the_results(tmp_path):
     runpy.run_path(str(ROOT / "docs" / "picture.py"))["draw"](tmp_path)
     for path in (ROOT / "docs" / "images").glob("loss*.svg"):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), "python docs/picture.py draws another picture"
         assert path.stat().st_size < 100 * 1024
-
-
-def test_the_contrasts_of_the_study_are_those_of_its_statistics():
-    """Difference, interval, and whether it counts as one."""
-    folder = ROOT / "results" / "study"
-    with (folder / "statistics.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if (row["kind"], row["column"]) == ("declared", "validation_loss")]
-    known = [
-        (
-            f"{row['arm']} - {row['reference']}",
-            f"{float(row['difference']):+.3f}",
-            f"{float(row['low']):+.3f} to {float(row['high']):+.3f}",
-            "holds" if row["verdict"] else "not seen",
-        )
-        for row in rows
-    ]
-    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
-    told = [[cell.strip() for cell in line.split("|")[2:6]] for line in lines if re.search(r"\| \S+ - \S+ +\|", line)]
-    assert [(*cells[:3], cells[3].partition(" at")[0]) for cells in told] == known

@@ -1,0 +1,149 @@
+"""Pages: YAML is valid, commands and what they name exist, snippets run, links lead somewhere."""
+
+import re
+import shlex
+import shutil
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from forked import Forked
+from pages import PAGES, ROOT, block, blocks, page
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import glue_bench
+from glue_bench.cli import app
+from glue_bench.config import parse_experiment
+from glue_bench.values import Loader
+
+LEAST = {"name": "x", "data": "demo", "arms": ["add"], "checkpoint": "scratch"}
+READERS = ("leaderboard", "statistics", "power", "table", "report", "verify", "status")
+"""Verbs that read stored results."""
+SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple", "AutoModelForSequenceClassification")
+"""The blocks of Python, by what they hold: each has its test below."""
+FEW_ROWS = 'import glue_bench.data.demo as d; d.ROWS = {"train": 48, "validation": 24, "test": 12}\n'
+FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/README.md"))
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each command in a text's blocks."""
+    code = "".join(blocks("console", text)).replace("\\\n", "")
+    return [shlex.split(line.removeprefix("$ "), comments=True) for line in code.splitlines()]
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_every_block_of_yaml_is_part_of_an_experiment(text):
+    raw = yaml.load(text, Loader=Loader)
+    if "pretraining" in raw:
+        raw["pretraining"] = {"corpus": "demo", "steps": 500} | raw["pretraining"]
+    parse_experiment(LEAST | raw)
+
+
+def test_every_configuration_is_valid():
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        assert parse_experiment(yaml.load(path.read_text("utf-8"), Loader=Loader)).name == path.stem
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_has_a_verb_and_options_that_exist(name):
+    verbs = get_command(app).commands
+    for program, *words in filter(None, commands(PAGES[name])):
+        if program == "glue-bench":
+            verbs[words[0]].make_context(words[0], words[1:])
+        for path in re.findall(r"\b(?:benchmarks|configs|docs)/\w+\.\w+", " ".join(words)):
+            assert (ROOT / path).exists(), path
+        if program == "make":
+            assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`glue-bench ([a-z-]+)", PAGES[name])) <= set(verbs)
+
+
+def test_every_verb_is_on_a_page():
+    shown = {words[1] for text in PAGES.values() for words in commands(text) if words[:1] == ["glue-bench"]}
+    mentioned = {verb for text in PAGES.values() for verb in re.findall(r"`glue-bench ([a-z-]+)", text)}
+    assert shown | mentioned == set(get_command(app).commands)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_commands_of_a_results_page_that_read_give_what_lies_there(folder, tmp_path, monkeypatch):
+    text = (folder / "README.md").read_text("utf-8")
+    asked = [words[1:] for words in commands(text) if words[:1] == ["glue-bench"] and words[1] in READERS]
+    copy = shutil.copytree(folder, tmp_path / "results" / folder.name)
+    monkeypatch.chdir(tmp_path)
+    for words in asked:
+        said = CliRunner().invoke(app, words)
+        assert said.exit_code == 0, said.output
+    assert (copy / "report.html").exists() == ("report" in [verb for verb, *_ in asked])
+    assert [path.name for path in folder.glob("*.*") if path.read_bytes() != (copy / path.name).read_bytes()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_file_and_a_heading(name):
+    links = re.findall(r"\]\(([^)\s]+)", PAGES[name]) + re.findall(r'(?:src|srcset)="(.+?)"', PAGES[name])
+    for file, _, anchor in (link.partition("#") for link in links if "://" not in link):
+        target = (ROOT / name).parent / file if file else ROOT / name
+        assert target.exists(), file
+        if anchor and "." not in anchor:  # a dot: made from a docstring
+            assert anchor in anchors(target.read_text("utf-8")), f"{file}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """The headings of a page, as addresses."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+# Snippets
+
+
+def test_every_block_of_python_has_a_test():
+    assert all(any(words in code for words in SNIPPETS) for code in blocks("python"))
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["in short", "whole"])
+def test_the_snippet_runs(tmp_path, monkeypatch, whole):
+    """On a demo of few rows after few steps of pretraining; on the whole demo where there is time."""
+    demo = (ROOT / "configs" / "demo.yaml").read_text()
+    short = demo.replace("steps: 200", "steps: 3").replace("seeds: [1, 2]", "seeds: [1]")
+    assert short != demo
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "demo.yaml").write_text(demo if whole else short)
+    monkeypatch.chdir(tmp_path)
+    snippet = ("" if whole else FEW_ROWS) + block("python", page("reference/library"), "glue_bench.run")
+    process = Forked(snippet, GLUE_BENCH_CACHE=str(tmp_path / "cache"))
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert all(f"'{name}'" in out for name in ("add", "concat", "untied", "none", "cola", "ax"))
+    assert (tmp_path / "runs/demo/leaderboard.md").exists()
+    assert "Loading weights" not in err
+
+
+def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_METRICS_CACHE", str(tmp_path))
+    names = {"glue_bench": glue_bench}
+    exec(block("python", page("reference/library"), "GlueMetric"), names)
+    logits = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    given = SimpleNamespace(predictions=logits, label_ids=np.array([1, 0, 1]))
+    assert names["compute_metrics"](given) == {"matthews_correlation": 1.0}
+
+
+def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG001
+    summary = glue_bench.run(tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}), results=tmp_path)
+    (kept,) = (summary.folder / "models").iterdir()
+    code = block("python", page("submitting"))
+    names: dict[str, Any] = {}
+    exec(re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", code), names)
+    read = names["tokenizer"]("a cat", "a dog", return_tensors="pt")
+    assert names["model"](**read).logits.shape == (1, 2)
+
+
+def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001
+    code = block("python", page("own-variant"))
+    assert len(code.splitlines()) <= 25
+    plugin = write_plugin(code)
+    summary = glue_bench.run(tiny(arms=["add", "kerple"], tasks=["cola"]), results=tmp_path, plugins=[plugin])
+    assert (summary.finished, summary.failed) == (2, {})
+    assert sorted(glue_bench.leaderboard(summary.folder)["arm"]) == ["add", "kerple"]
+    assert glue_bench.VARIANTS["kerple"].source == "Chi et al. 2022"
