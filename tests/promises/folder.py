@@ -71,7 +71,8 @@ class Folder:
         hits, pieces = _generator(name, bits).integers(5, 10, 12), np.full(12, 10)
         value = float(hits.sum() / pieces.sum())
         measure = Measure(name="swap_1", value=value, standard_error=0.01, n=12)
-        told = {"pretraining_id": name, "arm": name.rpartition("-")[0], "pretraining_seed": 1, "step": STEPS}
+        seed = self.store.read_pretraining(name).identity.settings["seed"]
+        told = {"pretraining_id": name, "arm": name.rpartition("-")[0], "pretraining_seed": seed, "step": STEPS}
         record = IntrinsicRecord(schema_version=1, tokens=100, measures=(measure,), **told)
         self.store.intrinsic.write(record, {"swap_1": np.stack([hits, pieces])})
 
@@ -87,13 +88,13 @@ class Folder:
         return {"loss_sum": 10 * (loss + noise), "count": np.full(12, 10), "document": np.arange(12)}
 
     def run(self, arm: str, task: str, seed: int = 1, pretraining_seed: int = 1, *, rate: float = 1e-3,
-            steps: int = STEPS, planned: bool = True, recorded: bool = True, bits: int = 0, version: str = "",
+            steps: int = STEPS, planned: bool = True, recorded: bool = True, bits: int = 0,
             right: float = 0.7, collapsed: tuple[str, ...] = (), scored: Any = None, **more: Any) -> str:  # fmt: skip
         """A cell of the plan, with all that a finished run leaves; `more` are fields of its record."""
         key = {"arm": arm, "variant": arm, "task": task, "learning_rate": rate, "seed": seed}
         if self.pretrained:
             key |= {"steps": steps, "pretraining_seed": pretraining_seed}
-        name = f"{arm}-{task}-lr{rate:g}-s{seed}-p{pretraining_seed}-step{steps}-{version}{_hex(task, rate, seed)}"
+        name = f"{arm}-{task}-lr{rate:g}-s{seed}-p{pretraining_seed}-step{steps}-{_hex(task, rate, seed)}"
         self.cells += [key | {"cell_id": name, "origin": self.origin}] * planned
         if recorded:
             logits = self.logits(name, task, bits, right)
@@ -141,8 +142,8 @@ class Folder:
             for share, held_out in zip((right + 0.15, right), chance, strict=True)
         ]
 
-    def beside(self, name: str, bits: int, kinds: Iterable[str] = ("tests", "model")) -> None:
-        """What a run with these bits leaves beside the record of a cell, which stays."""
+    def beside(self, name: str, bits: int, kinds: Iterable[str] = ("tests", "model"), like: str = "") -> None:
+        """What a run with these bits leaves beside the record of a cell, which stays; with tests as those of `like`."""
         task = name.split("-")[-6]
         if "predictions" in kinds:
             record = self.path / "records" / f"{name}.json"
@@ -150,7 +151,10 @@ class Folder:
             self.store.write_record(self.store.read_record(name), self.logits(name, task, bits))
             record.write_bytes(before)
         if "tests" in kinds:
-            generator, splits = _generator(name, bits), (*TASKS[task].test_splits, *["test_ax"] * (task == "mnli"))
+            generator, splits = (
+                _generator(like or name, bits),
+                (*TASKS[task].test_splits, *["test_ax"] * (task == "mnli")),
+            )
             arrays = {split: generator.random((TESTS, TASKS[task].num_labels)) for split in splits}
             self.store.tests.write(name, Predicted(arrays))
         if "model" in kinds:

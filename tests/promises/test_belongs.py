@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from folder import Folder, drop_encoders, planned, shift, swap_encoders
-from readers import read, verb
+from readers import fault, read, verb
 from test_border import TINY
 
 import glue_bench
@@ -52,10 +52,6 @@ CASES = [
     ("losses of older pretrainings", "leaderboard", NOT_CHECKED),
     ("measures of older pretrainings", "leaderboard", BY_ID),
 ]
-
-
-def fault(reason):
-    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 @pytest.fixture(scope="module")
