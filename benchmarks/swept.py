@@ -11,7 +11,7 @@ from cells import Settings
 from glue_bench.sweep import attempts
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.run import sweep
-from glue_bench.training import finetune as finetuning
+from glue_bench.training.loop import HostTraining
 from workers import Round
 
 
@@ -22,7 +22,8 @@ def make_sweep(settings: Settings, results: str, started: float) -> Round:
         experiment = settings.experiment.model_copy(update={"seeds": list(range(1, cells + 1))})
         clock = CellClock(started)
         with (
-            patch.object(finetuning, "training_of", clock.training_of),
+            # A function, since Python would not hand the training to a bound method.
+            patch.object(HostTraining, "predict", lambda *arguments: clock.predict(*arguments)),
             patch.object(attempts, "finetune", clock.finetune),
         ):
             summary = sweep(experiment, RunOptions(results=results), console=Console(file=StringIO()))
@@ -39,21 +40,14 @@ class CellClock:
     def __init__(self, started: float) -> None:
         self.cells: list[dict[str, float]] = []
         self._ended, self._scoring = started, 0.0
-        self._training_of, self._finetune = finetuning.training_of, attempts.finetune
+        self._predict, self._finetune = HostTraining.predict, attempts.finetune
 
-    def training_of(self, *arguments: Any) -> Any:
-        """A cell's training, whose forward passes over a split are timed."""
-        training = self._training_of(*arguments)
-        predict = training.predict
-
-        def timed(name: str) -> Any:
-            began = time.perf_counter()
-            logits = predict(name)
-            self._scoring += time.perf_counter() - began
-            return logits
-
-        training.predict = timed
-        return training
+    def predict(self, training: HostTraining, name: str) -> Any:
+        """A cell's forward passes over a split, timed."""
+        began = time.perf_counter()
+        logits = self._predict(training, name)
+        self._scoring += time.perf_counter() - began
+        return logits
 
     def finetune(self, *arguments: Any) -> Any:
         """One cell; its seconds run from the end of the one before it, so that all in between belongs to it."""
