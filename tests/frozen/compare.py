@@ -24,11 +24,12 @@ import pandas as pd
 import sets
 import torch
 
-KINDS = ("bits", "losses", "tokens", "data")
+KINDS = ("bits", "losses", "tokens", "data", "frames")
 TOLERANCE = {"analysis": 1e-6, "frames": 1e-9}
-"""The largest difference that counts as none, in parts of a value above 1; 0 for the other kinds."""
+"""The largest difference that counts as none, of values above LARGE in proportion; 0 for the other kinds."""
+LARGE = 100.0
 ACROSS = 1e-6
-"""The same between kinds of processor, where a frame's column `across` does not say another one for a row."""
+"""Between processors, of values above 1 in proportion; a frame's column `across` may say another one for a row."""
 SHOWN = 12
 
 
@@ -57,7 +58,7 @@ def main() -> int:
             os.environ["GLUE_BENCH_CACHE"] = cache
             found = importlib.import_module(kind).values(adapter, asked.quick)
         if asked.make:
-            sets.write(sets.folder(kind), found)
+            sets.write(sets.place(kind), found)
         else:
             differs |= report(kind, found, asked, began)
     return int(differs)
@@ -70,9 +71,11 @@ def report(kind: str, found: dict[str, pd.DataFrame], asked: argparse.Namespace,
         print(f"{kind}: NOT COMPARED, there is no set to compare with", flush=True)
         return True
     for place in places:
-        is_across = kind in sets.BOUND and place != sets.folder(kind)
+        is_across = kind in sets.BOUND and place != sets.place(kind)
         stored, notes, largest = sets.read(place), [], 0.0
-        away = {name for name in stored if name.startswith("shared") and (asked.quick or not sets.shared())}
+        away = {name for name in stored if name.startswith("shared") and not sets.shared()}
+        if asked.quick:
+            away |= stored.keys() - found.keys()
         for name in sorted((stored.keys() | found.keys()) - away):
             more, by = _frame(
                 name,
@@ -84,7 +87,7 @@ def report(kind: str, found: dict[str, pd.DataFrame], asked: argparse.Namespace,
             largest = max(largest, by)
         rows = sum(map(len, found.values()))
         said = f"DIFFERS in {len(notes)} places" if notes else f"equal to {sets.COMMIT}"
-        with_whom = f", with {place.name}" if is_across else ""
+        with_whom = f", with {place.name.removesuffix('.tar.xz')}" if is_across else ""
         print(f"{kind}: {said} ({rows} rows, largest difference {largest:.3g}, {_seconds(began)}{with_whom})")
         print("".join(f"  {note}\n" for note in (notes if asked.all else notes[:SHOWN])), end="", flush=True)
         differs |= bool(notes)
@@ -97,12 +100,12 @@ def _seconds(began: float) -> str:
 
 def _stored(kind: str, across: bool) -> list[Path]:
     """The sets to compare with: this machine's, made first if need be, or those of other kinds of processor."""
-    mine, others = sets.folder(kind), sets.others(kind)
+    mine, others = sets.place(kind), sets.others(kind)
     if across and kind in sets.BOUND:
         return others
-    if not mine.is_dir():
+    if not mine.is_file():
         try:
-            print(f"{kind}: no set for {mine.name}; making it from {sets.COMMIT}", flush=True)
+            print(f"{kind}: no set {mine.name}; making it from {sets.COMMIT}", flush=True)
             sets.make(kind)
         except subprocess.CalledProcessError:
             print(f"{kind}: it cannot be made here; comparing with other processors to {ACROSS:g}")
@@ -167,8 +170,12 @@ def _column(
         before, after = (_numbers(each) for each in (old, new))
         apart = np.where(before == after, 0.0, np.abs(after - before))
         apart = np.where(np.isnan(before) & np.isnan(after), 0.0, np.where(np.isnan(apart), np.inf, apart))
-        allowed = tolerance if tolerance is not None else stored["across"].to_numpy() if "across" in stored else ACROSS
-        wrong = apart > allowed * np.maximum(1.0, np.nan_to_num(np.abs(before), posinf=1.0))
+        size = np.nan_to_num(np.abs(before), posinf=1.0)
+        if tolerance is None:
+            allowed = (stored["across"].to_numpy() if "across" in stored else ACROSS) * np.maximum(1.0, size)
+        else:
+            allowed = tolerance * np.maximum(1.0, size / LARGE)
+        wrong = apart > allowed
         worst, by = int(apart.argmax()) if len(apart) else 0, float(apart.max(initial=0.0))
     if not wrong.any():
         return "", by

@@ -4,41 +4,34 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from glue_bench.benchmark.metrics import score_logits
-from glue_bench.benchmark.sources import describe, open_source
-from glue_bench.benchmark.submission import FILES, fill_file, make_zip, write_file
 from rich.console import Console
 from torch import nn
 
-from glue_bench import api
-from glue_bench.config import parse_experiment
-from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.fresh import fresh
-from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
-from glue_bench.records.store import Store
-from glue_bench.training import progress
-from glue_bench.training.inputs import Inputs
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
-
-HEADS = {"ForSequenceClassification": EncoderForSequenceClassification, "ForMaskedLM": EncoderForMaskedLM}
 Told = list[tuple[str, int, float]]
 
 
 def build_encoder(head: str, seed: int, settings: dict[str, Any]) -> nn.Module:
     """A model with fresh weights; called with ids, mask, segments and labels it gives a loss and logits."""
-    return fresh(HEADS[head], EncoderConfig(**settings), seed)
+    from glue_bench.model.configuration import EncoderConfig
+    from glue_bench.model.fresh import fresh
+    from glue_bench.model.transformers_api import EncoderForMaskedLM, EncoderForSequenceClassification
+
+    heads = {"ForSequenceClassification": EncoderForSequenceClassification, "ForMaskedLM": EncoderForMaskedLM}
+    return fresh(heads[head], EncoderConfig(**settings), seed)
 
 
 def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
     """Run an experiment whole, without tables, into results/<name>; (id of cell or pretraining, step, loss) of each
     training step.
     """
+    from glue_bench import api
+
     with _hearing() as told:
         summary = api.run(experiment, results=results, precision=precision, console=Console(file=io.StringIO()))
     assert not summary.failed, summary.failed
@@ -47,6 +40,9 @@ def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
 
 @contextmanager
 def _hearing() -> Iterator[Told]:
+    from glue_bench import api
+    from glue_bench.training import progress
+
     told: Told = []
     kept = progress._Teller.tell, api.write_results
     progress._Teller.tell = lambda self, step, _, loss: told.append((self.path.stem, step, float(loss())))
@@ -62,6 +58,8 @@ def cells(folder: Path) -> Iterator[dict[str, Any]]:
 
     `epochs` are (epoch, training loss, split -> metric -> score).
     """
+    from glue_bench.records.store import Store
+
     store = Store(folder)
     for record in store.scan_records()[0]:
         cell = record.cell
@@ -80,6 +78,8 @@ def cells(folder: Path) -> Iterator[dict[str, Any]]:
 
 def pretrainings(folder: Path) -> Iterator[dict[str, Any]]:
     """What each pretraining of an experiment's folder left; `arrays` are its validation losses and sums of measures."""
+    from glue_bench.records.store import Store
+
     store = Store(folder)
     measures = {record.pretraining_id: record for record in store.intrinsic.read()}
     for record in store.read_pretrainings():
@@ -103,6 +103,9 @@ def pretrainings(folder: Path) -> Iterator[dict[str, Any]]:
 
 def tokens(experiment: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """For each arm the bytes of its tokenizer; for each arm and task the arrays of its splits."""
+    from glue_bench.config import parse_experiment
+    from glue_bench.training.inputs import Inputs
+
     inputs = Inputs(parse_experiment(experiment))
     for arm in inputs.experiment.arms:
         written = inputs.tokenizer(arm).backend_tokenizer.to_str()
@@ -116,6 +119,10 @@ def tokens(experiment: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarr
 
 def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """The packed text of an experiment's first arm, the first batches of each seed and those of validation."""
+    from glue_bench.config import parse_experiment
+    from glue_bench.training.inputs import Inputs
+    from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
+
     inputs = Inputs(parse_experiment(experiment))
     task = inputs.pretraining_task(inputs.experiment.arms[0])
     settings, vocabulary = task.settings, Vocabulary.of(task.tokenizer)
@@ -135,13 +142,15 @@ def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[s
         yield f"validation {number}", _batch(batch)
 
 
-def _batch(batch: MaskedBatch) -> dict[str, np.ndarray]:
+def _batch(batch: Any) -> dict[str, np.ndarray]:
     named = {name: getattr(batch, name) for name in ("ids", "mask", "places", "targets", "segments")}
     return {name: tensor.numpy() for name, tensor in named.items() if tensor is not None}
 
 
 def data(source: str) -> Iterator[tuple[str, str, dict[str, pd.DataFrame], dict[str, int]]]:
     """Each task of a source: its name, its digest, its splits, and how many rows of each were skipped."""
+    from glue_bench.benchmark.sources import open_source
+
     opened = open_source(source)
     for task in opened.tasks():
         loaded = opened.load(task)
@@ -150,15 +159,86 @@ def data(source: str) -> Iterator[tuple[str, str, dict[str, pd.DataFrame], dict[
 
 def described(source: str) -> pd.DataFrame:
     """What `glue-bench data` shows of a source."""
+    from glue_bench.benchmark.sources import describe, open_source
+
     return describe(open_source(source))
 
 
 def score(task: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """A task's metrics."""
+    from glue_bench.benchmark.metrics import score_logits
+
     return score_logits(task, logits, labels)
 
 
 def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
     """The files that the GLUE site takes, by name, and the `zip` of them; outputs are by the file's task."""
+    from glue_bench.benchmark.submission import FILES, fill_file, make_zip, write_file
+
     files = {name: write_file(file, outputs[file.task]) for name, file in FILES.items()}
     return files | {f"filled {name}": fill_file(file) for name, file in FILES.items()} | {"zip": make_zip(files)}
+
+
+def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Every frame behind the tables of an experiment's folder, by name."""
+    from glue_bench.records.store import Store
+    from glue_bench.reporting.assessment import assess_experiment
+    from glue_bench.reporting.papers import TABLES
+    from glue_bench.reporting.papers.compare import compare
+    from glue_bench.reporting.statistics_page import contrast_frames, in_one
+    from glue_bench.results.board import averages_frame, make_board, open_board, steps_frame
+    from glue_bench.results.budgets import budget_frame, losses_frame, measured_costs, rates_frame
+    from glue_bench.results.frame import CELL_COLUMNS, SCORE_COLUMNS
+    from glue_bench.results.intrinsic import intrinsic_frame
+    from glue_bench.stats.power import Costs, power_frame
+    from glue_bench.stats.letters import letters_frame
+    from glue_bench.stats.verdicts import all_pairs
+
+    store, own = Store(folder), make_board(Store(folder))
+    cells = own.results.cells
+    protocols = {"own": [], "best": ["epoch=best"], "median": ["seeds=median", "rate=best-median"]}
+    protocols["reference"] = [f"reference={cells['arm'].iloc[-1]}"]
+    if len(losses_frame(store)):
+        protocols["loss"] = ["primary=validation_loss"]
+    facts = [*CELL_COLUMNS[1:], "finished", "collapsed", "precision", "processor", "parameters", "shape", "start"]
+    yield "cells", cells[facts]
+    for name, changes in protocols.items():
+        board = open_board(folder, changes)
+        yield f"scores_{name}", board.results.scores[list(SCORE_COLUMNS)]
+        yield f"choosing_{name}", board.results.choosing
+        yield f"leaderboard_{name}", board.table
+        yield f"rates_{name}", board.rates
+        yield f"averages_{name}", averages_frame(board)
+        counts = {"planned": board.planned, "collapsed": board.collapsed}
+        rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by)]
+        yield f"counts_{name}", pd.DataFrame(rows, columns=["arm", "column", "of", "n"])
+        found = assess_experiment(store, board)
+        yield f"statistics_{name}", in_one(contrast_frames(found, equivalent=0.5))
+        yield f"arms_{name}", found.arms
+        yield f"columns_{name}", found.columns
+        if name == "own":
+            pairs = all_pairs(found.blocks)
+            yield "pairs", pairs
+            yield "letters", letters_frame(found.blocks, pairs)
+            costs = Costs(*measured_costs(store))
+            asked = product((0.02, 0.3, 1.0, 2.0, 3.0, 5.0, 8.0), (0.8, 0.95))
+            yield "power", pd.concat([power_frame(found.blocks, apart, power, costs) for apart, power in asked])
+            yield "power_no_costs", power_frame(found.blocks, 2.5, 0.9)
+    yield "steps", steps_frame(store)
+    yield "budget", budget_frame(store)
+    yield "losses", losses_frame(store)
+    yield "searched", rates_frame(store)
+    yield "intrinsic", intrinsic_frame(store)
+    for name in TABLES:
+        yield f"paper_{name}", compare(TABLES[name], store).cells
+
+
+def _counted(by: dict[str, dict[str, int]]) -> Iterator[tuple[tuple[str, str], int]]:
+    return (((arm, column), n) for arm, columns in by.items() for column, n in columns.items())
+
+
+def predicted(folder: Path) -> pd.DataFrame:
+    """What every finished run has predicted, as `glue_bench.predictions`."""
+    from glue_bench import api
+
+    return api.predictions(folder)

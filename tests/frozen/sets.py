@@ -1,9 +1,11 @@
 """Where frozen values are kept, which of them belong to this machine, and how a set is made from commit d9d4906."""
 
+import io
 import os
 import platform
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -35,26 +37,32 @@ def shared() -> Path | None:
     return place if place.is_dir() else None
 
 
-def folder(kind: str) -> Path:
-    """Where a kind's set is that this machine is compared with."""
-    return SETS / kind / key() if kind in BOUND else SETS / kind
+def place(kind: str) -> Path:
+    """The file of the set that this machine is compared with."""
+    return SETS / (f"{kind}-{key()}.tar.xz" if kind in BOUND else f"{kind}.tar.xz")
 
 
 def others(kind: str) -> list[Path]:
     """The sets of other kinds of processor."""
-    return [path for path in sorted((SETS / kind).iterdir()) if path.name != key()] if (SETS / kind).is_dir() else []
+    return [path for path in sorted(SETS.glob(f"{kind}-*.tar.xz")) if path != place(kind)]
 
 
-def read(place: Path) -> dict[str, pd.DataFrame]:
+def read(path: Path) -> dict[str, pd.DataFrame]:
     """The frames of a set, by name."""
-    return {path.stem: pd.read_parquet(path) for path in sorted(place.glob("*.parquet"))}
+    with tarfile.open(path) as archive:
+        contents = {member.name: archive.extractfile(member) for member in archive}
+        return {name: pd.read_parquet(io.BytesIO(file.read())) for name, file in contents.items() if file}
 
 
-def write(place: Path, frames: dict[str, pd.DataFrame]) -> None:
-    """Keep frames as a set."""
-    place.mkdir(parents=True, exist_ok=True)
-    for name, frame in frames.items():
-        frame.to_parquet(place / f"{name}.parquet", compression="zstd", compression_level=19, index=False)
+def write(path: Path, frames: dict[str, pd.DataFrame]) -> None:
+    """Keep frames as a set; the same bytes for the same frames."""
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w:xz") as archive:  # as one, since many frames have columns in common
+        for name, frame in sorted(frames.items()):
+            content = frame.to_parquet(compression=None, index=False)
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
 
 
 def make(kind: str) -> None:
