@@ -68,6 +68,12 @@ def right(tmp_path_factory) -> Path:
     return made.plan()
 
 
+@pytest.fixture(scope="module")
+def said_of_right(right, tmp_path_factory):
+    """What a reader says where every file belongs to its record."""
+    return cache(lambda reader: read(reader, right, tmp_path_factory.mktemp("said") / "out"))
+
+
 @pytest.mark.parametrize(
     ("what", "reader"), [pytest.param(*case, marks=[fault(why)] if why else []) for *case, why in CASES]
 )

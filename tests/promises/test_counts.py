@@ -122,6 +122,7 @@ def test_the_rows_of_a_frame_can_be_told_apart(name, frames):
     "name", held(sorted(OF_RUNS), {"predictions": "its runs do not say from which pretraining they are"})
 )
 def test_a_frame_of_runs_has_the_seed_of_their_pretraining(name, frames):
+    assert "pretraining_seed" in frames[name]
     assert sorted(frames[name]["pretraining_seed"].unique()) == PRETRAININGS
 
 
