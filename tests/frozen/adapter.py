@@ -245,3 +245,12 @@ def predicted(folder: Path) -> pd.DataFrame:
     from glue_bench import api
 
     return api.predictions(folder)
+
+
+def analysis(sources: list[Path], sequences: int) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """The numbers of analysis.json by checkpoint, with means of fine-tuned runs as `finetuned`; and the tidy frames."""
+    from glue_bench.analysis.analyse import analyse
+
+    found = analyse([str(source) for source in sources], sequences=sequences, device="cpu")
+    more = {"finetuned": found.document["finetuned"]} if "finetuned" in found.document else {}
+    return found.document["checkpoints"] | more, found.frames

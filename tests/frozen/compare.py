@@ -24,7 +24,7 @@ import pandas as pd
 import sets
 import torch
 
-KINDS = ("bits", "losses", "tokens", "data", "frames")
+KINDS = ("bits", "losses", "tokens", "data", "frames", "analysis")
 TOLERANCE = {"analysis": 1e-6, "frames": 1e-9}
 """The largest difference that counts as none, of values above LARGE in proportion; 0 for the other kinds."""
 LARGE = 100.0

@@ -96,7 +96,7 @@ def experiments(folder: Path) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def _whole(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def whole(name: str, given: dict[str, Any]) -> dict[str, Any]:
     base = {"name": name, "data": "demo", "limit": 70, "seeds": [1], "scratch": SCRATCH}
     changed = {"finetuning": FINETUNING | given.get("finetuning", {})}
     if "pretraining" in given:
@@ -140,7 +140,7 @@ def values(adapter: ModuleType, quick: bool) -> dict[str, pd.DataFrame]:
         for name, given in experiments(folder).items():
             if quick and name not in ("pairs", "adapted"):
                 continue
-            told = adapter.run(_whole(name, given), folder / "runs", "bf16" if name == "bf16" else "float32")
+            told = adapter.run(whole(name, given), folder / "runs", "bf16" if name == "bf16" else "float32")
             labels = {}
             for cell in adapter.cells(folder / "runs" / name):
                 labels[cell["id"]] = job = f"{name} {cell['label']}"
