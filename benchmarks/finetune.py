@@ -80,7 +80,7 @@ def settle(device: str, precision: str) -> tuple[str, str]:
     """What `auto` stands for on this machine."""
     import torch
 
-    from glue_bench.training.runtime import multiplies_bf16
+    from glue_bench.training.compute import multiplies_bf16
 
     if device not in ("auto", "cpu", "cuda") or precision not in ("auto", "fp32", "bf16"):
         raise typer.BadParameter("--device takes auto, cpu or cuda; --precision takes auto, fp32 or bf16")

@@ -20,11 +20,13 @@ from finetune import settle
 from glue_bench.config import Arm, Cell
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from measure import column, command, in_turns, machine, report, table, with_quartiles
 from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Task, Threads
+from ours import Given
 from workers import set_environment
 
 BASE = "add"
@@ -80,11 +82,11 @@ def timed(cell: Cell, inputs: Inputs, settings: Settings, steps: int) -> Callabl
         for name in TASKS[cell.task].validation_splits
     }
     sample = replace(tokens, splits={"train": train, **scored})
-    start = inputs.initial(cell.arm)
+    given, compute = Given(inputs, inputs.initial(cell.arm), sample), choose_compute()
 
     def run() -> dict[str, Any]:
-        record = finetune(cell, start, sample).record
-        return {"tokens_per_second": int(train.offsets[-1]) / record.seconds.training}
+        facts = finetune(cell, given, compute).facts
+        return {"tokens_per_second": int(train.offsets[-1]) / facts.seconds.training}
 
     return run
 

@@ -1,6 +1,7 @@
 """Both sides of the pretraining benchmark."""
 
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -21,10 +22,10 @@ from transformers.modeling_outputs import MaskedLMOutput
 from glue_bench.config import Pretraining
 from glue_bench.model.checkpoints import Start
 from glue_bench.training import pretrain as pretraining
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
-from glue_bench.training.pretrain import pretrain
-from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.quiet import quiet_libraries
 from peer import Clock, plain_arguments
 from workers import Round
@@ -36,17 +37,27 @@ if TYPE_CHECKING:
 def make_ours(settings: "Settings", folder: str) -> Round:
     """A round is a pretraining of its own, in a folder of its own."""
     quiet_libraries()
-    made = Inputs(settings.experiment(1))  # what is made once does not depend on the steps
-    arm = made.experiment.arms[0]
-    start, task = made.initial(arm), made.pretraining_task(arm)
+    made, compute = Inputs(settings.experiment(1)), choose_compute()
+    made.text(made.experiment.arms[0])  # in the cache for all rounds
 
     def work(steps: int) -> dict[str, Any]:
-        chosen = type(task)(text=task.text, tokenizer=task.tokenizer, settings=plan(settings, steps))
+        experiment = settings.experiment(steps)
+        run = experiment.pretraining_of(next(experiment.cells()))
+        assert run is not None
         with tempfile.TemporaryDirectory(dir=folder) as own:
-            record = pretrain(start, chosen, PretrainingFolder(Path(own), {})).facts
-        return {"tokens": record["tokens"], "training_seconds": record["seconds"]}
+            facts = left_of(pretrain(run, Inputs(experiment, Path(own)), compute)).facts
+        return {"tokens": facts["tokens"], "training_seconds": facts["seconds"]}
 
     return work
+
+
+def left_of(points: Generator[Any, None, Pretrained]) -> Pretrained:
+    """What a pretraining leaves, its loss curve unseen."""
+    while True:
+        try:
+            next(points)
+        except StopIteration as end:
+            return end.value
 
 
 def plan(settings: "Settings", steps: int) -> Pretraining:
@@ -62,7 +73,7 @@ def make_peer(settings: "Settings") -> Round:
     inputs = Inputs(settings.experiment(1))
     arm = inputs.experiment.arms[0]
     config, tokenizer = bert_config(inputs.initial(arm).config), inputs.tokenizer(arm)
-    text = inputs.pretraining_task(arm).text["train"]
+    text = inputs.text(arm)["train"]
 
     def work(steps: int) -> dict[str, Any]:
         dataset, clock, pretraining = sample(text, steps * settings.rows), Clock(), plan(settings, steps)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
+from glue_bench.records.environment import versions
 from glue_bench.reporting.markdown import aligned
-from glue_bench.sweep.environment import environment
+from glue_bench.training.compute import choose_compute
 
 Rounds = list[dict[str, dict[str, Any]]]
 OURS = "glue-bench"
@@ -57,13 +59,13 @@ def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
 
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:
     """Processor, device, cores, threads, versions and load: what figures are worth nothing without."""
-    made = environment()
-    versions = ", ".join(f"{name} {made.packages[name]}" for name in ("torch", "transformers", "accelerate"))
+    made = versions()
+    packages = ", ".join(f"{name} {made.packages[name]}" for name in ("torch", "transformers", "accelerate"))
     load = "" if LOAD is None else f", load {LOAD:.1f} when it began"
-    where = made.processor if device == "cpu" else f"{made.device} with {made.processor}"
+    where = made.processor if device == "cpu" else f"{choose_compute(device).name} with {made.processor}"
     return (
-        f"{where}, {os.cpu_count()} cores, {threads or made.threads} threads, {precision}{load}; {versions}, "
-        f"Python {made.python}, {made.platform}, glue-bench {(made.git_commit or 'unknown')[:10]}"
+        f"{where}, {os.cpu_count()} cores, {threads or torch.get_num_threads()} threads, {precision}{load}; "
+        f"{packages}, Python {made.python}, {made.platform}, glue-bench {(made.git_commit or 'unknown')[:10]}"
     )
 
 
@@ -77,5 +79,5 @@ def report(parts: Sequence[str], rounds: Any, to: Path | None) -> None:
     print("\n\n".join(parts))
     if to is not None:
         to.write_text(
-            json.dumps({"report": parts, "rounds": rounds, "environment": environment().document()}, indent=1) + "\n"
+            json.dumps({"report": parts, "rounds": rounds, "environment": versions().document()}, indent=1) + "\n"
         )

@@ -5,14 +5,32 @@ from dataclasses import replace
 from typing import Any
 
 from cells import Settings
-from glue_bench.config import NATIVE
+from glue_bench.config import NATIVE, Arm, Cell
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.native import read_native
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
+from glue_bench.training.tokens import TokenisedTask
 from workers import Round
+
+
+class Given(Inputs):
+    """Inputs of which the start and the tokens are given."""
+
+    def __init__(self, inputs: Inputs, start: Start, tokens: TokenisedTask) -> None:
+        super().__init__(inputs.experiment)
+        self._start, self._tokens = start, tokens
+
+    def initial(self, _arm: Arm) -> Start:
+        """The given one."""
+        return self._start
+
+    def tokens(self, _cell: Cell) -> TokenisedTask:
+        """The given ones."""
+        return self._tokens
 
 
 def make_ours(settings: Settings) -> Round:
@@ -21,7 +39,7 @@ def make_ours(settings: Settings) -> Round:
     A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
     """
     quiet_libraries()
-    cell, inputs = settings.cell, Inputs(settings.experiment)
+    cell, inputs, compute = settings.cell, Inputs(settings.experiment), choose_compute()
     tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(cell.arm)
     scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
 
@@ -32,13 +50,14 @@ def make_ours(settings: Settings) -> Round:
             start: Start = read_native(settings.checkpoint, None, tokenizer)
         else:
             start = graft(read_checkpoint(settings.checkpoint), settings.variant, {})
-        record = finetune(cell, start, replace(tokens, splits={"train": train, **scored})).record
+        given = Given(inputs, start, replace(tokens, splits={"train": train, **scored}))
+        facts = finetune(cell, given, compute).facts
         total = time.perf_counter() - began
         return {
             "tokens": int(train.offsets[-1]),
-            "training_seconds": record.seconds.training,
+            "training_seconds": facts.seconds.training,
             "total_seconds": total,
-            "scores": record.scores,
+            "scores": facts.scores,
         }
 
     return work

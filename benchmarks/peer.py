@@ -29,7 +29,6 @@ from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import PRECISION_VARIABLE
 from workers import Round
 
 EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow
@@ -39,7 +38,7 @@ PADDINGS = ("fixed", "dynamic", "grouped")
 def make_peer(settings: Settings, padding: str) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is one of PADDINGS."""
     quiet_libraries()
-    os.environ[PRECISION_VARIABLE] = "bf16" if settings.bf16 else "no"  # what Trainer falls back to
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16" if settings.bf16 else "no"  # what Trainer falls back to
     cell, inputs = settings.cell, Inputs(settings.experiment)
     tokenizer, frames = inputs.tokenizer(cell.arm), inputs.data(cell.task).splits
     scored = {

@@ -11,7 +11,7 @@ from cells import Settings
 from glue_bench.sweep import attempts
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.run import sweep
-from glue_bench.training.loop import HostTraining
+from glue_bench.training import finetune as finetuning
 from workers import Round
 
 
@@ -22,8 +22,7 @@ def make_sweep(settings: Settings, results: str, started: float) -> Round:
         experiment = settings.experiment.model_copy(update={"seeds": list(range(1, cells + 1))})
         clock = CellClock(started)
         with (
-            # A function, since Python would not hand the training to a bound method.
-            patch.object(HostTraining, "predict", lambda *arguments: clock.predict(*arguments)),
+            patch.object(finetuning, "predict", clock.predict),
             patch.object(attempts, "finetune", clock.finetune),
         ):
             summary = sweep(experiment, RunOptions(results=results), console=Console(file=StringIO()))
@@ -40,21 +39,21 @@ class CellClock:
     def __init__(self, started: float) -> None:
         self.cells: list[dict[str, float]] = []
         self._ended, self._scoring = started, 0.0
-        self._predict, self._finetune = HostTraining.predict, attempts.finetune
+        self._predict, self._finetune = finetuning.predict, attempts.finetune
 
-    def predict(self, training: HostTraining, name: str) -> Any:
+    def predict(self, *arguments: Any) -> Any:
         """A cell's forward passes over a split, timed."""
         began = time.perf_counter()
-        logits = self._predict(training, name)
+        logits = self._predict(*arguments)
         self._scoring += time.perf_counter() - began
         return logits
 
-    def finetune(self, *arguments: Any) -> Any:
+    def finetune(self, *arguments: Any, **options: Any) -> Any:
         """One cell; its seconds run from the end of the one before it, so that all in between belongs to it."""
         self._scoring = 0.0
-        outcome = self._finetune(*arguments)
+        outcome = self._finetune(*arguments, **options)
         before, self._ended = self._ended, time.time()
-        total, training = self._ended - before, outcome.record.seconds.training
+        total, training = self._ended - before, outcome.facts.seconds.training
         self.cells.append(
             {
                 "total": total,

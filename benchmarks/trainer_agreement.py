@@ -20,11 +20,10 @@ import typer
 
 from glue_bench.config import Cell, Experiment, load_experiment
 from glue_bench.data.tasks import TASKS
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import accelerator, computing, precision_name
-from glue_bench.training.starts import cell_start
 from measure import OURS, machine, row_table
 from peer import as_dataset, train_and_score
 
@@ -64,9 +63,9 @@ def main(
             append(output, found)
             lines += found
     if both:
-        with computing(precision=trainer_precision):
-            precision = f"Trainer in {precision_name()}"
-        where = machine(device=accelerator().device.type, precision=f"glue-bench in {precision_name()}, {precision}")
+        compute, theirs = choose_compute(), choose_compute(precision=trainer_precision)
+        precisions = f"glue-bench in {compute.precision}, Trainer in {theirs.precision}"
+        where = machine(device=compute.device.type, precision=precisions)
         print(differences(pd.DataFrame(lines)), where, sep="\n\n")
 
 
@@ -84,13 +83,12 @@ def by_trainer(cell: Cell, inputs: Inputs, padding: str, precision: str) -> Scor
     tokenizer, length = inputs.tokenizer(cell.arm), cell.hyperparameters.max_length
     frames, needed = inputs.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
-    with computing(precision=precision):  # Trainer shares accelerate's state of the process
-        return train_and_score(cell, splits, tokenizer, padding, bf16=accelerator().mixed_precision == "bf16")
+    return train_and_score(cell, splits, tokenizer, padding, bf16=choose_compute(precision=precision).bf16)
 
 
 def by_us(cell: Cell, inputs: Inputs) -> Scores:
     """Scores of each validation split by the harness."""
-    return finetune(cell, cell_start(cell, inputs), inputs.tokens(cell)).record.scores
+    return finetune(cell, inputs, choose_compute()).facts.scores
 
 
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> list[dict[str, Any]]:

@@ -52,7 +52,8 @@ def set_environment(device: str, precision: str, threads: int | None) -> None:
     """What workers inherit; to be called before the first is started."""
     chosen: Mapping[str, str] = {
         "TOKENIZERS_PARALLELISM": "false",
-        "ACCELERATE_MIXED_PRECISION": {"fp32": "no"}.get(precision, precision),
+        "ACCELERATE_MIXED_PRECISION": {"fp32": "no"}.get(precision, precision),  # Trainer's
+        "GLUE_BENCH_PRECISION": {"fp32": "float32"}.get(precision, precision),
         # One card: transformers' Trainer would spread a batch over all that it sees.
         "CUDA_VISIBLE_DEVICES": "" if device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
         **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
@@ -66,14 +67,15 @@ def _serve(pipe: Connection, make: Callable[..., Round], arguments: tuple[Any, .
 
     from glue_bench.training.memory import peak_bytes, reset_peak
 
-    reset_peak()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    reset_peak(device)
     imports = 0 if torch.cuda.is_available() else _resident_bytes()
     work: Round | None = None
     while (steps := _receive(pipe)) is not None:
         try:
             work = work or make(*arguments)
             result = work(steps)
-            peak = peak_bytes()
+            peak = peak_bytes(device)
             pipe.send((result | {"peak_bytes": None if peak is None else peak - imports}, None))
         except Exception:
             pipe.send((None, traceback.format_exc()))

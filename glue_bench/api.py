@@ -57,17 +57,15 @@ def run(
     from glue_bench.sweep.again import train_again
     from glue_bench.sweep.run import sweep
     from glue_bench.sweep.stop import TERMINATED
-    from glue_bench.training.runtime import computing
     from glue_bench.watch.observers import check_observers, make_observers
 
     how = RunOptions(**options)
     parsed = _experiment(experiment, data, corpus, plugins, limit)
-    with computing(how.device, how.precision):
-        check_observers(how)
-        summary = sweep(parsed, how, console, partial(make_observers, options=how), chosen_runs)
-        if not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
-            with results_written_to(summary.folder):
-                write_results(summary.folder)
+    check_observers(how)
+    summary = sweep(parsed, how, console, partial(make_observers, options=how), chosen_runs)
+    if not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
+        with results_written_to(summary.folder):
+            write_results(summary.folder)
     if told:
         told(summary)
     if agree and summary.unkept and not summary.interrupted:
@@ -113,8 +111,8 @@ def explain(
         UserError: bad input, or no cell or several have such an id.
     """
     from glue_bench.audit.explain import explain as explain_cell
+    from glue_bench.records.environment import versions
     from glue_bench.records.store import Store
-    from glue_bench.sweep.environment import versions
     from glue_bench.sweep.records import plan_of
 
     parsed = _experiment(experiment, data, corpus, plugins, limit)

@@ -116,7 +116,7 @@ def _token_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _float32() -> Iterator[None]:
     """On every machine, those whose CPU would choose bf16 included; a test of the choice takes this away."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+        patch.setenv("GLUE_BENCH_PRECISION", "float32")
         yield
 
 

@@ -36,10 +36,10 @@ def make_fail(monkeypatch, error: BaseException) -> None:
 
     finetune = attempts.finetune
 
-    def perhaps(cell, start, tokens, keep_in=None):
+    def perhaps(cell, *rest, **further):
         if cell.arm.name == "none":
             raise error
-        return finetune(cell, start, tokens, keep_in)
+        return finetune(cell, *rest, **further)
 
     monkeypatch.setattr(attempts, "finetune", perhaps)
 

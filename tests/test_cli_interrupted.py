@@ -21,7 +21,7 @@ def run(glue_bench, tiny, write_yaml, tmp_path):
     return lambda *words: glue_bench("run", config, "--results", tmp_path, *words)
 
 
-def terminate(*_: object) -> None:
+def terminate(*_: object, **__: object) -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -45,10 +45,10 @@ def test_sigterm_before_any_cell(run, monkeypatch):
 def test_a_lost_cluster_ends_as_ctrl_c_does(run, tmp_path, monkeypatch):
     attempt = executors.attempt
 
-    def lost(job, inputs):
+    def lost(job, *rest):
         if job.arm == "none":
             raise ClusterLostError("the head is gone")
-        return attempt(job, inputs)
+        return attempt(job, *rest)
 
     monkeypatch.setattr(executors, "attempt", lost)
     said = run()
@@ -62,9 +62,9 @@ def test_records_that_are_taken_away_under_a_run_are_missed(run, tmp_path, monke
     run("--only", "arm=add")
     finetune = attempts.finetune
 
-    def without_records(*arguments):
+    def without_records(*arguments, **options):
         shutil.rmtree(tmp_path / "tiny" / "records")
-        return finetune(*arguments)
+        return finetune(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(attempts, "finetune", without_records)

@@ -100,7 +100,7 @@ def test_a_run_ends_well_with_nobody_to_hear_of_it(glue_bench, tiny, write_yaml,
 def test_a_reader_of_standard_output_that_is_gone_does_not_keep_standard_error_from_failures(
     glue_bench, tiny, write_yaml, tmp_path, monkeypatch, kind
 ):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr("glue_bench.sweep.attempts.finetune", fail)

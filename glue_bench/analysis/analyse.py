@@ -15,9 +15,9 @@ from glue_bench.analysis.reading import DEFAULT_TEXT, FEWEST
 from glue_bench.analysis.sources import Source, find_sources, trained_positions
 from glue_bench.analysis.subject import Asked, Subject
 from glue_bench.errors import UserError, unknown
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.quiet import quiet_transformers
-from glue_bench.training.runtime import computing
 
 SCHEMA = 1
 SEQUENCES = 512
@@ -74,9 +74,11 @@ def analyse(
     (found, gone), finetuned = find_sources(names), finetuned_order(names if "order" in chosen else ())
     if not found and finetuned.empty:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
-    with computing(device, "float32"), threadpool_limits(limits=1, user_api="blas"):
+    with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
-        asked = Asked(open_corpus(texts), sequences, positions, layers, tokenizer)
+        asked = Asked(
+            open_corpus(texts), sequences, positions, layers, tokenizer, choose_compute(device, "float32").device
+        )
         for source in found[1:]:  # what cannot be read is said before anything is measured
             _opened(source, asked)
         results = {source.label: _measured(source, asked, chosen) for source in found}

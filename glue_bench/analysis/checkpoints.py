@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.intrinsic import intrinsic_sums
@@ -12,10 +13,10 @@ from glue_bench.analysis.text import TOKENS, HeldOut
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack_beginning
 from glue_bench.training.quiet import quiet_transformers
-from glue_bench.training.runtime import accelerator, computing
 from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 COLUMNS = ("checkpoint", "measure", "value", "standard_error", "n")
@@ -48,37 +49,39 @@ def intrinsic(
     """
     names = [str(name) for name in ([checkpoints] if isinstance(checkpoints, str | Path) else checkpoints)]
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
-    with computing(device, "float32"):
-        quiet_transformers()
-        opened = open_corpus(texts)
-        ready = [_Measurable(name, opened, length, tokens, tokenizer) for name in names]
-        rows = [
-            (one.name, measure, sums.value, sums.standard_error, sums.n)
-            for one in ready
-            for measure, sums in intrinsic_sums(one.model, one.text, one.positions).items()
-        ]
+    compute = choose_compute(device, "float32")
+    quiet_transformers()
+    opened = open_corpus(texts)
+    ready = [_Measurable(name, opened, length, tokens, tokenizer, compute.device) for name in names]
+    rows = [
+        (one.name, measure, sums.value, sums.standard_error, sums.n)
+        for one in ready
+        for measure, sums in intrinsic_sums(one.model, one.text, one.positions).items()
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 class _Measurable:
     """A checkpoint with all that it takes to measure it. `positions` are those that it was trained on."""
 
-    def __init__(self, name: str, corpus: Corpus, length: int, tokens: int, tokenizer: str | None) -> None:
+    def __init__(
+        self, name: str, corpus: Corpus, length: int, tokens: int, tokenizer: str | None, device: torch.device
+    ) -> None:
         folder = last_checkpoint(name)
         self.name = name
-        self.model = open_masked_lm(folder)
+        self.model = open_masked_lm(folder, device)
         self.positions = trained_positions(folder) or int(self.model.config.max_position_embeddings)
         loaded = fitting_tokenizer(self.model.config.vocab_size, tokenizer or folder)
         self.text = HeldOut(pack_beginning(corpus, loaded, min(length, self.positions), tokens), loaded, tokens=tokens)
 
 
-def open_masked_lm(name: str) -> EncoderForMaskedLM:
-    """A checkpoint with its masked-LM head, on this process's device.
+def open_masked_lm(name: str, device: torch.device) -> EncoderForMaskedLM:
+    """A checkpoint with its masked-LM head, on a device.
 
     Raises:
         UserError: it cannot be read, or has no such head.
     """
-    return masked_lm(read_checkpoint(name)).eval().to(accelerator().device)
+    return masked_lm(read_checkpoint(name)).eval().to(device)
 
 
 def fitting_tokenizer(rows: int, name: str) -> PreTrainedTokenizerBase:

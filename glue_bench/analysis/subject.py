@@ -19,7 +19,6 @@ from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.corpus import Corpus
-from glue_bench.training.runtime import accelerator
 
 LENGTH = 128  # tokens of a sequence, at most
 AT_ONCE = 16  # sequences that go through together
@@ -35,6 +34,7 @@ class Asked:
     positions: int | None = None
     layers: Sequence[int] | None = None
     tokenizer: str | None = None
+    device: str | torch.device = "cpu"
 
 
 class Subject:
@@ -46,10 +46,10 @@ class Subject:
         self.no_head = ""
         self.head: EncoderForMaskedLM | None = None
         try:
-            self.head = masked_lm(checkpoint).eval().to(accelerator().device)
+            self.head = masked_lm(checkpoint).eval().to(asked.device)
         except UserError as error:
             self.no_head = str(error)
-        self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(accelerator().device)
+        self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(asked.device)
         there = min(trained or self.model.config.max_position_embeddings, self.model.config.max_position_embeddings)
         self.positions = min(asked.positions or there, there)
 

@@ -45,8 +45,8 @@ def explain(
         raise UserError("--data, --corpus, --results, --plugin and --limit go with an experiment file (.yaml)")
     else:
         from glue_bench.audit.explain import explain as explain_stored
+        from glue_bench.records.environment import versions
         from glue_bench.records.store import open_store
-        from glue_bench.sweep.environment import versions
 
         store = open_store(where) if where else _store_with(cell)
         found = explain_stored(store, store.read_plan(), cell, versions())

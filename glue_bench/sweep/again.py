@@ -1,12 +1,10 @@
 """Finished cells that are trained once more, for what they have not left; each has to come out as it did."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from glue_bench import recipe as recipes
@@ -16,20 +14,21 @@ from glue_bench.files import results_written_to, set_aside
 from glue_bench.records.predicted import is_test
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
+from glue_bench.sweep.attempts import keeping
 from glue_bench.sweep.claims import STALE_SECONDS, Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.sweep.jobs import PlannedCell
-from glue_bench.sweep.kept import keep_model
 from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.plan import in_order, plan_cells
+from glue_bench.sweep.progress import telling
 from glue_bench.sweep.records import store_tests
 from glue_bench.terminal import Screen, tell
+from glue_bench.training.compute import AUTO, DEVICES, choose_compute
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.progress import telling
+from glue_bench.training.loop import Progress
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.runtime import DEVICES, all_threads, computing, device_name, in_float32, is_float32
-from glue_bench.training.starts import cell_start, encoder_folder
+from glue_bench.training.starts import encoder_folder
 
 Agree = Callable[[Sequence[str], float], bool]
 """Asked before anything is trained, with the cells and about how many seconds they take."""
@@ -70,8 +69,8 @@ def train_again(
         with Claims(store.folder / "claims") as claims:
             for planned in _claimed(chosen, cells, inputs, claims, console or Screen(stderr=True)):
                 job = replace(planned, keeps=keep and planned.id in cell_ids)
-                with telling(store.folder, planned.id):
-                    outcome = _again(job, inputs, store.read_record(planned.id))
+                with telling(store.folder, planned.id) as progress:
+                    outcome = _again(job, inputs, store.read_record(planned.id), progress)
                 _check_same(job, outcome, store, inputs)
                 with results_written_to(store.folder):
                     store_tests(store, planned, outcome, inputs)
@@ -120,31 +119,26 @@ def _check_repeatable(records: Mapping[str, Record]) -> None:
         UserError: one was run on another kind of device.
     """
     for name, record in records.items():
-        made = record.environment
-        if made.device not in (None, "cpu") and _kind(made.device) != _kind(device_name()):
+        made, here = record.environment, choose_compute().name
+        if made.device not in (None, "cpu") and _kind(made.device) != _kind(here):
             raise UserError(
-                f"'{name}' was run on {made.device}, but this machine computes on {device_name()}, which does not give "
+                f"'{name}' was run on {made.device}, but this machine computes on {here}, which does not give "
                 "the same bits; use the kind of machine that ran it"
             )
 
 
 def _kind(device: str) -> str:
-    """The kind of a device that `device_name` has named: GPUs of CUDA have names of their own."""
+    """The kind of a device that `Compute.name` has named: GPUs of CUDA have names of their own."""
     return device if device in DEVICES else "cuda"
 
 
-def _again(planned: PlannedCell, inputs: Inputs, record: Record) -> Outcome:
+def _again(planned: PlannedCell, inputs: Inputs, record: Record, progress: Progress) -> Outcome:
     """Train a cell as its record says that it was trained."""
-    cell, made = planned.cell, record.environment
-    device = "cpu" if made.device == "cpu" else "auto"
-    with computing(device, made.precision or "auto"):
-        torch.set_num_threads(made.threads or torch.get_num_threads())
-        all_threads.cache_clear()
-        alone = in_float32() if record.precision == "float32" and not is_float32() else nullcontext()
-        keep_in = encoder_folder(cell, inputs) if planned.is_source else None
-        keep = partial(keep_model, planned, inputs) if planned.keeps else None
-        with alone:
-            return finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, record.micro_batch_size, keep)
+    made = record.environment
+    compute = choose_compute("cpu" if made.device == "cpu" else AUTO, record.precision or made.precision or AUTO)
+    compute = replace(compute, threads=made.threads or compute.threads)
+    keep, rows = keeping(planned, inputs), record.micro_batch_size
+    return finetune(planned.cell, inputs, compute, keep=keep, progress=progress, rows_at_once=rows)
 
 
 def _check_same(planned: PlannedCell, outcome: Outcome, store: Store, inputs: Inputs) -> None:

@@ -1,73 +1,65 @@
 """One job, in this process. A failing job ends itself, never the sweep; only a full disk ends both."""
 
 import traceback
-from collections.abc import Generator, Iterator
-from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
+
+from transformers import PreTrainedModel
 
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import disk_trouble
-from glue_bench.records.record import LossPoint, PretrainingRecord
+from glue_bench.records.record import PretrainingRecord, RunFacts
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.sweep.environment import environment
 from glue_bench.sweep.intrinsic import measure_quietly
 from glue_bench.sweep.jobs import Failure, FinishedPretraining, Job, PlannedCell, PlannedPretraining, Said
-from glue_bench.sweep.kept import keep_model
-from glue_bench.training.finetune import Outcome, finetune
+from glue_bench.sweep.kept import keep_encoder, keep_model
+from glue_bench.sweep.progress import telling
+from glue_bench.training.compute import Compute
+from glue_bench.training.finetune import Keep, finetune
 from glue_bench.training.identities import pretraining_identity
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.memory import is_out_of_memory, release_memory
-from glue_bench.training.pretrain import PretrainingTask, pretraining
+from glue_bench.training.loop import NonFiniteLossError, Progress
+from glue_bench.training.pretrain import pretrain
 from glue_bench.training.pretrained import OtherComputerError
-from glue_bench.training.progress import telling
-from glue_bench.training.runtime import in_float32, is_float32
-from glue_bench.training.starts import cell_start, encoder_folder, pretraining_folder
 
 
-def attempt(job: Job, inputs: Inputs) -> Iterator[Said]:
+def attempt(job: Job, inputs: Inputs, compute: Compute) -> Iterator[Said]:
     """Run a job; the last that it says is its result.
 
     Raises:
         DiskError: the disk is full or cannot be written, which the next job would meet, too.
         UserError: the state that a pretraining would go on from is damaged.
     """
-    folder = inputs.folder.parent if inputs.folder else None
-    with telling(folder, job.id) if folder else nullcontext():
-        if isinstance(job, PlannedPretraining):
-            yield from _attempt_pretraining(job, inputs)
-        else:
-            yield attempt_cell(job, inputs)
-
-
-def attempt_cell(planned: PlannedCell, inputs: Inputs) -> Outcome | Failure:
-    """Run a cell, with what can be done about two kinds of failure.
-
-    Where memory is short, batches go through in halves, in quarters, at last row by row. A loss of NaN in a lower
-    precision gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
-    """
-    cell, rows, full_precision = planned.cell, 0, False
-    while True:
+    assert inputs.folder is not None, "a sweep has a folder"
+    with telling(inputs.folder.parent, job.id) as progress:
         try:
-            keep_in = encoder_folder(cell, inputs) if planned.is_source else None
-            further: dict[str, Any] = {"rows_at_once": rows} if rows else {}
-            if planned.keeps:
-                further["keep"] = partial(keep_model, planned, inputs)
-            with in_float32() if full_precision else nullcontext():
-                outcome = finetune(cell, cell_start(cell, inputs), inputs.tokens(cell), keep_in, **further)
-            notes = {"environment": environment()} | ({"precision": "float32"} if full_precision else {})
-            return replace(outcome, record=outcome.record.model_copy(update=notes))
+            if isinstance(job, PlannedPretraining):
+                yield from _pretrain(job, inputs, compute, progress)
+            else:
+                yield finetune(job.cell, inputs, compute, keep=keeping(job, inputs), progress=progress)
+        except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without this arm
+            yield Failure(str(error), "", compute.environment())
         except Exception as error:
             _check_disk(error)
-            if is_out_of_memory(error) and rows != 1:
-                rows = (rows or cell.hyperparameters.batch_size) // 2 or 1
-            elif isinstance(error, NonFiniteLossError) and not (full_precision or is_float32()):
-                full_precision = True
-            else:
-                return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
-        release_memory()  # the failed attempt's is free only now that its traceback is gone
+            if isinstance(error, UserError) and isinstance(job, PlannedPretraining):
+                raise
+            where = " in pretraining" if isinstance(job, PlannedPretraining) else ""
+            said = f"{type(error).__name__}{where}: {error}"
+            yield Failure(said, traceback.format_exc(), compute.environment())
+
+
+def keeping(planned: PlannedCell, inputs: Inputs) -> Keep | None:
+    """What keeps of a cell's model what others start from, and the model itself where it is to stay."""
+    if not (planned.is_source or planned.keeps):
+        return None
+
+    def keep(model: PreTrainedModel, _facts: RunFacts) -> None:
+        if planned.is_source:
+            keep_encoder(planned, inputs, model)
+        if planned.keeps:
+            keep_model(planned, inputs, model)
+
+    return keep
 
 
 def _check_disk(error: Exception) -> None:
@@ -82,57 +74,28 @@ def _check_disk(error: Exception) -> None:
         ) from error
 
 
-def _attempt_pretraining(job: PlannedPretraining, inputs: Inputs) -> Iterator[Said]:
-    """Pretrain an arm; where memory is short, from the last state on with half the rows at once, at last row by row.
-
-    A rate at which a run of a search diverges is a result, too: the worst of all.
-    """
-    task = replace(inputs.pretraining_task(job.run.arm), settings=job.settings)
-    while True:
-        try:
-            finished = yield from _pretrain(job, task, inputs)
-            measure_quietly(job, inputs)
-            yield finished
-            return
-        except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without this arm
-            yield Failure(str(error), "")
-            return
-        except UserError:
+def _pretrain(job: PlannedPretraining, inputs: Inputs, compute: Compute, progress: Progress) -> Iterator[Said]:
+    """Pretrain an arm. A rate at which a run of a search diverges is a result, too: the worst of all."""
+    try:
+        left = yield from pretrain(job.run, inputs, compute, rate=job.rate, progress=progress)
+    except NonFiniteLossError as error:
+        if not job.is_search:
             raise
-        except Exception as error:
-            _check_disk(error)
-            if job.is_search and isinstance(error, NonFiniteLossError):
-                yield FinishedPretraining(_record(job, inputs, **error.spent, stream=""))
-                return
-            if not (is_out_of_memory(error) and task.settings.rows_at_once > 1):
-                yield Failure(f"{type(error).__name__} in pretraining: {error}", traceback.format_exc())
-                return
-        release_memory()  # the failed attempt's is free only now that its traceback is gone
-        less = task.settings.rows_at_once // 2 * task.settings.length
-        task = replace(task, settings=task.settings.model_copy(update={"micro_batch_tokens": less}))
+        facts = {"origin": inputs.origin(job.run.arm), "environment": compute.environment(), "stream": ""}
+        yield FinishedPretraining(_record(job, inputs, facts | error.spent))
+        return
+    measure_quietly(job, inputs, compute)
+    yield FinishedPretraining(_record(job, inputs, left.facts), left.validation)
 
 
-def _pretrain(
-    job: PlannedPretraining, task: PretrainingTask, inputs: Inputs
-) -> Generator[LossPoint, None, FinishedPretraining]:
-    folder = pretraining_folder(job.run, inputs)
-    folder.prepare()
-    left = yield from pretraining(inputs.initial(job.run.arm), task, folder)
-    # Fewer than were asked for where memory was too short for these.
-    at_once = task.settings.rows_at_once * task.settings.length
-    return FinishedPretraining(_record(job, inputs, **left.facts, micro_batch_tokens=at_once), left.validation)
-
-
-def _record(job: PlannedPretraining, inputs: Inputs, **outcome: Any) -> PretrainingRecord:
+def _record(job: PlannedPretraining, inputs: Inputs, facts: dict[str, Any]) -> PretrainingRecord:
     return PretrainingRecord(
         schema_version=SCHEMA_VERSION,
         pretraining_id=job.id,
         recipe=job.recipe,
         arm=job.arm,
-        origin=inputs.origin(job.run.arm),
         identity=pretraining_identity(job.run, inputs),
         learning_rate=job.rate,
         searches=job.searches,
-        **outcome,
-        environment=environment(),
+        **facts,
     )

@@ -13,8 +13,8 @@ from glue_bench.config.sections import Resources
 from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.jobs import Job, PlannedPretraining, Said
 from glue_bench.sweep.schedule import Schedule
+from glue_bench.training.compute import Compute
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.runtime import accelerator, all_threads
 
 POLL_SECONDS = 0.2
 
@@ -52,8 +52,8 @@ class Executor:
 class InlineExecutor(Executor):
     """One job after another, in this process."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        self.inputs = inputs
+    def __init__(self, inputs: Inputs, compute: Compute) -> None:
+        self.inputs, self.compute = inputs, compute
 
     def run(self, schedule: Schedule, on_start: OnStart) -> Results:
         """Each job with what it says, in the schedule's order.
@@ -67,20 +67,20 @@ class InlineExecutor(Executor):
                 continue
             on_start(job, this_process())
             with schedule.stop.at_once() if isinstance(job, PlannedPretraining) else nullcontext():
-                for said in attempt(job, self.inputs):
+                for said in attempt(job, self.inputs, self.compute):
                     yield job, said
 
 
-def room_here(resources: Resources) -> int | None:
+def room_here(resources: Resources, compute: Compute) -> int | None:
     """How many workers this machine has room for; None where one process does as much.
 
     That is so on a GPU which `resources` do not share out. A worker takes `resources.cpus` of the threads that PyTorch
     takes by itself: a thread for each core that this process may use.
     """
-    fits = all_threads() // resources.cpus
+    fits = compute.threads // resources.cpus
     if resources.gpus:
         fits = min(fits, resources.fitting(torch.cuda.device_count()))
-    elif accelerator().device.type != "cpu":
+    elif compute.device.type != "cpu":
         return None
     return fits if fits > 1 else None
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from glue_bench.analysis.checkpoints import open_masked_lm
@@ -20,12 +19,14 @@ from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.sweep.plan import pretrainings_of
 from glue_bench.terminal import tell
-from glue_bench.training.finetune import threads_for
+from glue_bench.training.compute import Compute, on_threads
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import pretraining_folder
 
 
-def measure_missing(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, console: Console) -> None:
+def measure_missing(
+    cells: Sequence[PlannedCell], inputs: Inputs, store: Store, compute: Compute, console: Console
+) -> None:
     """Measure the pretrainings that these cells start from, where a checkpoint is there and no measures are.
 
     Measures are a by-product: where they fail, a line says so, and nothing else does.
@@ -37,7 +38,7 @@ def measure_missing(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, 
         if job.is_search or store.intrinsic.has(job.id):
             continue
         try:
-            measure(job.id, job.run, inputs, store)
+            measure(job.id, job.run, inputs, store, compute)
         except DiskError:
             raise
         except Exception as error:  # what the code of a plugin raises is anything
@@ -45,7 +46,7 @@ def measure_missing(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, 
             tell(console, line)
 
 
-def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:
+def measure_quietly(job: PlannedPretraining, inputs: Inputs, compute: Compute) -> None:
     """Measure a pretraining where it has just ended. What fails here is tried again, and said, by `measure_missing`.
 
     Measures of weights that were lost go first: the new weights need not be the same.
@@ -56,19 +57,19 @@ def measure_quietly(job: PlannedPretraining, inputs: Inputs) -> None:
     store = Store(inputs.folder.parent)
     with suppress(Exception):
         store.intrinsic.drop(job.id)
-        measure(job.id, job.run, inputs, store)
+        measure(job.id, job.run, inputs, store, compute)
 
 
-def measure(pretraining_id: str, run: ArmPretraining, inputs: Inputs, store: Store) -> None:
+def measure(pretraining_id: str, run: ArmPretraining, inputs: Inputs, store: Store, compute: Compute) -> None:
     """Store the measures of a pretraining's last checkpoint, if that is there."""
-    settings, task = run.settings, inputs.pretraining_task(run.arm)
+    settings = run.settings
     checkpoint = pretraining_folder(run, inputs).checkpoint(settings.steps)
     if not checkpoint.is_dir():
         return
-    text = HeldOut(task.text["validation"], task.tokenizer, settings.mask_probability)
-    model = open_masked_lm(str(checkpoint))
-    torch.set_num_threads(threads_for(model.config.hidden_size))
-    sums = intrinsic_sums(model, text, settings.length)
+    text = HeldOut(inputs.text(run.arm)["validation"], inputs.tokenizer(run.arm), settings.mask_probability)
+    model = open_masked_lm(str(checkpoint), compute.device)
+    with on_threads(compute.threads_for(model.config.hidden_size)):
+        sums = intrinsic_sums(model, text, settings.length)
     errors = {name: one.standard_error for name, one in sums.items()}
     measures = tuple(
         Measure(name=name, value=one.value, standard_error=None if math.isnan(errors[name]) else errors[name], n=one.n)

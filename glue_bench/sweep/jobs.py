@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from glue_bench.config import ArmPretraining, Cell, Pretraining
+from glue_bench.records.environment import versions
 from glue_bench.records.plan import AskedCell, pretraining_label
 from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
-from glue_bench.sweep.environment import environment
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.identities import cell_identity, pretraining_identity
 from glue_bench.training.inputs import Inputs
@@ -117,11 +117,11 @@ Job = PlannedCell | PlannedPretraining
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job did not end, and where: in this process, unless another is given."""
+    """Why a job did not end, and where it ran, as far as it began."""
 
     error: str
     traceback: str
-    environment: Environment = field(default_factory=environment)
+    environment: Environment = field(default_factory=versions)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 from transformers import PreTrainedModel
 
@@ -13,6 +14,7 @@ from glue_bench.model.cost import budget
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.starts import encoder_folder
 
 Choose = Callable[[Store], Collection[str]]
 """Of the finished runs in a store, the ids of those whose models stay under `keep: best`."""
@@ -59,6 +61,14 @@ class Kept:
         wanted = self.choose(self.store) if self.keep == "best" else self.store.ids("records")
         ours = [planned.id for planned in cells if planned.id in wanted and planned.cell.recipe == recipes.RECIPE]
         return [name for name in ours if not self.store.model_folder(name).is_dir()]
+
+
+def keep_encoder(planned: PlannedCell, inputs: Inputs, model: PreTrainedModel) -> None:
+    """Store the encoder of a cell's fine-tuned model, for the cells that start from it."""
+    # What lies there is of a run that did not live to its record.
+    with whole_folder(encoder_folder(planned.cell, inputs), replaces=True) as aside:
+        cast(PreTrainedModel, model.base_model).save_pretrained(aside)
+        write_checksums(aside)
 
 
 def keep_model(planned: PlannedCell, inputs: Inputs, model: PreTrainedModel) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import torch
+
 from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
@@ -13,7 +15,7 @@ from glue_bench.sweep.jobs import PlannedPretraining
 from glue_bench.testing.order import check_order
 from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.memory import most_bytes, sees_cuda
+from glue_bench.training.memory import most_bytes
 from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder
 from glue_bench.training.tokenizers import vocabulary_size
 
@@ -58,7 +60,7 @@ def check_memory(arm: Arm, inputs: Inputs) -> None:
     except Exception:  # a plugin's, which `check_order` says in words
         return
     parameters = sum(each.numel() for each in model.parameters())
-    takes = parameters * (8 if sees_cuda() else 16) + sum(each.nbytes for each in model.buffers())
+    takes = parameters * (8 if torch.cuda.is_available() else 16) + sum(each.nbytes for each in model.buffers())
     has = most_bytes()
     smaller = "lower the sizes of `scratch`" if arm.checkpoint == SCRATCH else "take a smaller one"
     if has is not None and takes > has:
@@ -95,7 +97,7 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
             raise UserError(
                 f"arm '{arm.name}': pretraining.segments: pairs, but its {which} segments, not 2; leave segments out"
             )
-    sequences = len(inputs.pretraining_task(experiment.arms[0]).text["train"])
+    sequences = len(inputs.text(experiment.arms[0])["train"])
     if len(settings.seeds) > sequences:
         raise UserError(
             f"pretraining.seeds has {len(settings.seeds)} seeds, but the text gives only {sequences} sequences "

@@ -20,19 +20,20 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from glue_bench import recipe as recipes
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
+from glue_bench.records.environment import versions
 from glue_bench.records.record import LossPoint
 from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.cluster import LOOK_SECONDS, Cluster, Machine, connected
-from glue_bench.sweep.environment import environment
 from glue_bench.sweep.executors import ClusterLostError, Executor, OnStart, Results, this_process
 from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
 from glue_bench.sweep.patience import Start
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.testing.plugins import load_plugins
+from glue_bench.training.compute import AUTO, PRECISION_VARIABLE, Compute, choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 
-Attempt = Callable[[Job, Inputs], Iterator[Said]]
+Attempt = Callable[[Job, Inputs, Compute], Iterator[Said]]
 
 RETRIES = 2
 """How often a job is run again after the worker that ran it was lost."""
@@ -42,7 +43,7 @@ POLL_SECONDS = 1.0
 PLACELESS_SECONDS = 60.0
 """After so long without any worker a line says that the cluster starts none."""
 # Where text and checkpoints are kept, and how to train, is the same on all machines.
-PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU")
+PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", PRECISION_VARIABLE)
 
 
 class Worker:
@@ -51,8 +52,11 @@ class Worker:
     Its methods are generators, so that Ray hands on what they yield as it comes.
     """
 
-    def __init__(self, experiment: Experiment, folder: Path, current: Path, attempt: Attempt) -> None:
+    def __init__(
+        self, experiment: Experiment, folder: Path, current: Path, attempt: Attempt, device: str, precision: str
+    ) -> None:
         self.experiment, self.folder, self.current, self.attempt = experiment, folder, current, attempt
+        self.device, self.precision = device, precision
 
     def ready(self) -> Iterator[str]:
         """Get ready for the first job; what is wrong with this machine shows here. Yields host:pid.
@@ -66,7 +70,8 @@ class Worker:
             raise UserError(f"{socket.gethostname()} has no folder '{self.current}' ({error.strerror})") from error
         quiet_libraries()
         load_plugins(self.experiment.plugins)
-        environment()
+        versions()  # before any job: the commit is that of the code now loaded
+        self.compute = choose_compute(self.device, self.precision)
         self.inputs = Inputs(self.experiment, self.folder)
         yield this_process()
 
@@ -86,7 +91,7 @@ class Worker:
                 f"{socket.gethostname()} sees other data, text, checkpoint, tokenizer or plugin than this one for "
                 f"{job.kind} '{job.id}'; all machines must see the same files"
             )
-        yield from self.attempt(job, self.inputs)
+        yield from self.attempt(job, self.inputs, self.compute)
 
 
 @dataclass
@@ -108,13 +113,17 @@ class RayExecutor(Executor):
         workers: int | None = None,
         address: str | None = None,
         attempt: Attempt = attempt,
+        device: str = AUTO,
+        precision: str = AUTO,
     ) -> None:
         """`workers` processes on this machine, or at `address` ("auto" or HOST:PORT) as many as there is room for.
 
-        `folder` is the inputs's, which all machines see.
+        `folder` is the inputs's, which all machines see. Each worker chooses its device and precision by itself, as far
+        as they are not given.
         """
         self.experiment, self.folder = experiment, folder
         self.workers, self.address, self.attempt = workers, address, attempt
+        self.device, self.precision = device, precision
         self._under_way: dict[Any, _Task] = {}
         self._idle: list[Any] = []
         self._names: dict[Any, str] = {}
@@ -218,7 +227,9 @@ class RayExecutor(Executor):
             room = _room(self.experiment, machines)
             self._room, self._room_at = min(self.workers or room, room), now + LOOK_SECONDS
         while len(self._under_way) + len(self._idle) < min(self._room, schedule.left):
-            worker = _remote(self.experiment).remote(self.experiment, self.folder, Path.cwd(), self.attempt)
+            worker = _remote(self.experiment).remote(
+                self.experiment, self.folder, Path.cwd(), self.attempt, self.device, self.precision
+            )
             self._under_way[worker.ready.remote()] = _Task(worker, None)
 
     def _said(self, stream: Any, task: _Task) -> Said | None:

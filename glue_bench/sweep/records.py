@@ -121,7 +121,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs, start: Pre
         tokenizer=inputs.tokenizer_digest(cell.arm, cell.recipe),
         hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
         from_mnli=planned.mnli,
-        **dict(outcome.record),
+        **dict(outcome.facts),
         graft_is_exact=initial.exact if initial.origin == "grafted" else None,
         variance_kept=dict(initial.variance_kept),
         data=DataFacts(

@@ -15,9 +15,8 @@ from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.sweep.kept import room
 from glue_bench.sweep.options import RunOptions
 from glue_bench.sweep.work import Work
-from glue_bench.training.finetune import threads_for
+from glue_bench.training.compute import AUTO, Compute
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.runtime import AUTO, accelerator, describe
 from glue_bench.values import series
 
 AnyRecord = Record | PretrainingRecord
@@ -25,9 +24,11 @@ ANEW = "another folder (--results) runs all of them anew"
 _BY = {"device": "on", "precision": "in"}
 
 
-def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options: RunOptions) -> Iterator[str]:
+def remarks(
+    cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options: RunOptions, compute: Compute
+) -> Iterator[str]:
     """Lines about where this process computes, and about what is no mistake but perhaps not what was meant."""
-    yield place(inputs.experiment, options)
+    yield place(inputs.experiment, options, compute)
     yield from _older_recipes(cells)
     segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
     without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
@@ -43,19 +44,21 @@ def remarks(cells: Sequence[PlannedCell], inputs: Inputs, store: Store, options:
             yield f"records/{planned.id}.json is damaged; its cell is run again"
 
 
-def place(experiment: Experiment, options: RunOptions) -> str:
+def place(experiment: Experiment, options: RunOptions, compute: Compute) -> str:
     """Where this process computes; workers to whom no GPU is promised are shown none."""
-    on_cpus = options.side_by_side and not experiment.resources.gpus and accelerator().device.type != "cpu"
-    return f"computing on {describe()}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+    on_cpus = options.side_by_side and not experiment.resources.gpus and compute.device.type != "cpu"
+    return f"computing on {compute.name} in {compute.precision}" + (
+        "; workers on CPUs, because resources.gpus is 0" if on_cpus else ""
+    )
 
 
-def idle_cores(work: Work, inputs: Inputs, options: RunOptions) -> Iterator[str]:
+def idle_cores(work: Work, inputs: Inputs, options: RunOptions, compute: Compute) -> Iterator[str]:
     """A line where this process would leave cores idle, and several processes would not."""
-    jobs, cores = len(work.all_jobs), room_here(inputs.experiment.resources)
+    jobs, cores = len(work.all_jobs), room_here(inputs.experiment.resources, compute)
     if options.side_by_side or jobs < 2 or not cores:
         return
     configs = (inputs.initial(planned.cell.arm).config.get_text_config() for planned in work.waiting)
-    if all(threads_for(config.hidden_size) == 1 for config in configs):
+    if all(compute.threads_for(config.hidden_size) == 1 for config in configs):
         yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {min(cores, jobs)}"
 
 

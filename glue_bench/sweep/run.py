@@ -11,11 +11,11 @@ from rich.console import Console
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder
+from glue_bench.records.environment import versions
 from glue_bench.records.store import Store
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
-from glue_bench.sweep.environment import environment
 from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
 from glue_bench.sweep.executors import Executor, InlineExecutor, room_here
 from glue_bench.sweep.intrinsic import measure_missing
@@ -26,6 +26,7 @@ from glue_bench.sweep.remarks import idle_cores, made_anew, remarks
 from glue_bench.sweep.running import Running
 from glue_bench.sweep.work import Work, plan_work, write_plan
 from glue_bench.terminal import Screen, tell
+from glue_bench.training.compute import Compute, choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 
@@ -65,7 +66,7 @@ def sweep(
     """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
     What happens is told to the observer that `observe` makes for the console. `choose` tells whose models stay under
-    `finetuning.keep: best`. The device and the precision of the options are in force already (see `computing`).
+    `finetuning.keep: best`.
 
     Raises:
         UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
@@ -73,16 +74,17 @@ def sweep(
     """
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
-    environment()  # before any cell: the commit is that of the code now loaded
+    versions()  # before any cell: the commit is that of the code now loaded
     console = console or Screen(stderr=True)
+    compute = choose_compute(options.device, options.precision)
     if options.workers == AUTO:
-        options = replace(options, workers=None if options.address else room_here(experiment.resources))
+        options = replace(options, workers=None if options.address else room_here(experiment.resources, compute))
     store = Store(Path(options.results) / experiment.name)
     inputs = Inputs(experiment, store.folder / "checkpoints")
-    executor = make_executor(inputs, options)
+    executor = make_executor(inputs, options, compute)
     work = plan_work(inputs, store, options)
     summary = _before(work, store)
-    _preflight(work, inputs, store, options, console)
+    _preflight(work, inputs, store, options, compute, console)
     if options.dry_run:
         if work.waiting:
             executor.check()
@@ -105,17 +107,17 @@ def sweep(
             jobs=[*work.pretraining, *work.waiting],
             costs=work.costs,
         )
-        return _run(executor, work, running, summary)
+        return _run(executor, work, running, compute, summary)
 
 
-def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
+def make_executor(inputs: Inputs, options: RunOptions, compute: Compute) -> Executor:
     """What runs the jobs: this process, or workers.
 
     Raises:
         UserError: Ray is not installed.
     """
     if not options.side_by_side:
-        return InlineExecutor(inputs)
+        return InlineExecutor(inputs, compute)
     try:
         from glue_bench.sweep.ray_executor import RayExecutor
     except ModuleNotFoundError as error:
@@ -123,7 +125,14 @@ def make_executor(inputs: Inputs, options: RunOptions) -> Executor:
             raise
         raise UserError("--workers and --address need Ray; install it: pip install 'glue-bench[ray]'") from error
     assert inputs.folder is not None, "a sweep has a folder"
-    return RayExecutor(inputs.experiment, inputs.folder, workers=options.processes, address=options.address)
+    return RayExecutor(
+        inputs.experiment,
+        inputs.folder,
+        workers=options.processes,
+        address=options.address,
+        device=options.device,
+        precision=options.precision,
+    )
 
 
 def _before(work: Work, store: Store) -> Summary:
@@ -137,10 +146,12 @@ def _before(work: Work, store: Store) -> Summary:
     )
 
 
-def _preflight(work: Work, inputs: Inputs, store: Store, options: RunOptions, console: Console) -> None:
+def _preflight(
+    work: Work, inputs: Inputs, store: Store, options: RunOptions, compute: Compute, console: Console
+) -> None:
     """Say what a person should know, and check disks and starts."""
-    said = remarks(work.chosen, inputs, store, options), made_anew(work, store), idle_cores(work, inputs, options)
-    for line in chain(*said):
+    said = remarks(work.chosen, inputs, store, options, compute), made_anew(work, store)
+    for line in chain(*said, idle_cores(work, inputs, options, compute)):
         tell(console, line)
     check_disks(store)
     check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs)
@@ -160,12 +171,12 @@ def _beginning(work: Work, summary: Summary, experiment: str, options: RunOption
     )
 
 
-def _run(executor: Executor, work: Work, running: Running, summary: Summary) -> Summary:
+def _run(executor: Executor, work: Work, running: Running, compute: Compute, summary: Summary) -> Summary:
     """Run the jobs, then drop what nothing waits for any more."""
     running.run(executor, work.jobs)
     drop_encoders(work.cells, running.inputs, running.store)
     if not running.cause:
-        measure_missing(work.chosen, running.inputs, running.store, running.console)
+        measure_missing(work.chosen, running.inputs, running.store, compute, running.console)
     running.kept.settle()
     stored = {planned.id for planned in work.chosen} - set(summary.waiting) | set(running.finished)
     return replace(

@@ -124,7 +124,7 @@ class Running:
                 if not self.store.has_record(job.id):  # an MNLI cell that ran again for its encoder has one
                     store_outcome(self.store, job, result, self.inputs)
                 self.finished.append(job.id)
-                self.patience.learn(job, result.record.seconds.total)
+                self.patience.learn(job, result.facts.seconds.total)
             if isinstance(job, PlannedCell):
                 self.kept.settle(job)
         self.observer.hear(JobEnded(job, result))

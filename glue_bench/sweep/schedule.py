@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.jobs import Job
 from glue_bench.sweep.patience import Patience
+from glue_bench.sweep.progress import read_progress
 from glue_bench.sweep.stop import Stop
-from glue_bench.training.progress import read_progress
 
 LOOK_SECONDS = 1.0
 

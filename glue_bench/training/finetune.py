@@ -1,123 +1,173 @@
 """One cell, from its start to its scores and predictions."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import torch
-from accelerate.utils import set_seed
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, set_seed
 
 from glue_bench.config import HELD_OUT, Cell
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.files import whole_folder, write_checksums
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import unfilled
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier, NativeStart, build_native
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
-from glue_bench.training.batches import bucketed_rows
-from glue_bench.training.loop import HostTraining, NonFiniteLossError
-from glue_bench.training.memory import return_freed
-from glue_bench.training.runtime import all_threads, keeps_kernels
+from glue_bench.training.batches import Batch, bucketed_rows, evaluation_batches, training_batches
+from glue_bench.training.compute import Compute, on_threads
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train
+from glue_bench.training.memory import is_out_of_memory, release_memory, return_freed
 from glue_bench.training.shuffled import SUFFIX
+from glue_bench.training.starts import cell_start
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
+from glue_bench.training.used_rows import used_rows_only
 
-NARROW = 256
 Classifier = EncoderForSequenceClassification | NativeClassifier
+Keep = Callable[[PreTrainedModel, RunFacts], None]
+"""Called with a fine-tuned model, as transformers knows it, and all that its record will say of the run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a finished cell leaves: its part of the record, and logits float32 (rows, labels) per split."""
 
-    record: RunFacts
+    facts: RunFacts
     predictions: dict[str, np.ndarray]
 
 
 def finetune(
     cell: Cell,
-    start: Start,
-    tokens: TokenisedTask,
-    keep_in: Path | None = None,
+    inputs: Inputs,
+    compute: Compute,
+    *,
+    keep: Keep | None = None,
+    progress: Progress = silent,
     rows_at_once: int | None = None,
-    keep: Callable[[PreTrainedModel], None] | None = None,
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
     On a GPU some gradients are summed in any order, so that last bits may differ.
 
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
-    them. The encoder is kept in the folder `keep_in`, if given, for cells that start from it; `keep` is
-    called with the whole model, as transformers knows it. Where memory is short, batches go through in parts of
-    `rows_at_once` rows; updates stay those of whole batches.
+    them. Where memory is short, the cell begins again with batches in halves, in quarters, at last row by row, or with
+    parts of `rows_at_once` rows from the beginning; updates stay those of whole batches. A loss of NaN in bf16 gets one
+    more try in float32. The facts say so (`micro_batch_size`, `precision`).
 
     Raises:
-        NonFiniteLossError: training diverged.
+        NonFiniteLossError: training diverged in float32.
+        FileNotFoundError, UserError: what the cell starts from is not there, or damaged.
     """
-    began = time.perf_counter()
-    if keeps_kernels():  # they lie between what the last cell has freed
-        return_freed()
-    torch.set_num_threads(threads_for(start.config.get_text_config().hidden_size))
-    model = build_classifier(start, cell.task, cell.seed)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    training = HostTraining(model, cell, tokens, rows_at_once)
-    history, predictions, training_seconds = _train(training, cell, tokens)
-    collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(cell.task, logits)]
-    if keep_in:
-        with whole_folder(keep_in, replaces=True) as aside:  # that of a run that did not live to its record
-            training.model.base.save_pretrained(aside)
-            write_checksums(aside)
+    start, tokens = cell_start(cell, inputs), inputs.tokens(cell)
+    with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
+        run = _Run(cell, start, tokens, compute, compute, rows_at_once, progress)
+        while True:
+            try:
+                outcome, model = run.outcome()
+                break
+            except Exception as error:
+                if is_out_of_memory(error) and run.rows_at_once != 1:
+                    run = replace(run, rows_at_once=(run.rows_at_once or cell.hyperparameters.batch_size) // 2 or 1)
+                elif isinstance(error, NonFiniteLossError) and run.compute.bf16:
+                    run = replace(run, compute=replace(compute, bf16=False))
+                else:
+                    raise
+            release_memory()  # the failed attempt's is free only now that its traceback is gone
     if keep:
-        keep(training.model.model if isinstance(training.model, NativeClassifier) else training.model)
-    for name in (*TASKS[cell.task].test_splits, AX_SPLIT):
-        if name in tokens.splits:
-            predictions[name] = training.predict(name)
-    record = RunFacts(
-        origin=start.origin,
-        scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
-        history=tuple(history),
-        collapsed=tuple(collapsed),
-        seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
-        tokens=Tokens(training=trained_tokens(cell, tokens.splits["train"])),
-        parameters=parameters,
-        order=_without_order(training, cell, tokens),
-        micro_batch_size=rows_at_once,
-    )
-    return Outcome(record, predictions)
+        keep(model.model if isinstance(model, NativeClassifier) else model, outcome.facts)
+    return outcome
 
 
-def _without_order(training: HostTraining, cell: Cell, tokens: TokenisedTask) -> Scores:
-    """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
-    shuffled = {name: name + SUFFIX for name in TASKS[cell.task].validation_splits if name + SUFFIX in tokens.splits}
-    return {
-        name: dict(score_logits(cell.task, training.predict(moved), tokens.splits[moved].labels))
-        for name, moved in shuffled.items()
-    }
+@dataclass(frozen=True)
+class _Run:
+    """One attempt at a cell; `asked` is where it was to compute, `compute` where it does."""
 
+    cell: Cell
+    start: Start
+    tokens: TokenisedTask
+    asked: Compute
+    compute: Compute
+    rows_at_once: int | None
+    progress: Progress
 
-def _train(
-    training: HostTraining, cell: Cell, tokens: TokenisedTask
-) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
-    """History, the last epoch's logits of all scored splits, and seconds spent training."""
-    scored = [name for name in (*TASKS[cell.task].validation_splits, HELD_OUT) if name in tokens.splits]
-    kept = cell.hyperparameters.predictions or "float32"
-    history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
-    for epoch, loss in enumerate(training.epochs(), start=1):
-        seconds += time.perf_counter() - began
-        # Scores are of what is stored, so that whoever has the predictions gets the same ones.
-        predictions = {name: training.predict(name).astype(kept).astype(np.float32) for name in scored}
-        if not all(np.isfinite(logits).all() for logits in predictions.values()):  # an update after the last loss
-            raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
-        scores = {name: score_logits(cell.task, predictions[name], tokens.splits[name].labels) for name in scored}
-        history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
+    def outcome(self) -> tuple[Outcome, Classifier]:
+        """Train and predict; what is left, and the model."""
         began = time.perf_counter()
-    return history, predictions, seconds
+        if self.compute.keeps_kernels:  # they lie between what the last cell has freed
+            return_freed()
+        task, splits = self.cell.task, self.tokens.splits
+        model = build_classifier(self.start, task, self.cell.seed)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        history, predictions, training_seconds = self._train(model)
+        collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(task, logits)]
+        tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
+        predictions |= {name: self._predict(model, name) for name in tests}
+        order = self._without_order(model)
+        facts = RunFacts(
+            origin=self.start.origin,
+            scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
+            history=tuple(history),
+            collapsed=tuple(collapsed),
+            seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
+            tokens=Tokens(training=trained_tokens(self.cell, splits["train"])),
+            parameters=parameters,
+            order=order,
+            micro_batch_size=self.rows_at_once,
+            environment=self.asked.environment(),
+            precision=None if self.compute == self.asked else self.compute.precision,
+        )
+        return Outcome(facts, predictions), model
+
+    def _train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
+        """History, the last epoch's logits of all scored splits, and seconds spent training."""
+        task, splits = self.cell.task, self.tokens.splits
+        scored = [name for name in (*TASKS[task].validation_splits, HELD_OUT) if name in splits]
+        kept = self.cell.hyperparameters.predictions or "float32"
+        history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
+        for epoch, loss in enumerate(self._epochs(model), start=1):
+            seconds += time.perf_counter() - began
+            # Scores are of what is stored, so that whoever has the predictions gets the same ones.
+            predictions = {name: self._predict(model, name).astype(kept).astype(np.float32) for name in scored}
+            if not all(np.isfinite(logits).all() for logits in predictions.values()):  # an update after the last loss
+                raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
+            scores = {name: score_logits(task, predictions[name], splits[name].labels) for name in scored}
+            history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
+            began = time.perf_counter()
+        return history, predictions, seconds
+
+    def _epochs(self, model: Classifier) -> Iterator[float]:
+        settings, split = self.cell.hyperparameters, self.tokens.splits["train"]
+        steps = -(-len(split) // settings.batch_size)
+
+        def batches(epoch: int) -> Iterator[Batch]:
+            padding, seed = self.tokens.padding_id, self.cell.seed
+            return training_batches(split, settings.batch_size, padding, seed, epoch, self._padded)
+
+        with used_rows_only(model, split.ids):
+            yield from train(model, batches, steps, settings, self.compute, self.rows_at_once, self.progress)
+
+    def _predict(self, model: Classifier, name: str) -> np.ndarray:
+        """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
+        batch_size = self.cell.hyperparameters.batch_size
+        tokens = int(self.compute.evaluation_tokens * (self.rows_at_once or batch_size) / batch_size)
+        batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self._padded)
+        return predict(model, batches, self.compute)
+
+    def _padded(self, length: int) -> int:
+        return min(self.compute.few_sizes(length), self.cell.hyperparameters.max_length)
+
+    def _without_order(self, model: Classifier) -> Scores:
+        """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
+        task, splits = self.cell.task, self.tokens.splits
+        return {
+            name: dict(score_logits(task, self._predict(model, name + SUFFIX), splits[name + SUFFIX].labels))
+            for name in TASKS[task].validation_splits
+            if name + SUFFIX in splits
+        }
 
 
 def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
@@ -128,16 +178,6 @@ def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
     order = np.random.default_rng([cell.seed, whole + 1])
     cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []
     return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)
-
-
-def threads_for(hidden_size: int) -> int:
-    """CPU threads for an encoder of this width.
-
-    The operations of a narrow one end before a second thread has joined in, and on a busy machine every one of
-    them waits for it: a demo cell took 7 s instead of 1.
-    """
-    of_all = all_threads()  # asked for first: the number of threads is about to be another
-    return 1 if hidden_size < NARROW else of_all
 
 
 def build_classifier(start: Start, task: str, seed: int) -> Classifier:

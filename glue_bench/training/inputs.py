@@ -23,8 +23,7 @@ from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.native import probe
-from glue_bench.training.packing import pack
-from glue_bench.training.pretrain import PretrainingTask, trained_origin
+from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.shuffled import with_shuffled
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
@@ -37,6 +36,9 @@ from glue_bench.training.tokenizers import (
 )
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 from glue_bench.training.words import WordRule
+
+TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
+"""What an arm is after a pretraining of ours, by what it was before."""
 
 
 class Inputs:
@@ -160,15 +162,14 @@ class Inputs:
             return tokens
         return replace(tokens, splits={**tokens.splits, AX_SPLIT: of("ax").splits["test"]})
 
-    def pretraining_task(self, arm: Arm) -> PretrainingTask:
-        """The text that the arm learns from. It is equal for all arms with the same tokenizer."""
+    def text(self, arm: Arm) -> dict[str, PackedText]:
+        """The text that the arm learns from, `train` and `validation`: equal for all arms with the same tokenizer."""
         settings, tokenizer = self.pretraining, self.tokenizer(arm)
         pairs = settings.segments == "pairs"
-        text = self.once(
+        return self.once(
             ("packed", self.tokenizer_digest(arm)),
             lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share, pairs=pairs),
         )
-        return PretrainingTask(text=text, tokenizer=tokenizer, settings=settings)
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is or as published, or a graft of one."""
@@ -209,7 +210,7 @@ class Inputs:
     def origin(self, arm: Arm) -> str:
         """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""
         origin = self.initial(arm).origin
-        return trained_origin(origin) if self.experiment.pretraining else origin
+        return TRAINED.get(origin, origin) if self.experiment.pretraining else origin
 
     def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
         vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from accelerate.utils import parse_flag_from_env
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -26,14 +25,9 @@ _SAID = (
 _GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
-def sees_cuda() -> bool:
-    """Whether there is a CUDA device, and accelerate has not been told to leave it alone."""
-    return torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
-
-
-def reset_peak() -> None:
+def reset_peak(device: torch.device) -> None:
     """Start counting anew, as far as the operating system lets us."""
-    if sees_cuda():
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return
     return_freed()
@@ -41,9 +35,9 @@ def reset_peak() -> None:
         _CLEAR.write_text("5")  # proc(5): resets the peak resident set size
 
 
-def peak_bytes() -> int | None:
+def peak_bytes(device: torch.device) -> int | None:
     """Bytes at the peak since `reset_peak`: allocated on the GPU, else resident; None where it is not known."""
-    if sees_cuda():
+    if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     try:
         lines = _STATUS.read_text().splitlines()

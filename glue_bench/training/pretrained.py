@@ -29,8 +29,8 @@ from glue_bench.files import (
     write_atomically,
     write_checksums,
 )
+from glue_bench.training.compute import Compute
 from glue_bench.training.memory import is_out_of_memory
-from glue_bench.training.runtime import accelerator, precision_name
 
 IDENTITY = "identity.json"
 CURVE = "curve"
@@ -116,11 +116,11 @@ class PretrainingFolder:
             write_atomically(aside / CURVE, curve.encode())
             write_checksums(aside)
 
-    def save_state(self, state: Mapping[str, Any]) -> None:
+    def save_state(self, state: Mapping[str, Any], compute: Compute) -> None:
         """Replace the state to continue from, which notes where it was computed."""
         content = io.BytesIO()
         identity = json.dumps(self.identity, sort_keys=True)
-        torch.save({"identity": identity, "computed": _computed_here(), **state}, content)
+        torch.save({"identity": identity, "computed": _noted(compute), **state}, content)
         with self._written():
             write_atomically(self.folder / "resume.pt", content.getvalue())
 
@@ -153,14 +153,14 @@ class PretrainingFolder:
             raise UserError(f"'{path}' is the state of another configuration; delete it to start this arm anew")
         return state
 
-    def resumed_state(self) -> dict[str, Any] | None:
+    def resumed_state(self, compute: Compute) -> dict[str, Any] | None:
         """The state last saved, or None; of earlier versions nothing tells where it was computed.
 
         Raises:
             UserError: as `read_state`.
             OtherComputerError: it was computed on another kind of device or in another precision.
         """
-        state, here = self.read_state(), _computed_here()
+        state, here = self.read_state(), _noted(compute)
         found = here if state is None else state.get("computed", here)
         if found != here:
             device, precision = found["device"], found["precision"]
@@ -178,6 +178,5 @@ class PretrainingFolder:
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
 
 
-def _computed_here() -> dict[str, str]:
-    """On which kind of device, and in which precision, this process computes."""
-    return {"device": accelerator().device.type, "precision": precision_name()}
+def _noted(compute: Compute) -> dict[str, str]:
+    return {"device": compute.device.type, "precision": compute.precision}

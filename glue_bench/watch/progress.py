@@ -137,7 +137,7 @@ def describe(event: JobEnded | JobElsewhere) -> str:
         return "finished by another sweep" if event.error is None else f"FAILED in another sweep: {event.error}"
     if not isinstance(event.result, Outcome):
         return f"FAILED {event.error}"
-    ran, shown = event.result.record, []
+    ran, shown = event.result.facts, []
     scores = ran.scores
     for split, values in scores.items():
         metric, value = next(iter(values.items()))

@@ -10,7 +10,7 @@ from glue_bench.records.plan import AskedCell, Plan
 from glue_bench.records.record import FailureRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import read_claims
-from glue_bench.training.progress import read_progress
+from glue_bench.sweep.progress import read_progress
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Snapshot, counts_by_arm, describe_progress
 

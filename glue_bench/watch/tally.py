@@ -16,8 +16,8 @@ from glue_bench.sweep.events import (
     SweepStarted,
 )
 from glue_bench.sweep.jobs import FinishedPretraining, Job, PlannedCell
+from glue_bench.sweep.progress import read_progress
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.progress import read_progress
 from glue_bench.watch.estimate import Estimate
 from glue_bench.watch.view import Counts, Snapshot, counts_by_arm, describe_progress
 
@@ -76,8 +76,8 @@ class Tally:
                 self._end(job, event.error)
                 if isinstance(result, Outcome):
                     self._finished += 1
-                    self._tokens += result.record.tokens.training
-                    self._estimate.learn(job.id, result.record.seconds.total)
+                    self._tokens += result.facts.tokens.training
+                    self._estimate.learn(job.id, result.facts.seconds.total)
                 elif isinstance(result, FinishedPretraining):
                     self._estimate.learn(job.id, result.record.seconds)
             case JobElsewhere(job, error):

@@ -134,10 +134,10 @@ class Tracker:
                     _write(self._curve(job), {point.step: _losses(point) for point in points})
             case SweepEnded() if self._growing:
                 self._growing[1].finish()
-            case JobEnded(PlannedCell(cell=cell) as planned, Outcome() as outcome) if outcome.record.history:
+            case JobEnded(PlannedCell(cell=cell) as planned, Outcome() as outcome) if outcome.facts.history:
                 settings = {**cell.key, **cell.hyperparameters.model_dump(exclude_none=True), "cell": planned.id}
                 run = self._run(cell.arm.name, planned.id, cell.task, settings | {"origin": planned.origin})
-                _write(run, {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.record.history})
+                _write(run, {epoch.epoch: _scores(cell.task, epoch) for epoch in outcome.facts.history})
 
     def _curve(self, job: PlannedPretraining) -> GeneralTracker:
         settings = job.settings

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from rich.console import Console, Group
 from rich.text import Text
 
-from glue_bench.training.progress import Progress
+from glue_bench.sweep.progress import Progress
 from glue_bench.values import duration
 
 NAME_WIDTH, BAR_WIDTH, NUMBER_WIDTH = 24, 16, 8

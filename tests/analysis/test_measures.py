@@ -67,7 +67,7 @@ class KnowsPairs:
 
     def __init__(self, table: np.ndarray) -> None:
         self.table = torch.from_numpy(table)
-        self.base = SimpleNamespace(hidden_states=lambda ids, *_: [ids.roll(1, 1)[..., None]])
+        self.base = SimpleNamespace(hidden_states=lambda ids, *_, **__: [ids.roll(1, 1)[..., None]])
 
     def predict(self, states):
         return self.table[states[:, 0]]
@@ -113,7 +113,7 @@ def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text, monkeypatc
     def watch(ids, mask, segments, start):
         seen.append((start, ids.shape[1]))
         assert (ids[:, 0] == tokenizer.cls_token_id).all()
-        return states(ids, mask, segments, start)
+        return states(ids, mask, segments, start=start)
 
     monkeypatch.setattr(model.base, "hidden_states", watch)
     counts = {start: sums.counts.tolist() for start, sums in start_sums(model, text, POSITIONS)}
@@ -182,7 +182,7 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
         with torch.no_grad():
             total += float(theirs(ids, labels=labels).loss) * masked
         count += masked
-    ours = validation_sums(open_masked_lm(str(tmp_path)), text)
+    ours = validation_sums(open_masked_lm(str(tmp_path), torch.device("cpu")), text)
     assert ours.value == pytest.approx(total / count, rel=1e-5)
 
 
@@ -314,7 +314,7 @@ def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
     seen, model = [], model_of("none", tokenizer)
     states = model.base.hidden_states
     model.base.hidden_states = lambda ids, mask, segments, start: (
-        seen.append(int(segments.sum())) or states(ids, mask, segments, start)
+        seen.append(int(segments.sum())) or states(ids, mask, segments, start=start)
     )
     measured = intrinsic_sums(model, text, POSITIONS)
     assert all(seen)

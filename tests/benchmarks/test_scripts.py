@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench.training.runtime import multiplies_bf16
+from glue_bench.training.compute import multiplies_bf16
 
 pytestmark = pytest.mark.slow
 

@@ -45,7 +45,7 @@ def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
 @contextmanager
 def _hearing() -> Iterator[Told]:
     from glue_bench import api
-    from glue_bench.training import progress
+    from glue_bench.sweep import progress
 
     told: Told = []
     kept = progress._Teller.tell, api.write_results
@@ -128,9 +128,9 @@ def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[s
     from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
 
     inputs = Inputs(parse_experiment(experiment))
-    task = inputs.pretraining_task(inputs.experiment.arms[0])
-    settings, vocabulary = task.settings, Vocabulary.of(task.tokenizer)
-    for split, text in task.text.items():
+    arm = inputs.experiment.arms[0]
+    whole, settings, vocabulary = inputs.text(arm), inputs.pretraining, Vocabulary.of(inputs.tokenizer(arm))
+    for split, text in whole.items():
         arrays = {name: getattr(text, name) for name in ("ids", "offsets", "starts", "documents", "cuts")}
         pieces = dict(zip(("piece_starts", "piece_documents"), text.pieces, strict=True))
         yield split, {name: array for name, array in (arrays | pieces).items() if array is not None}
@@ -139,9 +139,9 @@ def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[s
         for step in range(steps):
             yield (
                 f"batch {seed} {step}",
-                _batch(training_batch(task.text["train"], vocabulary, **how, seed=seed, step=step)),
+                _batch(training_batch(whole["train"], vocabulary, **how, seed=seed, step=step)),
             )
-    batches = evaluation_batches(task.text["validation"], vocabulary, settings.mask_probability)
+    batches = evaluation_batches(whole["validation"], vocabulary, settings.mask_probability)
     for number, batch in enumerate(islice(batches, steps)):
         yield f"validation {number}", _batch(batch)
 

@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-os.environ |= {"TOKENIZERS_PARALLELISM": "false", "ACCELERATE_MIXED_PRECISION": "no"}
+os.environ |= {"TOKENIZERS_PARALLELISM": "false", "ACCELERATE_MIXED_PRECISION": "no", "GLUE_BENCH_PRECISION": "float32"}
 sys.path.insert(0, str(Path.cwd()))
 
 import numpy as np

@@ -51,16 +51,16 @@ def sweep(values, tmp_path):
 @pytest.fixture
 def failing(monkeypatch):
     """Make the pretraining of some variants raise; returns the switch and the list of those that were started."""
-    pretraining, started = module.pretraining, []
+    pretrain, started = module.pretrain, []
 
     def switch(errors: dict[str, BaseException]) -> list[str]:
-        def perhaps(start, *rest):
-            started.append(start.config.variant)
-            if start.config.variant in errors:
-                raise errors[start.config.variant]
-            return pretraining(start, *rest)
+        def perhaps(run, *rest, **further):
+            started.append(run.arm.variant)
+            if run.arm.variant in errors:
+                raise errors[run.arm.variant]
+            return pretrain(run, *rest, **further)
 
-        monkeypatch.setattr(module, "pretraining", perhaps)
+        monkeypatch.setattr(module, "pretrain", perhaps)
         return started
 
     return switch

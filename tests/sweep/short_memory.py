@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from glue_bench.config import load_experiment
-from glue_bench.sweep.attempts import attempt_cell
+from glue_bench.sweep.attempts import attempt
 from glue_bench.sweep.jobs import Failure, PlannedCell
 from glue_bench.sweep.plan import plan_cells
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs
 
 
@@ -21,18 +22,16 @@ def address_space() -> int:
 
 
 def described(planned: PlannedCell, inputs: Inputs) -> dict:
-    result = attempt_cell(planned, inputs)
+    *_, result = attempt(planned, inputs, choose_compute())
     if isinstance(result, Failure):
         return {"error": result.error, "traceback": result.traceback}
-    losses = [epoch.train_loss for epoch in result.record.history]
+    losses = [epoch.train_loss for epoch in result.facts.history]
     logits = {name: values.tolist() for name, values in result.predictions.items()}
-    return {"rows": result.record.micro_batch_size, "losses": losses, "logits": logits} | {
-        "scores": result.record.scores
-    }
+    return {"rows": result.facts.micro_batch_size, "losses": losses, "logits": logits} | {"scores": result.facts.scores}
 
 
 def main() -> None:
-    inputs = Inputs(load_experiment(sys.argv[1]))
+    inputs = Inputs(load_experiment(sys.argv[1]), Path(sys.argv[1]).parent / "runs" / "checkpoints")
     warm, planned = plan_cells(inputs.experiment, inputs)
     described(warm, inputs)  # a small one: whatever is imported late is there now
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]

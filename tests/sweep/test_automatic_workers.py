@@ -1,30 +1,30 @@
 """`--workers auto`, and what is said of cores that would be idle."""
 
 import io
-from types import SimpleNamespace
 
 import pytest
+import torch
 from rich.console import Console
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.config.sections import Resources
 from glue_bench.errors import UserError
-from glue_bench.sweep import executors, remarks
 from glue_bench.sweep import run as sweeping
 from glue_bench.sweep.executors import room_here
 from glue_bench.sweep.options import RunOptions
+from glue_bench.training.compute import Compute
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Pretends to be a machine of so many cores and GPUs; this process computes on a GPU if there is one."""
+    """Pretends to be a machine of so many cores and GPUs; where it computes, on a GPU if there is one."""
 
     def pretend(cores, gpus=0):
-        monkeypatch.setattr(executors, "all_threads", lambda: cores)
-        monkeypatch.setattr(executors.torch.cuda, "device_count", lambda: gpus)
-        device = SimpleNamespace(type="cuda" if gpus else "cpu")
-        monkeypatch.setattr(executors, "accelerator", lambda: SimpleNamespace(device=device, num_processes=1))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        compute = Compute(torch.device("cuda" if gpus else "cpu"), False, cores)
+        monkeypatch.setattr(sweeping, "choose_compute", lambda *_: compute)
+        return compute
 
     return pretend
 
@@ -46,8 +46,7 @@ def machine(monkeypatch):
     ],
 )
 def test_a_worker_takes_its_cpus_and_its_share_of_a_gpu(machine, cores, gpus, needs, expected):
-    machine(cores, gpus)
-    assert room_here(Resources(**needs)) == expected
+    assert room_here(Resources(**needs), machine(cores, gpus)) == expected
 
 
 @pytest.mark.parametrize("workers", [0, -1, 2.0, True, "all", "2", 10**9])
@@ -62,7 +61,7 @@ def test_auto_is_settled_before_anything_runs(tiny, tmp_path, machine, monkeypat
     machine(cores)
     asked = []
 
-    def stop(_inputs, options):
+    def stop(_inputs, options, _compute):
         asked.append(options.processes)
         raise UserError("far enough")
 
@@ -73,9 +72,7 @@ def test_auto_is_settled_before_anything_runs(tiny, tmp_path, machine, monkeypat
 
 
 @pytest.mark.usefixtures("small_demo")
-def test_idle_cores_are_said_where_workers_would_use_them(tiny, tmp_path, machine, monkeypatch):
-    monkeypatch.setattr(sweeping, "expected_seconds", lambda *_: None)
-
+def test_idle_cores_are_said_where_workers_would_use_them(tiny, tmp_path, machine):
     def idle(workers=None, **changes):
         console = Console(file=io.StringIO(), width=300)
         experiment = tiny(arms=["add"], tasks=["cola"], **changes)
@@ -89,5 +86,4 @@ def test_idle_cores_are_said_where_workers_would_use_them(tiny, tmp_path, machin
     machine(1)
     assert idle(seeds=[1, 2, 3]) == []
     machine(4)
-    monkeypatch.setattr(remarks, "threads_for", lambda _: 4)
-    assert idle(seeds=[1, 2, 3]) == []
+    assert idle(seeds=[1, 2, 3], scratch={"hidden_size": 256}) == []

@@ -58,9 +58,9 @@ def _of_another_machine(content: bytes):
 def test_a_clock_that_jumps_changes_nothing(tiny, tmp_path, monkeypatch):
     finetune, results = attempts.finetune, tmp_path / "runs"
 
-    def slow(*arguments):
+    def slow(*arguments, **options):
         time.sleep(0.6)  # longer than the rival's patience
-        return finetune(*arguments)
+        return finetune(*arguments, **options)
 
     monkeypatch.setattr(attempts, "finetune", slow)
     monkeypatch.setattr(Claims.__init__, "__defaults__", (0.05, claims.STALE_SECONDS))

@@ -18,7 +18,7 @@ from glue_bench.sweep import attempts, plan
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import encoder_folder
+from glue_bench.training.starts import cell_start, encoder_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
@@ -51,9 +51,9 @@ def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tmp_path, monkeypat
     starts = {}
     finetune = attempts.finetune
 
-    def watched(cell, start, *rest):
-        starts[cell.task] = start
-        return finetune(cell, start, *rest)
+    def watched(cell, inputs, *rest, **further):
+        starts[cell.task] = cell_start(cell, inputs)
+        return finetune(cell, inputs, *rest, **further)
 
     monkeypatch.setattr(attempts, "finetune", watched)
     summary = sweep()
@@ -103,10 +103,10 @@ def test_an_encoder_that_is_gone_is_made_again_and_the_record_stays(sweep):
 def test_a_failed_mnli_run_fails_what_starts_from_it(sweep, monkeypatch):
     finetune = attempts.finetune
 
-    def failing(cell, *rest):
+    def failing(cell, *rest, **further):
         if cell.task == "mnli":
             raise RuntimeError("gone wrong")
-        return finetune(cell, *rest)
+        return finetune(cell, *rest, **further)
 
     monkeypatch.setattr(attempts, "finetune", failing)
     summary = sweep()

@@ -30,14 +30,14 @@ def test_a_checkpoint_that_was_lost_is_made_again(sweep, failing, finished, valu
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Go to another processor, which rounds otherwise: weights that begin a little larger stand in for it."""
-    pretraining = module.pretraining
+    build = training.build_masked_lm
 
     def rounded_otherwise(start, *rest):
         larger = {"initializer_range": 1.001 * start.config.initializer_range}
         config = type(start.config).from_dict(start.config.to_dict() | larger)
-        return pretraining(replace(start, config=config), *rest)
+        return build(replace(start, config=config), *rest)
 
-    return lambda: monkeypatch.setattr(module, "pretraining", rounded_otherwise)
+    return lambda: monkeypatch.setattr(training, "build_masked_lm", rounded_otherwise)
 
 
 @pytest.fixture

@@ -112,9 +112,9 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
     (mnli,) = [cell_id for cell_id in needed if "-mnli-" in cell_id]
     finetune, claimed, told = again.finetune, [], []
 
-    def watched(*arguments):
+    def watched(*arguments, **options):
         claimed.append({claim.name for claim in read_claims(finished.folder / "claims")})
-        outcome = finetune(*arguments)
+        outcome = finetune(*arguments, **options)
         told.append({path.stem for path in (finished.folder / "progress").iterdir()})
         return outcome
 

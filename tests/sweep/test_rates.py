@@ -12,6 +12,7 @@ from glue_bench.records.store import Store
 from glue_bench.results.budgets import budget_frame, measured_costs, rates_frame
 from glue_bench.sweep import attempts as module
 from glue_bench.training.loop import NonFiniteLossError
+from glue_bench.training.starts import pretraining_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 SEARCH = {"learning_rates": [1e-5, 3e-3], "rate_search": {"steps": 4, "seed": 0}}
@@ -25,17 +26,18 @@ def search(**changes) -> dict:
 @pytest.fixture
 def trained(monkeypatch):
     """What was pretrained: (variant, seed, rate, steps), in order; `diverging` rates raise."""
-    pretraining, started, diverging = module.pretraining, [], set()
+    pretrain, started, diverging = module.pretrain, [], set()
 
-    def watched(start, task, *rest):
-        settings = task.settings
-        started.append((start.config.variant, settings.seed, settings.learning_rate, settings.steps))
+    def watched(run, inputs, *rest, rate=None, **further):
+        settings = run.settings if rate is None else run.settings.at(rate)
+        started.append((run.arm.variant, settings.seed, settings.learning_rate, settings.steps))
         if settings.learning_rate in diverging:
+            pretraining_folder(run, inputs).prepare()
             spent = {"steps": 1, "tokens": 200, "seconds": 0.5, "losses": []}
             raise NonFiniteLossError("masked-LM loss is nan at step 1", spent)
-        return pretraining(start, task, *rest)
+        return pretrain(run, inputs, *rest, rate=rate, **further)
 
-    monkeypatch.setattr(module, "pretraining", watched)
+    monkeypatch.setattr(module, "pretrain", watched)
     return started, diverging
 
 
@@ -106,11 +108,11 @@ def test_a_rate_that_diverges_is_the_worst_and_all_of_them_are_a_failure(sweep, 
 
 
 def test_a_search_that_fails_otherwise_chooses_nothing(sweep, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("out of luck")
         yield
 
-    monkeypatch.setattr(module, "pretraining", broken)
+    monkeypatch.setattr(module, "pretrain", broken)
     summary = sweep(search(), arms=["add"])
     assert set(summary.failed.values()) == {"RuntimeError in pretraining: out of luck"}
     assert not documents(Store(summary.folder), "pretraining")

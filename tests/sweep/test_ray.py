@@ -77,7 +77,7 @@ def sweep_with(tiny, tmp_path, monkeypatch):
 
     def run_it(attempt, console=None, seeds=6):
         def make_executor(inputs, *_):
-            said = lambda job, inputs: iter([attempt(job, inputs)])  # noqa: E731 - a function that Ray can send
+            said = lambda job, inputs, _: iter([attempt(job, inputs)])  # noqa: E731 - a function that Ray can send
             return RayExecutor(inputs.experiment, inputs.folder, address="auto", attempt=said)
 
         monkeypatch.setattr(sweep_module, "make_executor", make_executor)

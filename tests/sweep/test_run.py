@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from stored import documents
 
@@ -38,11 +39,11 @@ def failing(monkeypatch):
     finetune, started = attempts.finetune, []
 
     def switch(errors: dict[str, BaseException]) -> list[str]:
-        def perhaps(cell, start, tokens, keep_in=None):
+        def perhaps(cell, *rest, **further):
             started.append(f"{cell.arm.name} {cell.task}")
             if cell.arm.name in errors:
                 raise errors[cell.arm.name]
-            return finetune(cell, start, tokens, keep_in)
+            return finetune(cell, *rest, **further)
 
         monkeypatch.setattr(attempts, "finetune", perhaps)
         return started
@@ -310,16 +311,15 @@ def test_a_full_disk_is_one_message_and_keeps_what_is_finished(sweep, monkeypatc
 
 def test_workers_without_a_gpu_are_said_to_compute_on_cpus(tiny, monkeypatch):
     """A GPU that only the first process uses is no news to be kept back."""
-    from types import SimpleNamespace
-
     from glue_bench.sweep import remarks
     from glue_bench.sweep.options import RunOptions
+    from glue_bench.training.compute import Compute
 
-    monkeypatch.setattr(remarks, "accelerator", lambda: SimpleNamespace(device=SimpleNamespace(type="cuda")))
-    monkeypatch.setattr(remarks, "describe", lambda: "a GPU in bf16")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    compute = Compute(torch.device("cuda"), True, 1)
     said = []
     for workers, gpus in ((None, 0.0), (2, 0.5), (2, 0.0)):
         experiment = parse_experiment(tiny(resources={"cpus": 1, "gpus": gpus}))
-        said.append(remarks.place(experiment, RunOptions(workers=workers)))
+        said.append(remarks.place(experiment, RunOptions(workers=workers), compute))
     assert said[:2] == ["computing on a GPU in bf16"] * 2
     assert said[2] == "computing on a GPU in bf16; workers on CPUs, because resources.gpus is 0"

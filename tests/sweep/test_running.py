@@ -18,9 +18,9 @@ def sweep(tiny, tmp_path, monkeypatch):
     finetune = attempts.finetune
 
     def run_it(meddle):
-        def meddled(cell, *rest):
+        def meddled(cell, *rest, **further):
             meddle(cell.seed, tmp_path / "runs" / "tiny")
-            return finetune(cell, *rest)
+            return finetune(cell, *rest, **further)
 
         monkeypatch.setattr(attempts, "finetune", meddled)
         experiment = tiny(arms=["add"], tasks=["rte"], seeds=[1, 2])

@@ -24,6 +24,7 @@ from glue_bench.sweep.plan import plan_cells, pretrainings_of
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.training import pretrain
+from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs
 
 
@@ -31,7 +32,7 @@ class Alternating(InlineExecutor):
     """Workers in one process: each takes a step of its job in turn. The `lost` pretraining loses its worker once."""
 
     def __init__(self, inputs: Inputs, workers: int, lost: str) -> None:
-        super().__init__(inputs)
+        super().__init__(inputs, choose_compute())
         self.workers, self.lost = workers, lost
         self.order: list[str] = []
 
@@ -41,13 +42,13 @@ class Alternating(InlineExecutor):
             while len(under_way) < self.workers and (job := schedule.take()):
                 on_start(job, f"worker:{len(under_way)}")
                 self.order.append(job.id)
-                under_way.append((job, attempt(job, self.inputs)))
+                under_way.append((job, attempt(job, self.inputs, self.compute)))
             job, saying = under_way.pop(0)
             said = next(saying)
             if job.id.startswith(self.lost) and isinstance(said, LossPoint) and said.step == 6:
                 self.lost = "-"
                 saying.close()
-                saying = attempt(job, self.inputs)
+                saying = attempt(job, self.inputs, self.compute)
             if isinstance(said, LossPoint):
                 under_way.append((job, saying))
             yield job, said
@@ -72,7 +73,7 @@ def swept(tmp_path):
     def run(values, name, make=None, observe=None, workers=None):
         with pytest.MonkeyPatch.context() as patch:
             if make:
-                patch.setattr(sweep_module, "make_executor", lambda inputs, _: make(inputs))
+                patch.setattr(sweep_module, "make_executor", lambda inputs, *_: make(inputs))
             console, options = Console(file=io.StringIO()), RunOptions(results=tmp_path / name, workers=workers)
             return sweep_module.sweep(parse_experiment(values), options, console, observe)
 
@@ -148,12 +149,12 @@ class Killer:
             os.kill(int(self.workers[event.job.id][-1].rpartition(":")[2]), signal.SIGKILL)
 
 
-def eager(job, inputs):
+def eager(job, inputs, compute):
     """A job whose state is saved at every step."""
     from glue_bench.training import pretrain
 
     pretrain.SAVE_SECONDS = 0
-    yield from attempt(job, inputs)
+    yield from attempt(job, inputs, compute)
 
 
 @pytest.mark.slow

@@ -26,10 +26,10 @@ def sweep(tiny, tmp_path, monkeypatch):
     finetune = attempts.finetune
 
     def run_it(times: int, number: signal.Signals = signal.SIGINT):
-        def interrupted(*arguments):
+        def interrupted(*arguments, **options):
             for _ in range(times):
                 signal.raise_signal(number)
-            return finetune(*arguments)
+            return finetune(*arguments, **options)
 
         monkeypatch.setattr(attempts, "finetune", interrupted)
         console = Console(file=io.StringIO())

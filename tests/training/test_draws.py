@@ -13,6 +13,7 @@ import pytest
 import torch
 from option_sets import ARMS as VARIANT_ARMS
 from safetensors.torch import load_file, save_file
+from tiny_pretraining import CPU
 from tiny_pretraining import fresh as scratch
 from transformers import ElectraConfig, ElectraModel
 
@@ -233,8 +234,8 @@ def test_a_cell_learns_the_same_beside_any_other_arms(tiny: Made, make_bert: Mad
         experiment = parse_experiment(tiny(checkpoint=checkpoint, scratch=None, arms=arms, tasks=["cola"]))
         inputs, history = Inputs(experiment), {}
         for cell in experiment.cells():
-            record = finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell)).record
-            history[cell.arm.name] = [epoch.train_loss for epoch in record.history]
+            facts = finetune(cell, inputs, CPU).facts
+            history[cell.arm.name] = [epoch.train_loss for epoch in facts.history]
         return history
 
     drawn = [variant for variant, _ in DRAWN]

@@ -1,23 +1,28 @@
-"""One cell: what it records, and that nothing but the cell decides its bits."""
+"""One cell: what it records, what is done where it fails, and that nothing but the cell decides its bits."""
 
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from tiny_pretraining import CPU, STILL
 
 from glue_bench.config import Cell, parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.files import check_checksums
-from glue_bench.training.finetune import Outcome, build_classifier, finetune, threads_for
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.base import Variant
+from glue_bench.training.batches import training_batches
+from glue_bench.training.finetune import Outcome, build_classifier, finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import HostTraining, NonFiniteLossError
-from glue_bench.training.runtime import all_threads
+from glue_bench.training.loop import NonFiniteLossError
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 ARMS = ["add", "concat", "untied", "none"]
+BF16 = replace(CPU, bf16=True)
 
 
 @dataclass
@@ -29,26 +34,28 @@ class Bench:
     def cell(self, arm="add", task="cola", seed=1) -> Cell:
         return next(c for c in self.inputs.experiment.cells() if (c.arm.name, c.task, c.seed) == (arm, task, seed))
 
-    def run(self, *which) -> Outcome:
-        cell = self.cell(*which)
-        tokens = self.inputs.tokens(cell)
-        return finetune(cell, self.inputs.initial(cell.arm), tokens)
+    def run(self, *which, compute=CPU, **options) -> Outcome:
+        return finetune(self.cell(*which), self.inputs, compute, **options)
 
     def classifier(self, arm="add", task="cola", seed=1):
         return build_classifier(self.inputs.initial(self.cell(arm, task).arm), task, seed)
 
 
 @pytest.fixture
-def bench(tiny) -> Bench:
+def bench_of(tiny):
+    return lambda **changes: Bench(Inputs(parse_experiment(tiny(**changes))))
+
+
+@pytest.fixture
+def bench(bench_of) -> Bench:
     finetuning = {"epochs": 2, "predict": ["validation", "test"]}
-    experiment = tiny(arms=ARMS, tasks=["cola", "stsb", "mnli"], seeds=[1, 2], finetuning=finetuning)
-    return Bench(Inputs(parse_experiment(experiment)))
+    return bench_of(arms=ARMS, tasks=["cola", "stsb", "mnli"], seeds=[1, 2], finetuning=finetuning)
 
 
 def bits(outcome: Outcome) -> dict:
     """What must not differ between two runs of a cell: all but the seconds."""
     arrays = {name: logits.tobytes() for name, logits in outcome.predictions.items()}
-    return arrays | outcome.record.model_dump(exclude={"seconds"})
+    return arrays | outcome.facts.model_dump(exclude={"seconds"})
 
 
 def labels(task: str, split: str) -> np.ndarray:
@@ -57,74 +64,70 @@ def labels(task: str, split: str) -> np.ndarray:
 
 @pytest.mark.parametrize("task", ["cola", "stsb", "mnli"])
 def test_a_cell_leaves_scores_history_and_predictions(bench, task):
-    outcome = bench.run("add", task)
-    record = outcome.record
-    assert [epoch.epoch for epoch in record.history] == [1, 2]
-    splits = [*TASKS[task].validation_splits, *TASKS[task].test_splits]
-    sizes = {name: len(labels(task, name)) for name in splits}
+    outcome = bench.run("untied", task)
+    facts, splits = outcome.facts, TASKS[task].validation_splits
+    assert [epoch.epoch for epoch in facts.history] == [1, 2]
+    sizes = {name: len(labels(task, name)) for name in (*splits, *TASKS[task].test_splits)}
     if task == "mnli":
         sizes[AX_SPLIT] = len(labels("ax", "test"))
-    assert set(outcome.predictions) == set(sizes)
-    for name, logits in outcome.predictions.items():
-        assert logits.dtype == np.float32
-        assert logits.shape == (sizes[name], TASKS[task].num_labels)
+    assert {name: logits.shape for name, logits in outcome.predictions.items()} == {
+        name: (rows, TASKS[task].num_labels) for name, rows in sizes.items()
+    }
+    assert {logits.dtype for logits in outcome.predictions.values()} == {np.dtype(np.float32)}
+    assert facts.scores == facts.history[-1].scores
+    assert facts.scores == {name: score_logits(task, outcome.predictions[name], labels(task, name)) for name in splits}
 
 
-@pytest.mark.parametrize("task", ["cola", "stsb", "mnli"])
-def test_the_score_is_the_last_epochs_and_that_of_the_stored_predictions(bench, task):
-    outcome = bench.run("untied", task)
-    record = outcome.record
-    assert record.scores == record.history[-1].scores
-    assert set(record.scores) == set(TASKS[task].validation_splits)
-    for split, scores in record.scores.items():
-        assert scores == score_logits(task, outcome.predictions[split], labels(task, split))
-
-
-def test_sizes_and_seconds_are_recorded(bench):
-    cell = bench.cell()
-    record = bench.run().record
-    tokens = bench.inputs.tokens(cell).splits["train"]
-    assert record.tokens.training == 2 * int(tokens.lengths.sum())
-    assert record.parameters == sum(parameter.numel() for parameter in bench.classifier().parameters())
-    assert 0 < record.seconds.training <= record.seconds.total
-    assert record.origin == "scratch"
-
-
-def test_a_model_that_says_one_thing_is_marked(bench, monkeypatch):
-    monkeypatch.setattr(
-        "glue_bench.training.loop.predict", lambda _model, _batches, rows: np.tile([[1.0, 0.0]], (rows, 1))
+def test_the_facts_are_complete_when_the_model_is_kept(bench):
+    kept, told = [], []
+    outcome = bench.run(
+        keep=lambda *given: kept.append(given), progress=lambda step, steps, _: told.append((step, steps))
     )
-    assert bench.run().record.collapsed == ("validation",)
+    [(model, facts)] = kept
+    assert facts == outcome.facts
+    assert (facts.origin, facts.micro_batch_size, facts.precision) == ("scratch", None, None)
+    made = facts.environment
+    assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
+    assert {"torch", "transformers"} <= made.packages.keys()
+    assert 0 < facts.seconds.training <= facts.seconds.total
+    assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier().parameters())
+    assert facts.tokens.training == 2 * int(bench.inputs.tokens(bench.cell()).splits["train"].lengths.sum())
+    assert told == [(step, 6) for step in range(1, 7)]
+    found = model.eval()(
+        torch.from_numpy(bench.inputs.tokens(bench.cell()).splits["test"].take(np.array([0])).ids[None]).long()
+    )
+    np.testing.assert_allclose(found.logits.detach()[0], outcome.predictions["test"][0], atol=1e-6)
+
+
+def test_a_model_that_says_one_thing_is_marked(bench_of):
+    still = bench_of(arms=["add"], finetuning={"learning_rates": [1e-12]})
+    assert still.run().facts.collapsed == ("validation",)
+
+
+# Nothing but the cell decides its bits
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_the_same_cell_gives_the_same_bits_whatever_ran_before(bench, arm):
-    first = bench.run(arm)
-    bench.run("concat", "stsb", 2)
-    torch.manual_seed(99)
-    assert bits(bench.run(arm)) == bits(first)
-
-
-def test_another_process_state_changes_no_bit(bench, tiny):
-    first = bench.run("untied", "stsb")
+@pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
+def test_the_same_cell_gives_the_same_bits_whatever_ran_before(bench, bench_of, arm, compute):
+    first = bench.run(arm, "stsb", compute=compute)
+    bench.run("concat", "cola", 2, compute=compute)
     torch.rand(7)
     np.random.seed(3)  # noqa: NPY002 (the global generator must not matter)
     finetuning = {"epochs": 2, "predict": ["validation", "test"]}
-    alone = tiny(arms=["untied"], tasks=["cola", "stsb", "mnli"], finetuning=finetuning)
-    fresh = Bench(Inputs(parse_experiment(alone)))
-    assert bits(fresh.run("untied", "stsb")) == bits(first)
+    alone = bench_of(arms=[arm], tasks=["cola", "stsb", "mnli"], finetuning=finetuning)  # one tokenizer
+    assert bits(alone.run(arm, "stsb", compute=compute)) == bits(first)
+    assert bits(bench.run(arm, "stsb", 2, compute=compute)) != bits(first)
 
 
-def test_another_seed_gives_other_bits(bench):
-    assert bits(bench.run("add", "cola", 2)) != bits(bench.run("add", "cola", 1))
-
-
-def test_heads_are_equal_across_variants_for_equal_seeds(bench):
+def test_heads_are_equal_across_variants_for_equal_seeds_and_fit_the_task(bench):
     heads = [bench.classifier(arm) for arm in ARMS]
     for other in heads[1:]:
         assert torch.equal(other.classifier.weight, heads[0].classifier.weight)
         assert torch.equal(other.base.pooler.dense.weight, heads[0].base.pooler.dense.weight)
     assert not torch.equal(bench.classifier(seed=2).classifier.weight, heads[0].classifier.weight)
+    assert bench.classifier(task="mnli").config.id2label == dict(enumerate(TASKS["mnli"].labels))
+    assert bench.classifier(task="stsb").classifier.out_features == 1
 
 
 def test_all_variants_draw_the_same_numbers_in_training(bench):
@@ -135,65 +138,161 @@ def test_all_variants_draw_the_same_numbers_in_training(bench):
     assert len(drawn) == 1
 
 
-def test_the_head_fits_the_task(bench):
-    assert bench.classifier(task="mnli").config.id2label == dict(enumerate(TASKS["mnli"].labels))
-    assert bench.classifier(task="stsb").classifier.out_features == 1
-
-
-# From a checkpoint
-
-
-def from_checkpoint(tiny, folder, arms=("add",)) -> Bench:
-    return Bench(Inputs(parse_experiment(tiny(checkpoint=str(folder), arms=list(arms)))))
-
-
-def test_the_encoder_that_is_left_is_this_runs_whatever_an_earlier_one_has_left(bench, tmp_path):
-    cell = bench.cell("add", "mnli")
-    (tmp_path / "encoder").mkdir()
-    (tmp_path / "encoder" / "model.safetensors").write_bytes(b"of a run that was killed before its record")
-    finetune(cell, bench.inputs.initial(cell.arm), bench.inputs.tokens(cell), tmp_path / "encoder")
-    check_checksums(tmp_path / "encoder")
-    assert (tmp_path / "encoder" / "model.safetensors").stat().st_size > 1000
-
-
-def test_a_last_update_that_diverges_is_a_divergence(bench, monkeypatch):
-    """Its own loss is still finite, as are those of all updates before it."""
-    predict = HostTraining.predict
-    monkeypatch.setattr(HostTraining, "predict", lambda *given: predict(*given) * np.float32("nan"))
-    with pytest.raises(NonFiniteLossError, match="predictions are not finite after epoch 1"):
-        bench.run()
-
-
-def test_a_checkpoints_pooler_is_kept(tiny, make_bert):
-    bench = from_checkpoint(tiny, make_bert(texts=tuple(generate("cola")["train"]["text_a"])), ARMS)
-    stored = bench.inputs.initial(bench.cell().arm).weights["pooler.dense.weight"]
+@pytest.mark.parametrize("pooler", [True, False])
+def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, make_bert, pooler):
+    folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]), pooler=pooler)
+    bench = bench_of(checkpoint=str(folder), arms=ARMS)
+    start = bench.inputs.initial(bench.cell("untied").arm)
+    before = {name: tensor.clone() for name, tensor in start.weights.items()}
     heads = [bench.classifier(arm, seed=seed) for arm in ARMS for seed in (1, 2)]
-    assert all(torch.equal(head.base.pooler.dense.weight, stored) for head in heads)
+    poolers = [head.base.pooler.dense.weight for head in heads]
+    if pooler:
+        assert all(torch.equal(each, before["pooler.dense.weight"]) for each in poolers)
+    else:
+        assert all(torch.equal(each, poolers[0]) for each in poolers[::2])
+        assert not torch.equal(poolers[0], poolers[1])
     assert torch.equal(heads[0].classifier.weight, heads[2].classifier.weight)
-    assert not torch.equal(heads[0].classifier.weight, heads[1].classifier.weight)
+    assert [bench.run(arm).facts.origin for arm in ("add", "untied")] == ["pretrained", "grafted"]
+    assert all(torch.equal(start.weights[name], tensor) for name, tensor in before.items())
 
 
-def test_a_checkpoint_without_a_pooler_gets_a_fresh_one(tiny, make_bert):
-    folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]), pooler=False)
-    bench = from_checkpoint(tiny, folder, ARMS)
-    poolers = [bench.classifier(arm).base.pooler.dense.weight for arm in ARMS]
-    assert all(torch.equal(pooler, poolers[0]) for pooler in poolers)
-    assert not torch.equal(bench.classifier(seed=2).base.pooler.dense.weight, poolers[0])
+# Runs that end early
 
 
-def test_cells_of_a_checkpoint_leave_it_untouched(tiny, make_bert):
-    bench = from_checkpoint(tiny, make_bert(texts=tuple(generate("cola")["train"]["text_a"])), ["add", "untied"])
-    starts = [bench.inputs.initial(bench.cell(arm).arm) for arm in ("add", "untied")]
-    before = [{name: tensor.clone() for name, tensor in start.weights.items()} for start in starts]
-    outcomes = [bench.run("add"), bench.run("untied")]
-    assert [outcome.record.origin for outcome in outcomes] == ["pretrained", "grafted"]
-    for start, weights in zip(starts, before, strict=True):
-        assert all(torch.equal(start.weights[name], tensor) for name, tensor in weights.items())
+@pytest.mark.parametrize(("most", "epochs", "updates"), [(1, 1, 1), (3, 1, 3), (5, 2, 5), (9, 3, 9), (50, 3, 9)])
+def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, epochs, updates):
+    bench = bench_of(arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most})
+    told = []
+    facts = bench.run("add", "rte", progress=lambda step, steps, _: told.append((step, steps))).facts
+    assert told == [(step, updates) for step in range(1, updates + 1)]
+    assert len(facts.history) == epochs
+    train, seen = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"], []
+    for epoch in range(1, epochs + 1):
+        seen += [int(train.lengths[batch.rows].sum()) for batch in training_batches(train, 16, 0, 1, epoch)]
+    assert facts.tokens.training == sum(seen[:updates])
 
 
-def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
-    before = all_threads()
-    torch.set_num_threads(threads_for(64))
-    assert torch.get_num_threads() == 1
-    torch.set_num_threads(threads_for(768))
-    assert torch.get_num_threads() == before
+# What is done where a cell fails
+
+
+class Greedy(VARIANTS["add"]):
+    """Has no memory for more than `room` rows in training."""
+
+    room, error = 4, RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+    def forward(self, token_ids, segment_ids):
+        if self.training and len(token_ids) > self.room:
+            raise self.error
+        return super().forward(token_ids, segment_ids)
+
+
+class Overflowing(VARIANTS["add"]):
+    """Finite in float32; in bf16 it rounds to infinity."""
+
+    def forward(self, token_ids, segment_ids):
+        made = super().forward(token_ids, segment_ids)
+        one = torch.ones(1, 1)
+        return replace(made, hidden=made.hidden + 1e-38 * F.linear(one, 3.4e38 * one).float())
+
+
+@pytest.fixture
+def own(bench_of, monkeypatch):
+    """A cell whose arm has this class for a variant."""
+
+    def of(variant: type[Variant], **changes) -> Bench:
+        monkeypatch.setitem(VARIANTS, "own", variant)
+        return bench_of(arms=["own"], tasks=["cola"], **changes)
+
+    return of
+
+
+def losses(outcome) -> list[float]:
+    return [epoch.train_loss for epoch in outcome.facts.history]
+
+
+@pytest.mark.parametrize("error", [Greedy.error, torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])
+def test_where_memory_is_short_batches_go_through_in_parts(own, monkeypatch, error):
+    monkeypatch.setattr(Greedy, "error", error)
+    values = {"scratch": STILL, "finetuning": {"epochs": 2}}
+    whole = own(VARIANTS["add"], **values).run("own")
+    assert whole.facts.micro_batch_size is None
+    kept = []
+    parted = own(Greedy, **values).run("own", keep=lambda _, facts: kept.append(facts))
+    assert parted.facts.micro_batch_size == 4
+    assert kept == [parted.facts]
+    assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
+    assert parted.predictions["validation"] == pytest.approx(whole.predictions["validation"], abs=1e-4)
+    assert parted.facts.tokens == whole.facts.tokens
+
+
+def test_a_cell_may_begin_in_parts(own):
+    values = {"scratch": STILL}
+    begun = own(VARIANTS["add"], **values).run("own", rows_at_once=4)
+    assert bits(begun) == bits(own(Greedy, **values).run("own"))
+
+
+def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, monkeypatch):
+    monkeypatch.setattr(Greedy, "room", 0)
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        own(Greedy).run("own")
+    monkeypatch.setattr(Greedy, "error", ValueError("out of memory"))
+    with pytest.raises(ValueError, match="out of memory"):
+        own(Greedy).run("own")
+
+
+def test_what_overflows_in_bf16_alone_is_trained_in_float32(own):
+    outcome = own(Overflowing).run("own", compute=BF16)
+    assert (outcome.facts.precision, outcome.facts.environment.precision) == ("float32", "bf16")
+    plain = own(Overflowing).run("own")
+    assert (plain.facts.precision, plain.facts.environment.precision) == (None, "float32")
+    assert losses(outcome) == losses(plain)
+
+
+class Diverging(VARIANTS["add"]):
+    """Says NaN in training, or in evaluation."""
+
+    in_training = True
+
+    def forward(self, token_ids, segment_ids):
+        made = super().forward(token_ids, segment_ids)
+        return replace(made, hidden=made.hidden * float("nan")) if self.training == self.in_training else made
+
+
+@pytest.mark.parametrize(
+    ("in_training", "said"), [(True, "loss is nan in epoch 1"), (False, "predictions are not finite after epoch 1")]
+)
+@pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
+def test_what_diverges_in_float32_is_an_error(own, monkeypatch, in_training, said, compute):
+    """Also where the last update alone has done it: its own loss is still finite."""
+    monkeypatch.setattr(Diverging, "in_training", in_training)
+    with pytest.raises(NonFiniteLossError, match=said):
+        own(Diverging).run("own", compute=compute)
+
+
+# bf16 on a CPU
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_every_variant_trains_in_bf16_as_in_float32(bench_of, name):
+    full, half = (bench_of(arms=[name], tasks=["cola"]).run(name, compute=compute) for compute in (CPU, BF16))
+    assert losses(half) == pytest.approx(losses(full), rel=0.02)
+    apart = abs(full.predictions["validation"] - half.predictions["validation"])
+    assert 0 < apart.max() < 0.05
+
+
+def test_weights_stay_float32_and_a_finished_cell_leaves_nothing_behind(bench):
+    """Nor would the garbage collector have to be waited for."""
+    import gc
+
+    seen = []
+
+    def keep(model, _):
+        assert {tensor.dtype for tensor in model.parameters()} == {torch.float32}
+        seen.append(weakref.ref(model))
+
+    gc.disable()
+    try:
+        bench.run(compute=BF16, keep=keep)
+        assert seen[0]() is None
+    finally:
+        gc.enable()

@@ -1,58 +1,64 @@
-"""The optimisation loop against plain torch and transformers' schedule."""
+"""The training loop against plain torch, in parts and in whole, and that no step waits for the device."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from option_sets import ARMS
+from tiny_pretraining import CPU, LENGTH, config
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import get_linear_schedule_with_warmup
 
 from glue_bench.config import Hyperparameters
-from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.heads import EncoderForSequenceClassification
-from glue_bench.training.batches import evaluation_batches, training_batches
-from glue_bench.training.loop import NonFiniteLossError, linear_factor, make_optimizer, predict, set_rate, train
+from glue_bench.model.fresh import on_meta
+from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification, classification_loss
+from glue_bench.training.batches import Batch, collate, evaluation_batches, training_batches
+from glue_bench.training.compute import Compute
+from glue_bench.training.loop import (
+    NonFiniteLossError,
+    linear_factor,
+    make_optimizer,
+    part_losses,
+    predict,
+    set_rate,
+    train,
+    update,
+)
+from glue_bench.training.masking import MaskedBatch
+from glue_bench.training.pretrain import part_losses as masked_part_losses
 from glue_bench.training.tokens import TokenisedSplit
 
 VARIANTS = ["add", "concat", "untied", "none"]
+DROPPING = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.5}
 
 
 def settings(**changes) -> Hyperparameters:
+    """No default hides a fault: each batch is clipped, and with this epsilon a step is as long as its gradient."""
     values = {
-        "learning_rate": 1e-2,
+        "learning_rate": 0.05,
         "epochs": 2,
         "batch_size": 4,
-        "max_length": 16,
+        "max_length": LENGTH,
         "warmup_ratio": 0.25,
         "weight_decay": 0.1,
-        "adam_epsilon": 1e-6,
-        "clip_norm": 1.0,
+        "adam_epsilon": 1e-2,
+        "clip_norm": 0.05,
     }
     return Hyperparameters(**values | changes)
 
 
-def model_of(variant="add", dropout=0.0) -> EncoderForSequenceClassification:
+def model_of(variant="add", **changes) -> EncoderForSequenceClassification:
     torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=30,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        num_labels=2,
-        variant=variant,
-    )
-    return EncoderForSequenceClassification(config)
+    return EncoderForSequenceClassification(config(variant, num_labels=2, **changes))
 
 
 @pytest.fixture(scope="module")
 def split() -> TokenisedSplit:
+    """18 rows: the last batch of four has two."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(3, 12, size=18)
     return TokenisedSplit(
@@ -63,15 +69,19 @@ def split() -> TokenisedSplit:
     )
 
 
-def trained(model, split, chosen):
-    """The model and the losses of its epochs."""
+def batches_of(split, chosen):
+    return lambda epoch: training_batches(split, chosen.batch_size, 0, 1, epoch)
+
+
+def trained(model, split, chosen, rows=None):
+    """The losses of the epochs."""
+    torch.manual_seed(3)
     steps = -(-len(split) // chosen.batch_size)
-    losses = train(model, lambda epoch: training_batches(split, chosen.batch_size, 0, 1, epoch), steps, chosen)
-    return model, list(losses)
+    return list(train(model, batches_of(split, chosen), steps, chosen, CPU, rows))
 
 
-def plainly_trained(model, split, chosen):
-    """The same in plain torch, parameters grouped by name."""
+def plainly_trained(model, split, chosen, rows=None):
+    """The same in plain torch: parameters grouped by name, transformers' schedule, parts of the batch one by one."""
 
     def decays(name):
         return not name.endswith("bias") and "norm" not in name.lower()
@@ -81,46 +91,50 @@ def plainly_trained(model, split, chosen):
         {"params": [p for n, p in model.named_parameters() if not decays(n)], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon)
-    steps = -(-len(split) // chosen.batch_size) * chosen.epochs
-    warmup = int(np.ceil(chosen.warmup_ratio * steps))
-    schedule = get_linear_schedule_with_warmup(optimizer, warmup, steps)
+    steps = min(-(-len(split) // chosen.batch_size) * chosen.epochs, chosen.max_steps or 10**9)
+    schedule = get_linear_schedule_with_warmup(optimizer, int(np.ceil(chosen.warmup_ratio * steps)), steps)
+    torch.manual_seed(3)
     model.train()
+    done, losses = 0, []
     for epoch in range(1, chosen.epochs + 1):
-        for batch in training_batches(split, chosen.batch_size, 0, 1, epoch):
-            loss = cross_entropy(model(batch.ids, batch.mask, batch.segments).logits, batch.labels)
+        ours = []
+        for batch in batches_of(split, chosen)(epoch):
+            if done == steps:
+                break
             model.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm)
+            total = 0.0
+            for first in range(0, len(batch.labels), rows or len(batch.labels)):
+                part = slice(first, first + (rows or len(batch.labels)))
+                mask = None if batch.mask is None else batch.mask[part]
+                logits = model(batch.ids[part], mask, batch.segments[part]).logits
+                loss = cross_entropy(logits, batch.labels[part], reduction="sum") / len(batch.labels)
+                loss.backward()
+                total += loss.item()
+            assert torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm) > chosen.clip_norm
             optimizer.step()
             schedule.step()
-    return model
-
-
-def assert_equal_weights(ours, theirs):
-    for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+            done += 1
+            ours.append(total)
+        losses += [np.mean(ours)] if ours else []
+    return losses
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_training_equals_plain_torch(variant, split):
-    model = model_of(variant)
-    plain = plainly_trained(copy.deepcopy(model), split, settings())
-    ours, losses = trained(model, split, settings())
-    assert len(losses) == 2
-    assert_equal_weights(ours, plain)
-
-
-# With a large epsilon Adam's steps are proportional to the gradient, so that clipping shows.
-@pytest.mark.parametrize("clip_norm", [1e-3, 0.1, 1e6])
-def test_gradients_are_clipped_to_a_total_norm(clip_norm, split):
-    chosen = settings(adam_epsilon=10.0, learning_rate=1.0, weight_decay=0.0, clip_norm=clip_norm)
-    model = model_of()
-    start = copy.deepcopy(model)
-    ours, _ = trained(model, split, chosen)
-    assert_equal_weights(ours, plainly_trained(copy.deepcopy(start), split, chosen))
-    moved = sum(((a - b) ** 2).sum() for a, b in zip(ours.parameters(), start.parameters(), strict=True)) ** 0.5
-    # Each of the 10 steps goes at most rate * |first moment| / epsilon far, and the moment is within the clip.
-    assert moved <= 10 * clip_norm / 10.0
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [({}, None), ({"max_steps": 7}, None), ({"max_steps": 3, "epochs": 1}, None), ({}, 3)],
+    ids=["whole", "ended in the second epoch", "ended in the first", "in parts"],
+)
+def test_training_equals_plain_torch(variant, split, changes, rows):
+    """With dropout that differs from step to step and a classifier with its own."""
+    chosen, model = settings(**changes), model_of(variant, **DROPPING)
+    before, plain = copy.deepcopy(model), copy.deepcopy(model)
+    expected = plainly_trained(plain, split, chosen, rows)
+    assert trained(model, split, chosen, rows) == pytest.approx(expected, abs=1e-6)
+    for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+    moved = max((a - b).abs().max().item() for a, b in zip(model.parameters(), before.parameters(), strict=True))
+    assert moved > 1e-3
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -154,40 +168,103 @@ def test_a_loss_that_is_not_finite_ends_training(split):
         trained(model, split, settings())
 
 
-def test_the_loss_of_an_epoch_is_the_mean_over_its_batches(split):
-    model = model_of()
-    frozen = settings(learning_rate=1e-12, weight_decay=0.0, epochs=1)
-    with torch.no_grad():
-        expected = [
-            cross_entropy(model(batch.ids, batch.mask, batch.segments).logits, batch.labels).item()
-            for batch in training_batches(split, 4, 0, 1, 1)
-        ]
-    assert trained(model, split, frozen)[1] == [pytest.approx(np.mean(expected), rel=1e-5)]
+def test_each_step_is_told_with_its_loss(split):
+    told = []
+    steps = train(
+        model_of(),
+        batches_of(split, settings()),
+        5,
+        settings(max_steps=7),
+        CPU,
+        progress=lambda *told_: told.append(told_),
+    )
+    first, second = list(steps)
+    assert [(step, of) for step, of, _ in told] == [(step, 7) for step in range(1, 8)]
+    losses = [loss() for _, _, loss in told]
+    assert (np.mean(losses[:5]), np.mean(losses[5:])) == pytest.approx((first, second))
 
 
-def test_dropout_is_on_in_training_and_off_in_prediction(split):
-    model = model_of(dropout=0.5)
-    seen = []
-    model.register_forward_hook(lambda module, *_: seen.append(module.training))
-    steps = train(model, lambda epoch: training_batches(split, 18, 0, 1, epoch), 1, settings())
-    for _ in steps:
-        predict(model, evaluation_batches(split, 0), len(split))
-    assert seen == [True, False, True, False]
+def test_predictions_are_in_the_splits_order_and_draw_nothing(split):
+    model = model_of(**DROPPING)
+    found = predict(model, evaluation_batches(split, 0, 40), CPU)
+    model.eval()
+    for row in range(len(split)):
+        batch = collate(split, np.array([row]), 0)
+        with torch.no_grad():
+            np.testing.assert_allclose(found[row], model(batch.ids, batch.mask, batch.segments).logits[0], atol=1e-6)
 
 
-def test_predictions_come_in_the_order_of_the_split(split):
-    class FirstToken(nn.Module):
-        def forward(self, ids, _mask, _segments):
-            return SimpleNamespace(logits=torch.stack([ids[:, 0], -ids[:, 0]], dim=1))
-
-    logits = predict(FirstToken(), evaluation_batches(split, 0, tokens=24), len(split))
-    first = split.ids[split.offsets[:-1]].astype(np.float32)
-    assert logits.dtype == np.float32
-    np.testing.assert_array_equal(logits, np.stack([first, -first], axis=1))
+# Parts of a batch
 
 
-def test_predictions_do_not_depend_on_the_batches(split):
-    model = model_of("untied")
-    one_by_one = predict(model, evaluation_batches(split, 0, tokens=1), len(split))
-    together = predict(model, evaluation_batches(split, 0), len(split))
-    np.testing.assert_allclose(one_by_one, together, atol=1e-6)
+class Toy(nn.Module):
+    """Embeds, averages, classifies."""
+
+    def __init__(self, labels: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, labels)
+
+    def forward(self, ids, mask, segments):  # noqa: ARG002
+        real = torch.ones(ids.shape, dtype=torch.bool) if mask is None else mask
+        hidden = (self.words(ids) * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return type("Logits", (), {"logits": self.head(hidden)})
+
+
+def batch(rows: int = 7, floats: bool = False) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(20, (rows, 5), generator=generator)
+    labels = torch.rand(rows, generator=generator) if floats else torch.randint(3, (rows,), generator=generator)
+    mask = torch.arange(5) < torch.arange(rows)[:, None] % 5 + 1
+    return Batch(ids, torch.zeros_like(ids), mask, labels, torch.arange(rows).numpy())
+
+
+@pytest.mark.parametrize("floats", [False, True], ids=["classes", "scores"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 6, 7, 100, None])
+def test_parts_have_the_loss_and_the_gradient_of_the_whole(rows, floats):
+    labels = 1 if floats else 3
+    whole, parted, given = Toy(labels), Toy(labels), batch(floats=floats)
+    loss = classification_loss(whole(given.ids, given.mask, given.segments).logits, given.labels)
+    loss.backward()
+    losses = list(part_losses(parted, given, CPU, rows))
+    assert len(losses) == -(-7 // min(rows or 7, 7))
+    sum(losses).backward()
+    torch.testing.assert_close(sum(losses), loss)
+    for ours, theirs in zip(parted.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad) if len(losses) == 1 else torch.allclose(ours.grad, theirs.grad)
+
+
+# On a GPU
+
+
+class Apart(TorchDispatchMode):
+    """Refuses every operation, but a copy to the device, in which tensors of the host and of the device meet."""
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        found = operation(*arguments, **(options or {}))
+        leaves = tree_leaves((arguments, options, found))
+        places = {leaf.device.type for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        assert len(places) < 2 or operation is torch.ops.aten._to_copy.default, f"{operation} meets {places}"
+        return found
+
+
+@pytest.mark.parametrize("arm", ARMS, ids=str)
+def test_a_step_waits_for_nothing(arm):
+    """On the meta device reading a number raises, as `item` does, which waits on a GPU."""
+    meta = Compute(torch.device("meta"), bf16=False, threads=1)
+    ids = torch.randint(5, 60, (4, LENGTH))
+    mask = torch.arange(LENGTH) < torch.tensor([16, 9, 3, 16])[:, None]
+    rows = Batch(ids, torch.zeros_like(ids), mask, torch.tensor([0, 1, 1, 0]), np.arange(4))
+    masked = MaskedBatch(ids, mask, torch.tensor([1, 5, 17, 60]), torch.tensor([7, 8, 9, 7]), torch.zeros_like(ids))
+    for kind, losses in (
+        (EncoderForSequenceClassification, lambda model: part_losses(model, rows, meta, 3)),
+        (EncoderForMaskedLM, lambda model: masked_part_losses(model, masked, meta, 3)),
+    ):
+        model = on_meta(kind, config(*arm, num_labels=2)).train()
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        with Apart():
+            loss = update(model, optimizer, 1.0, losses(model))
+        assert loss.is_meta
+        assert len(optimizer.state) > 10
+        with pytest.raises(RuntimeError), Apart():
+            loss.item()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from families import FAMILIES, save_family, save_tokenizer
+from tiny_pretraining import CPU
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -20,7 +21,7 @@ from glue_bench.model import native as native_model
 from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, attention, build_native
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.records import make_plan
-from glue_bench.training import loop
+from glue_bench.training import finetune as finetuning
 from glue_bench.training.batches import collate, evaluation_batches
 from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs
@@ -107,17 +108,16 @@ def test_logits_before_training_are_those_of_transformers_own_model_and_tokenize
 def test_a_cell_is_trained_as_with_its_whole_table_of_tokens(family, folder_of, inputs_of, monkeypatch):
     inputs = inputs_of(native(folder_of(family)))
     [cell] = inputs.experiment.cells()
-    start, tokens = inputs.initial(cell.arm), inputs.tokens(cell)
-    model = build_classifier(start, "rte", 1)
+    model, tokens = build_classifier(inputs.initial(cell.arm), "rte", 1), inputs.tokens(cell)
     with used_rows_only(model, tokens.splits["train"].ids):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
-    outcome = finetune(cell, start, tokens)
-    monkeypatch.setattr(loop, "used_rows_only", lambda *_: nullcontext())
-    whole = finetune(cell, start, tokens)
+    outcome = finetune(cell, inputs, CPU)
+    monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
+    whole = finetune(cell, inputs, CPU)
     np.testing.assert_allclose(
         outcome.predictions["validation"], whole.predictions["validation"], atol=2e-4 if family != "bart" else 0
     )
-    assert outcome.record.origin == "as published"
+    assert outcome.facts.origin == "as published"
 
 
 def without_dropout(model):
@@ -190,12 +190,12 @@ def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, 
     inputs = inputs_of(native(folder_of(family)))
     [cell] = inputs.experiment.cells()
     tokens = inputs.tokens(cell)
-    kept = finetune(cell, inputs.initial(cell.arm), tokens, keep=lambda model: model.save_pretrained(tmp_path))
+    kept = finetune(cell, inputs, CPU, keep=lambda model, _: model.save_pretrained(tmp_path))
     assert "glue_bench" not in (tmp_path / "config.json").read_text()
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     start = inputs.initial(cell.arm)
     loaded = NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
-    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), 24)
+    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), CPU)
     np.testing.assert_allclose(found, kept.predictions["validation"], atol=1e-5)
 
 
@@ -223,8 +223,7 @@ def test_native_bert_and_add_have_equal_logits_for_equal_heads(folder_of, inputs
 def test_equal_seeds_give_equal_bits_and_others_another_head(folder_of, inputs_of):
     inputs = inputs_of(native(folder_of("electra")), seeds=[1, 2])
     first, second = inputs.experiment.cells()
-    start, tokens = inputs.initial(first.arm), inputs.tokens(first)
-    runs = [finetune(cell, start, tokens).predictions["validation"] for cell in (first, first, second)]
+    runs = [finetune(cell, inputs, CPU).predictions["validation"] for cell in (first, first, second)]
     assert runs[0].tobytes() == runs[1].tobytes() != runs[2].tobytes()
 
 

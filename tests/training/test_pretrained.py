@@ -2,133 +2,87 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_pretraining import Stopped, contents, folder, fresh, pretrain, stop_at, task, timeless, weights
+from tiny_pretraining import CPU, STILL, Stopped, Tiny, timeless
 from torch.nn.functional import cross_entropy
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training import pretrain as module
 from glue_bench.training import pretrained
-from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.pretrain import trained_origin
+from glue_bench.training.inputs import TRAINED
+from glue_bench.training.masking import Vocabulary, evaluation_batches
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import tokenizer_digest
 
 # Interruptions
 
 
+@pytest.mark.parametrize("losses", [20, 2], ids=["a point a step", "two points"])
 @pytest.mark.parametrize("arm", [("add", {}), ("concat", {}), ("untied", {"segments": "scores"})], ids=str)
-def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, arm):
-    todo = task(checkpoints=[9])
-    whole, broken = folder(tmp_path / "whole"), folder(tmp_path / "broken")
-    expected = pretrain(fresh(*arm), todo, whole)
-    for step in (7, 8, 15):
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, arm, losses):
+    """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(module, "LOSSES", losses)
+    whole, broken = (Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2) for name in ("whole", "broken"))
+    expected = whole.finish()
+    for step in (10, 20):
         with pytest.raises(Stopped):
-            pretrain(fresh(*arm), todo, broken, stop_at(step), save_seconds=0)
+            broken.finish(stop=step)
         torch.manual_seed(step)
-    assert broken.read_state()["progress"]["step"] == 14
-    steps = []
-    outcome = pretrain(fresh(*arm), todo, broken, lambda point: steps.append(point.step))
-    assert steps == list(range(15, 21))
-    assert timeless(outcome) == timeless(expected)
+    assert broken.place.read_state()["progress"]["step"] == 19
+    assert timeless(broken.finish()) == timeless(expected)
     for step in (9, 20):
-        for name, tensor in weights(whole, step).items():
-            assert torch.equal(weights(broken, step)[name], tensor)
+        assert all(torch.equal(broken.weights(step)[name], tensor) for name, tensor in whole.weights(step).items())
 
 
-def test_the_mean_of_a_point_survives_an_interruption(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LOSSES", 2)
-    expected = pretrain(fresh(), task(), folder(tmp_path / "whole"))
-    batches = []
-
-    def failing(*arguments, **options):
-        batches.append(options["step"])
-        if batches == list(range(8)):
-            raise Stopped
-        return training_batch(*arguments, **options)
-
-    monkeypatch.setattr(module, "training_batch", failing)
-    broken = folder(tmp_path / "broken")
+def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    tiny = Tiny.of(tmp_path)
     with pytest.raises(Stopped):
-        pretrain(fresh(), task(), broken, save_seconds=0)
-    assert timeless(pretrain(fresh(), task(), broken)) == timeless(expected)
-    assert batches[8:] == list(range(7, 20))
-
-
-def test_a_last_update_that_diverges_is_a_divergence_and_says_what_was_spent(tmp_path, monkeypatch):
-    """The losses of all updates are finite, also where a killed run went on: each point is there once."""
-    place, step = folder(tmp_path), module._PretrainingRun._step
-
-    def last_is_nan(self, batch):
-        loss = step(self, batch)
-        if self.state.step == 19:
-            with torch.no_grad():
-                self.inner.base.norm.weight.fill_(float("nan"))
-        return loss
-
-    monkeypatch.setattr(module._PretrainingRun, "_step", last_is_nan)
-    with pytest.raises(Stopped):
-        pretrain(fresh(), task(), place, stop_at(12), save_seconds=0)
-    with pytest.raises(NonFiniteLossError, match="validation loss is nan at step 20") as caught:
-        pretrain(fresh(), task(), place)
-    spent = caught.value.spent
-    assert [point["step"] for point in spent["losses"]] == list(range(1, 20))
-    assert (spent["steps"], spent["tokens"] > spent["losses"][-1]["tokens"]) == (20, True)
-    assert spent["seconds"] >= spent["losses"][-1]["seconds"]
-
-
-def test_a_run_that_had_ended_only_says_so_again(tmp_path, monkeypatch):
-    place = folder(tmp_path)
-    first = pretrain(fresh(), task(), place)
-    before = contents(place)
-    monkeypatch.setattr(module, "training_batch", None)
-    again = pretrain(fresh(), task(), place)
-    assert timeless(again) == timeless(first)
-    assert again["seconds"] == first["seconds"]
-    assert contents(place) == before
-
-
-def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path):
-    place = folder(tmp_path)
-    with pytest.raises(Stopped):
-        pretrain(fresh(), task(), place, stop_at(12), save_seconds=0)
-    outcome = pretrain(fresh(), task(checkpoints=[5, 15]), place)
-    assert not place.lacks([5, 15, 20])
-    assert [point["step"] for point in outcome["losses"]] == list(range(1, 21))
+        tiny.finish(stop=12)
+    left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
+    assert not tiny.place.lacks([5, 15, 20])
+    assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
 
 
 def test_states_are_saved_when_their_time_has_come(tmp_path, monkeypatch):
-    saved = []
-    monkeypatch.setattr(PretrainingFolder, "save_state", lambda _, state: saved.append(state["progress"]["step"]))
-    pretrain(fresh(), task(steps=3), folder(tmp_path / "never"))
-    assert saved == [3]  # the last one: its record is not written yet
+    seldom = Tiny.of(tmp_path / "seldom")
+    with pytest.raises(Stopped):
+        seldom.finish(stop=19)
+    assert seldom.place.read_state() is None
+    seldom.finish()
+    assert seldom.place.read_state()["progress"]["step"] == 20  # its record is not written yet
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    pretrain(fresh(), task(steps=3), folder(tmp_path / "always"))
-    assert saved == [3, 1, 2, 3]
+    always = Tiny.of(tmp_path / "always")
+    with pytest.raises(Stopped):
+        always.finish(stop=4)
+    assert always.place.read_state()["progress"]["step"] == 3
 
 
 # The folder
 
 
-def refused(call, place: PretrainingFolder) -> str:
+def refused(call, folder: PretrainingFolder) -> str:
     """The message, and that nothing was touched."""
-    before = contents(place)
+
+    def contents():
+        return {path: path.read_bytes() for path in folder.folder.rglob("*") if path.is_file()}
+
+    before = contents()
     with pytest.raises(UserError) as caught:
         call()
-    assert contents(place) == before
+    assert contents() == before
     return str(caught.value)
 
 
 def test_a_folder_of_another_configuration_is_refused(tmp_path):
-    place = folder(tmp_path, variant="add", seed=1, corpus="a")
+    place = PretrainingFolder(tmp_path, {"variant": "add", "seed": 1, "corpus": "a"})
+    place.prepare()
     place.prepare()
     other = PretrainingFolder(tmp_path, {"variant": "add", "seed": 2, "data": "a"})
     message = refused(other.prepare, place)
@@ -138,87 +92,77 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path):
 
 @pytest.mark.parametrize("damaged", [b"", b'{"variant": "a', b"[1]", b"null"], ids=repr)
 def test_a_damaged_identity_is_refused(tmp_path, damaged):
-    place = folder(tmp_path)
+    place = PretrainingFolder(tmp_path, {})
+    place.prepare()
     (tmp_path / "identity.json").write_bytes(damaged)
     assert "identity.json' is damaged (" in refused(place.prepare, place)
 
 
-def interrupted(path, **identity) -> PretrainingFolder:
-    place = folder(path, **identity)
-    with pytest.raises(Stopped):
-        pretrain(fresh(), task(), place, stop_at(4), save_seconds=0)
-    return place
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A pretraining with a state to go on from."""
+    tiny = Tiny.of(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "SAVE_SECONDS", 0)
+        with pytest.raises(Stopped):
+            tiny.finish(stop=4)
+    return tiny
 
 
-def test_the_state_of_another_configuration_is_refused(tmp_path):
-    place = interrupted(tmp_path, seed=1)
-    place.identity["seed"] = 2
-    message = refused(lambda: pretrain(fresh(), task(), place), place)
-    expected = f"'{tmp_path / 'resume.pt'}' is the state of another configuration; delete it to start this arm anew"
-    assert message == expected
-    torch.save([1, 2], tmp_path / "resume.pt")
-    assert refused(lambda: pretrain(fresh(), task(), place), place) == expected
+def test_the_state_of_another_configuration_is_refused(interrupted):
+    path = interrupted.place.folder / "resume.pt"
+    torch.save({**torch.load(path), "identity": "{}"}, path)
+    expected = f"'{path}' is the state of another configuration; delete it to start this arm anew"
+    assert refused(interrupted.finish, interrupted.place) == expected
+    torch.save([1, 2], path)
+    assert refused(interrupted.finish, interrupted.place) == expected
 
 
-def test_the_state_of_another_device_or_precision_is_refused(tmp_path, monkeypatch):
-    place = interrupted(tmp_path)
-    monkeypatch.setattr(pretrained, "precision_name", lambda: "bf16")
-    assert refused(lambda: pretrain(fresh(), task(), place), place) == (
-        f"'{tmp_path / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
+def test_the_state_of_another_device_or_precision_is_refused(interrupted):
+    place, bf16 = interrupted.place, replace(CPU, bf16=True)
+    assert refused(lambda: interrupted.finish(compute=bf16), place) == (
+        f"'{place.folder / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
         "give --device cpu --precision float32, or delete it to start this arm anew"
     )
-    gpu = SimpleNamespace(device=torch.device("cuda"))
-    monkeypatch.setattr(pretrained, "accelerator", lambda: gpu)
-    assert "on cpu in float32, but this run computes on cuda in bf16" in refused(place.resumed_state, place)
-    place.read_state()  # a sweep's main process looks at what workers go on from
-
-
-def test_a_state_that_does_not_say_where_it_was_computed_goes_on(tmp_path):
-    expected = pretrain(fresh(), task(), folder(tmp_path / "whole"))
-    place = interrupted(tmp_path / "broken")
-    state = place.read_state()
-    assert state.pop("computed") == {"device": "cpu", "precision": "float32"}
-    torch.save(state, place.folder / "resume.pt")
-    assert timeless(pretrain(fresh(), task(), place)) == timeless(expected)
+    gpu = replace(bf16, device=torch.device("cuda"))
+    assert "but this run computes on cuda in bf16" in refused(lambda: place.resumed_state(gpu), place)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "half", "garbage", "text"])
-def test_a_damaged_state_is_refused(tmp_path, damage):
-    place = interrupted(tmp_path)
-    path = tmp_path / "resume.pt"
+def test_a_damaged_state_is_refused(interrupted, damage):
+    path = interrupted.place.folder / "resume.pt"
     whole = path.read_bytes()
-    damaged = {
-        "empty": b"",
-        "cut": whole[:-1],
-        "half": whole[: len(whole) // 2],
-        "garbage": b"garbage\n" * 20,
-        "text": b"half a state",
-    }
-    path.write_bytes(damaged[damage])
-    message = refused(lambda: pretrain(fresh(), task(), place), place)
+    path.write_bytes(
+        {
+            "empty": b"",
+            "cut": whole[:-1],
+            "half": whole[: len(whole) // 2],
+            "garbage": b"garbage\n" * 20,
+            "text": b"half a state",
+        }[damage]
+    )
+    message = refused(interrupted.finish, interrupted.place)
     assert message.startswith(f"cannot read '{path}' (")
     assert message.endswith("); delete it to start this arm anew")
     assert "\n" not in message
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")], ids=type)
-def test_a_state_for_which_memory_is_short_is_not_damaged(tmp_path, monkeypatch, error):
+def test_a_state_for_which_memory_is_short_is_not_damaged(interrupted, monkeypatch, error):
     def short(*_, **__):
         raise error
 
-    place = interrupted(tmp_path)
     monkeypatch.setattr(torch, "load", short)
     with pytest.raises(type(error)):
-        place.read_state()
+        interrupted.place.read_state()
 
 
-def test_what_may_not_be_read_is_not_to_be_deleted(tmp_path, monkeypatch):
+def test_what_may_not_be_read_is_not_to_be_deleted(interrupted, monkeypatch):
     def denied(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    place = folder(tmp_path)
+    place = interrupted.place
     for name, call in (("opened_zip", place.read_state), ("read_file", place.prepare)):
-        (tmp_path / "resume.pt").touch()
         monkeypatch.setattr(pretrained, name, denied)
         message = refused(call, place)
         assert message.startswith("cannot read '")
@@ -226,84 +170,54 @@ def test_what_may_not_be_read_is_not_to_be_deleted(tmp_path, monkeypatch):
         assert "delete" not in message
 
 
-def test_memory_that_is_short_is_no_fault_of_the_disk(tmp_path, monkeypatch):
-    def short(*_):
-        raise OSError(12, "Cannot allocate memory")
-
-    monkeypatch.setattr(pretrained, "write_checksums", short)
-    with pytest.raises(OSError, match="Cannot allocate memory"):
-        pretrain(fresh(), task(steps=1), folder(tmp_path))
-
-
-def test_what_a_kill_left_half_written_goes_with_the_state(tmp_path):
-    place = interrupted(tmp_path)
-    (tmp_path / ".resume.pt.x1").write_bytes(b"half")
-    (tmp_path / ".making-x2").mkdir()
-    (tmp_path / ".making-x2" / "model.safetensors").write_bytes(b"half")
-    pretrain(fresh(), task(), place)
-    place.drop_state()
-    place.drop_state()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity.json", "step-20"]
+def test_what_a_kill_left_half_written_goes_with_the_state(interrupted):
+    folder = interrupted.place.folder
+    (folder / ".resume.pt.x1").write_bytes(b"half")
+    (folder / ".making-x2").mkdir()
+    (folder / ".making-x2" / "model.safetensors").write_bytes(b"half")
+    interrupted.finish()
+    interrupted.place.drop_state()
+    interrupted.place.drop_state()
+    assert sorted(path.name for path in folder.iterdir()) == ["identity.json", "step-20"]
 
 
 # Checkpoints
 
 
-def test_a_checkpoint_of_an_earlier_run_is_replaced(tmp_path):
+def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):
     """As where the record was deleted, and the state with it, or a checkpoint is wanted since."""
-    place = folder(tmp_path)
-    pretrain(fresh(), task(steps=2), place)
-    before = weights(place, 2)["dense.weight"]
-    place.drop_state()
-    pretrain(fresh(), task(steps=2, learning_rate=1e-2), place)
-    assert not torch.equal(weights(place, 2)["dense.weight"], before)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [("scratch", "pretrained"), ("grafted", "adapted"), ("pretrained", "pretrained"),
-                          ("adapted", "adapted")]
-)  # fmt: skip
-def test_pretraining_changes_the_origin(tmp_path, before, after):
-    start = replace(fresh(), origin=before)
-    assert trained_origin(before) == after
-    pretrain(start, task(steps=1), folder(tmp_path))
-    stored = json.loads((tmp_path / "step-1" / "config.json").read_text())
-    assert stored["origin"] == after
-    assert graft(read_checkpoint(str(tmp_path / "step-1")), "add", {}).origin == after
+    tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
+    tiny.finish()
+    names = ["identity.json", "resume.pt", "step-10", "step-20", "step-5"]
+    assert sorted(path.name for path in tiny.place.folder.iterdir()) == names
+    assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
+    before = tiny.files()
+    tiny.place.drop_state()
+    for step in (5, 10, 20):
+        (tiny.place.checkpoint(step) / "model.safetensors").write_bytes(b"of a run that has no record")
+    tiny.finish()
+    weights = {name: content for name, content in before.items() if name.endswith("model.safetensors")}
+    assert {name: tiny.files()[name] for name in weights} == weights
 
 
 @pytest.mark.parametrize("variant", ["add", "concat", "untied", "disentangled"])
 def test_a_checkpoint_is_transformers(tmp_path, variant):
-    todo = task()
-    place = folder(tmp_path)
-    outcome = pretrain(fresh(variant, hidden_dropout_prob=0.0), todo, place)
-    where = str(place.checkpoint(20))
-    assert not [name for name in weights(place) if "pooler" in name]
+    tiny = Tiny.of(tmp_path, variant, scratch=STILL)
+    left, where = tiny.finish(), str(tiny.place.checkpoint(20))
+    assert not [name for name in tiny.weights() if "pooler" in name]
+    assert json.loads((tiny.place.checkpoint(20) / "config.json").read_text())["origin"] == TRAINED["scratch"]
     model = AutoModelForMaskedLM.from_pretrained(where).eval()
     assert isinstance(model, EncoderForMaskedLM)
     assert model.config.variant == variant
-    held_out = evaluation_batches(todo.text["validation"], Vocabulary.of(todo.tokenizer), 0.15)
-    total = count = 0
+    tokenizer, total, count = tiny.inputs.tokenizer(tiny.run.arm), 0.0, 0
     with torch.inference_mode():
-        for batch in held_out:
+        for batch in evaluation_batches(tiny.inputs.text(tiny.run.arm)["validation"], Vocabulary.of(tokenizer), 0.15):
             logits = model(batch.ids, batch.mask, places=batch.places).logits
             total += float(cross_entropy(logits, batch.targets, reduction="sum"))
             count += len(batch.targets)
-    assert outcome["validation_loss"] == pytest.approx(total / count, rel=1e-5)
+    assert left.facts["validation_loss"] == pytest.approx(total / count, rel=1e-5)
     base = AutoModel.from_pretrained(where)
     assert isinstance(base, EncoderModel)
-    assert all(
-        torch.equal(tensor, model.base.state_dict()[name])
-        for name, tensor in base.state_dict().items()
-        if not name.startswith("pooler.")
-    )
-    assert tokenizer_digest(AutoTokenizer.from_pretrained(where)) == tokenizer_digest(todo.tokenizer)
-
-
-def test_checkpoints_of_the_steps_asked_for_are_kept(tmp_path):
-    place = folder(tmp_path)
-    pretrain(fresh(), task(checkpoints=[10, 5]), place)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "identity.json", "resume.pt", "step-10", "step-20", "step-5",
-    ]  # fmt: skip
-    assert not torch.equal(weights(place, 5)["dense.weight"], weights(place, 10)["dense.weight"])
+    loaded = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith("pooler.")}
+    assert all(torch.equal(tensor, model.base.state_dict()[name]) for name, tensor in loaded.items())
+    assert tokenizer_digest(AutoTokenizer.from_pretrained(where)) == tokenizer_digest(tokenizer)

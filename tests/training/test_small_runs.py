@@ -1,17 +1,13 @@
-"""Runs on a part of the rows, and runs that end early: what they train on, and that they say so."""
+"""Runs on a part of the rows: what they train on, and that they say so."""
 
 import json
 
-import numpy as np
 import pytest
 
 from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.schema import TaskData, limited
-from glue_bench.training.finetune import build_classifier, finetune
-from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import HostTraining, train
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -43,51 +39,11 @@ def test_a_limited_run_is_no_benchmark_in_records_and_tables(tiny, tmp_path):
     assert run(experiment, results=tmp_path, dry_run=True).skipped == 0
 
 
-@pytest.fixture
-def cell_of(tiny):
-    """A tiny experiment's inputs and its one cell: 48 rows in batches of 16, three epochs."""
-
-    def of(**finetuning):
-        values = tiny(arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, **finetuning})
-        inputs = Inputs(parse_experiment(values))
-        [cell] = inputs.experiment.cells()
-        return inputs, cell
-
-    return of
-
-
-@pytest.mark.parametrize(("most", "epochs", "updates"), [(1, 1, 1), (3, 1, 3), (5, 2, 5), (9, 3, 9), (50, 3, 9)])
-def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(cell_of, monkeypatch, most, epochs, updates):
-    inputs, cell = cell_of(max_steps=most)
-    seen = []
-
-    def watched(model, batches, *rest):
-        def told(epoch):
-            for batch in batches(epoch):
-                yield batch
-                seen.append(int((batch.ids != 0).sum()))
-
-        yield from train(model, told, *rest)
-
-    monkeypatch.setattr("glue_bench.training.loop.train", watched)
-    tokens = inputs.tokens(cell)
-    outcome = finetune(cell, inputs.initial(cell.arm), tokens)
-    assert len(outcome.record.history) == epochs
-    assert outcome.record.tokens.training >= sum(seen)
-    whole = int(tokens.splits["train"].offsets[-1])
-    assert outcome.record.tokens.training == pytest.approx(whole * updates / 3, rel=0.2)
-
-
-def test_the_rate_falls_to_zero_at_the_last_update(cell_of, monkeypatch):
-    rates = []
-    monkeypatch.setattr("glue_bench.training.loop.set_rate", lambda _, rate: rates.append(rate))
-    inputs, cell = cell_of(max_steps=5, warmup_ratio=0.0)
-    list(HostTraining(build_classifier(inputs.initial(cell.arm), "rte", 1), cell, inputs.tokens(cell), None).epochs())
-    np.testing.assert_allclose(rates, 1e-3 * np.array([5, 4, 3, 2, 1]) / 5)
-
-
-def test_max_steps_is_part_of_an_id_only_where_it_is_given(cell_of):
-    plain, cut = (cell_of(**more)[1].hyperparameters.model_dump(exclude_none=True) for more in ({}, {"max_steps": 7}))
+def test_max_steps_is_part_of_an_id_only_where_it_is_given(tiny):
+    plain, cut = (
+        next(parse_experiment(tiny(finetuning=more)).cells()).hyperparameters.model_dump(exclude_none=True)
+        for more in ({}, {"max_steps": 7})
+    )
     assert "max_steps" not in plain
     assert cut == plain | {"max_steps": 7}
 

@@ -5,10 +5,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from tiny_pretraining import CPU
 
 from glue_bench.config import parse_experiment
 from glue_bench.training import finetune as finetuning
-from glue_bench.training import loop
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 
@@ -45,8 +45,8 @@ def trained(inputs, cell, monkeypatch, *, rows, moved=False):
     with monkeypatch.context() as patch:
         patch.setattr(finetuning, "build_classifier", watched)
         if not rows:
-            patch.setattr(loop, "used_rows_only", lambda *_: nullcontext())
-        outcome = finetuning.finetune(cell, inputs.initial(cell.arm), inputs.tokens(cell))
+            patch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
+        outcome = finetuning.finetune(cell, inputs, CPU)
     return made[0], outcome
 
 
@@ -54,7 +54,7 @@ def trained(inputs, cell, monkeypatch, *, rows, moved=False):
 def test_the_model_is_that_of_adamw_on_the_whole_table(cell_of, monkeypatch, arm):
     inputs, cell = cell_of(arms=[arm])
     (short, mine), (whole, theirs) = (trained(inputs, cell, monkeypatch, rows=rows) for rows in (True, False))
-    assert mine.record.parameters == theirs.record.parameters
+    assert mine.facts.parameters == theirs.facts.parameters
     weights = whole.state_dict()
     assert set(short.state_dict()) == set(weights)
     for name, weight in short.state_dict().items():

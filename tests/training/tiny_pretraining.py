@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,30 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from glue_bench.config import Pretraining
+from glue_bench.config import ArmPretraining, parse_experiment
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.records.record import LossPoint
-from glue_bench.training import pretrain as module
+from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus
-from glue_bench.training.packing import PackedText, pack
-from glue_bench.training.pretrain import PretrainingTask, Report
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.packing import PackedText
+from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.starts import pretraining_folder
 from glue_bench.training.tokenizers import SPECIAL
 
-TIMES = {"seconds", "tokens_per_second", "peak_memory_bytes"}
+CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WORDS = 60
 LENGTH = 16
+SIZES: dict[str, Any] = {
+    "vocab_size": WORDS + 5,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": LENGTH,
+}
 
 
 def word_tokenizer(words: int = WORDS, without: str = "") -> PreTrainedTokenizerFast:
@@ -62,40 +73,9 @@ def packed_of(lengths: Iterable[int], first: int = 5, words: int = WORDS) -> Pac
     return PackedText(np.concatenate(sequences), offsets)
 
 
-def settings(**changes: Any) -> Pretraining:
-    """Twenty steps of eight sequences."""
-    values = {
-        "corpus": ["made"],
-        "steps": 20,
-        "batch_tokens": 8 * LENGTH,
-        "length": LENGTH,
-        "learning_rate": 3e-3,
-        "warmup_ratio": 0.1,
-        "validation_share": 0.1,
-        "validations": 2,
-    }
-    return Pretraining(**values | changes)
-
-
-def task(**changes: Any) -> PretrainingTask:
-    """The counting text under these settings."""
-    chosen, tokenizer = settings(**changes), word_tokenizer()
-    pairs = chosen.segments == "pairs"
-    text = pack(corpus_of([counting()]), tokenizer, chosen.length, chosen.validation_share, pairs=pairs)
-    return PretrainingTask(text=text, tokenizer=tokenizer, settings=chosen)
-
-
 def config(variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any) -> EncoderConfig:
     """A tiny encoder of the counting words."""
-    sizes: dict[str, Any] = {
-        "vocab_size": WORDS + 5,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": LENGTH,
-    }
-    return EncoderConfig(**sizes | changes, variant=variant, variant_options=dict(options or {}))
+    return EncoderConfig(**SIZES | changes, variant=variant, variant_options=dict(options or {}))
 
 
 def fresh(variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any) -> Start:
@@ -103,43 +83,87 @@ def fresh(variant: str = "add", options: Mapping[str, Any] | None = None, **chan
     return Start(config(variant, options, **changes), {}, "scratch")
 
 
-def folder(path: Path, **identity: Any) -> PretrainingFolder:
-    """A prepared folder of this identity."""
-    made = PretrainingFolder(path, identity)
-    made.prepare()
-    return made
-
-
-def pretrain(*given: Any, **options: Any) -> dict[str, Any]:
-    """What a pretraining leaves for its record."""
-    return module.pretrain(*given, **options).facts
-
-
 class Stopped(Exception):
     """What ends a run from outside."""
 
 
-def stop_at(step: int) -> Report:
-    """Ends a run when it reports this step."""
+@dataclass(frozen=True)
+class Tiny:
+    """A pretraining of an experiment of its own: twenty steps of eight sequences, unless told otherwise."""
 
-    def report(point: LossPoint) -> None:
-        if point.step == step:
-            raise Stopped
+    run: ArmPretraining
+    inputs: Inputs
 
-    return report
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        variant: str = "add",
+        options: Mapping[str, Any] | None = None,
+        scratch: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> "Tiny":
+        """One whose text, tokenizer and checkpoints lie in a folder."""
+        path.mkdir(exist_ok=True)
+        (path / "text.txt").write_text("\n".join(counting()))
+        word_tokenizer().save_pretrained(path / "words")
+        usual = {
+            "corpus": [str(path / "text.txt")],
+            "tokenizer": str(path / "words"),
+            "steps": 20,
+            "batch_tokens": 8 * LENGTH,
+            "length": LENGTH,
+            "learning_rate": 3e-3,
+            "warmup_ratio": 0.1,
+            "validation_share": 0.1,
+            "validations": 2,
+        }
+        experiment = parse_experiment(
+            {
+                "name": "tiny",
+                "data": "demo",
+                "checkpoint": "scratch",
+                "scratch": SIZES | {"vocab_size": 100} | dict(scratch or {}),  # of the tokenizer in the end
+                "arms": [{"variant": variant, "options": dict(options or {})}],
+                "tasks": ["cola"],
+                "seeds": [1],
+                "pretraining": usual | settings,
+                "finetuning": {"learning_rates": [1e-3], "max_length": LENGTH},
+            }
+        )
+        inputs = Inputs(experiment, path / "checkpoints")
+        run = experiment.pretraining_of(next(experiment.cells()))
+        assert run is not None
+        return cls(run, inputs)
+
+    @property
+    def place(self) -> PretrainingFolder:
+        """Where it is kept."""
+        return pretraining_folder(self.run, self.inputs)
+
+    def finish(self, stop: int = 0, compute: Compute = CPU) -> Pretrained:
+        """Run it to its end, or until it tells of step `stop`."""
+        points = pretrain(self.run, self.inputs, compute)
+        while True:
+            try:
+                point = next(points)
+            except StopIteration as end:
+                return end.value
+            if point.step == stop:
+                points.close()
+                raise Stopped
+
+    def weights(self, step: int = 20) -> dict[str, torch.Tensor]:
+        """The checkpoint after `step` steps."""
+        return load_file(self.place.checkpoint(step) / "model.safetensors")
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of its folder."""
+        return {str(path): path.read_bytes() for path in self.place.folder.rglob("*") if path.is_file()}
 
 
-def weights(place: PretrainingFolder, step: int = 20) -> dict[str, torch.Tensor]:
-    """The checkpoint after `step` steps."""
-    return load_file(place.checkpoint(step) / "model.safetensors")
-
-
-def contents(place: PretrainingFolder) -> dict[str, bytes]:
-    """Every file of a folder."""
-    return {str(path): path.read_bytes() for path in place.folder.rglob("*") if path.is_file()}
-
-
-def timeless(outcome: dict[str, Any]) -> dict[str, Any]:
+def timeless(left: Pretrained) -> dict[str, Any]:
     """What must not differ between two runs: all but the times."""
-    losses = [{key: value for key, value in point.items() if key != "seconds"} for point in outcome["losses"]]
-    return {key: value for key, value in outcome.items() if key not in TIMES} | {"losses": losses}
+    times = {"seconds", "tokens_per_second", "peak_memory_bytes"}
+    losses = [{key: value for key, value in point.items() if key != "seconds"} for point in left.facts["losses"]]
+    return {key: value for key, value in left.facts.items() if key not in times} | {"losses": losses}

@@ -182,7 +182,7 @@ def test_a_log_has_a_line_at_the_start_and_one_a_cell_and_the_pace_now_and_then(
 
 def test_an_undefined_score_is_said(cells):
     ran = outcome(20)
-    undefined = ran.record.model_copy(update={"scores": {"validation": {"pearson": None}}})
+    undefined = ran.facts.model_copy(update={"scores": {"validation": {"pearson": None}}})
     assert describe(JobEnded(cells[0], Outcome(undefined, {}))) == "pearson NaN, 20.0 s"
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from glue_bench.sweep import environment as module
+from glue_bench.records import environment as module
 
 
 def git(folder, *arguments) -> str:
@@ -15,9 +15,9 @@ def git(folder, *arguments) -> str:
 
 def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_installed(tmp_path, monkeypatch):
     package = tmp_path / ".venv" / "glue_bench"
-    (package / "sweep").mkdir(parents=True)
+    (package / "records").mkdir(parents=True)
     (package / "__init__.py").touch()
-    monkeypatch.setattr(module, "__file__", str(package / "sweep" / "environment.py"))
+    monkeypatch.setattr(module, "__file__", str(package / "records" / "environment.py"))
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "their own")
     assert module.versions.__wrapped__().git_commit is None

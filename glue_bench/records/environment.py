@@ -20,22 +20,6 @@ _PACKAGES = (
 )
 
 
-def environment() -> Environment:
-    """Versions, machine, git commit of this process, and the device, precision and threads that it now uses."""
-    import torch
-
-    from glue_bench.training.runtime import device_name, precision_name
-
-    return Environment(
-        **versions().document(),
-        platform=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
-        device=device_name(),
-        precision=precision_name(),
-        threads=torch.get_num_threads(),
-    )
-
-
 @cache
 def versions() -> Environment:
     """Versions of glue-bench, Python and the packages it computes with, none of which is imported; and the git commit.
@@ -54,6 +38,8 @@ def versions() -> Environment:
         git_commit=commit,
         python=platform.python_version(),
         packages={name: version(name) for name in _PACKAGES},
+        platform=f"{platform.system()} {platform.machine()}",
+        processor=_processor(),
     )
 
 

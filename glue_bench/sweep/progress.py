@@ -60,27 +60,20 @@ class _Teller:
             aside.replace(self.path)
 
 
-_current: list[_Teller] = []
-
-
 @contextmanager
-def telling(folder: Path, job: str) -> Iterator[None]:
-    """In this block `tell` writes how far the job is into `folder`, an experiment's; after it the file is gone."""
+def telling(folder: Path, job: str) -> Iterator[Callable[[int, int, Callable[[], float]], None]]:
+    """In this block what it gives writes how far the job is into `folder`, an experiment's; after it the file is gone.
+
+    It is called with the number of the step that is done, that of all steps, and the step's loss, which it asks for
+    only where it is written.
+    """
     path = folder / FOLDER / f"{job}.json"
-    _current.append(_Teller(path))
     try:
-        yield
+        yield _Teller(path).tell
     finally:
-        _current.pop()
         with suppress(OSError):
             path.unlink(missing_ok=True)
             path.parent.rmdir()  # which fails while another job is in it
-
-
-def tell(step: int, steps: int, loss: Callable[[], float]) -> None:
-    """Say that `step` of `steps` is done, with its loss, which is asked for only where it is written."""
-    for teller in _current[-1:]:
-        teller.tell(step, steps, loss)
 
 
 def read_progress(folder: Path, job: str) -> Progress | None:

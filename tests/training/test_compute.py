@@ -1,0 +1,173 @@
+"""Where a job computes: device, precision, threads, memory."""
+
+import sys
+
+import pytest
+import torch
+
+from glue_bench.errors import UserError
+from glue_bench.training import memory
+from glue_bench.training.compute import Compute, choose_compute, on_threads
+from glue_bench.training.memory import is_out_of_memory, most_bytes, peak_bytes, reset_peak
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def capable(monkeypatch):
+    """A CPU that has these instructions alone, and no choice made before."""
+
+    def of(*names):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(names, True), raising=False)
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+
+    monkeypatch.delenv("GLUE_BENCH_PRECISION", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    of()
+    return of
+
+
+@pytest.mark.parametrize(
+    ("names", "precision"),
+    [((), "float32"), (("avx512_f",), "float32"), (("amx_bf16",), "bf16"), (("avx512_bf16",), "bf16")],
+)
+def test_a_cpu_computes_in_bf16_where_it_has_instructions_for_it(capable, names, precision):
+    capable(*names)
+    compute = choose_compute()
+    assert (compute.name, compute.precision) == ("cpu", precision)
+    assert choose_compute(precision="float32").bf16 is False
+    assert choose_compute(precision="bf16").bf16 is True
+
+
+def test_a_torch_that_cannot_tell_its_instructions_computes_in_float32(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert choose_compute().precision == "float32"
+
+
+def test_the_environment_says_what_auto_stands_for(capable, monkeypatch):
+    capable("amx_bf16")
+    monkeypatch.setenv("GLUE_BENCH_PRECISION", "float32")
+    assert choose_compute().precision == "float32"
+    assert choose_compute(precision="bf16").precision == "bf16"
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_a_gpu_is_taken_where_there_is_one_and_never_attends_by_cudnn(monkeypatch, able):
+    """cuDNN gives biases no gradient."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: able)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        compute = choose_compute()
+        assert (compute.device.type, compute.bf16) == ("cuda", able)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+    assert choose_compute("cpu").device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "said"),
+    [
+        ("gpu", "auto", "device 'gpu' is none of auto, cpu, cuda, mps"),
+        ("auto", "fp16", "precision 'fp16' is none of auto, float32, bf16"),
+        ("mps", "auto", "device 'mps' is not there"),
+        ("cuda", "auto", "device 'cuda' is not there"),
+    ],
+)
+def test_what_cannot_be_is_said(device, precision, said):
+    with pytest.raises(UserError, match=said):
+        choose_compute(device, precision)
+
+
+def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
+    compute, before = Compute(CPU, False, 3), torch.get_num_threads()
+    assert [compute.threads_for(width) for width in (64, 255, 256, 768)] == [1, 1, 3, 3]
+    with on_threads(2):
+        assert torch.get_num_threads() == 2
+        assert compute.environment().threads == 2
+    assert torch.get_num_threads() == before
+
+
+def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
+    few = [Compute(CPU, True, 1).few_sizes(size) for size in range(1, 513)]
+    steps = (range(4, 33, 4), range(40, 65, 8), range(80, 129, 16), range(160, 257, 32), range(320, 513, 64))
+    assert sorted(set(few)) == [size for part in steps for size in part]
+    assert all(size <= rounded < max(size + 4, 1.25 * size) for size, rounded in enumerate(few, start=1))
+    assert [Compute(torch.device(kind), bf16, 1).few_sizes(17) for kind, bf16 in (("cpu", False), ("cuda", True))] == [
+        17,
+        17,
+    ]
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 1 byte"), True),
+        (RuntimeError("bad_alloc"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm(a)`"), False),
+        (RuntimeError("shapes do not fit"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_is_out_of_memory(error, expected):
+    assert is_out_of_memory(error) is expected
+
+
+def test_a_real_allocation_that_cannot_be_is_recognised():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory")
+def test_the_peak_is_that_since_the_reset():
+    torch.ones(50_000_000)  # 200 MB, freed at once
+    before = peak_bytes(CPU)
+    reset_peak(CPU)
+    after = peak_bytes(CPU)
+    held = torch.ones(25_000_000)
+    assert after <= before
+    assert peak_bytes(CPU) - after > 0.8 * held.numel() * 4
+
+
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """Say which control groups the process is in, and what their files hold."""
+
+    def say(lines: str, **files: str) -> None:
+        (tmp_path / "cgroup").write_text(lines)
+        for name, content in files.items():
+            path = tmp_path / "limits" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        monkeypatch.setattr(memory, "_GROUPS", tmp_path / "cgroup")
+        monkeypatch.setattr(memory, "_LIMITS", tmp_path / "limits")
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("lines", "files"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "5000\n"}),
+        ("0::/../elsewhere\n", {"memory.max": "5000\n"}),
+        ("3:cpu:/x\n4:memory:/x/y\n0::/\n", {"memory/x/y/memory.limit_in_bytes": "5000\n"}),
+        ("4:memory:/of/the/host\n", {"memory/memory.limit_in_bytes": "5000\n"}),
+        ("0::/a\n", {"memory.max": "7000\n", "a/memory.max": "5000\n"}),
+    ],
+)
+def test_a_control_group_or_one_around_it_gives_less_than_the_machine(groups, lines, files):
+    groups("")
+    assert most_bytes() > 2**28
+    groups(lines, **files)
+    assert most_bytes() == 5000
