@@ -12,9 +12,9 @@ import tempfile
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from platformdirs import user_cache_path
 from pydantic_core import from_json
@@ -22,6 +22,7 @@ from pydantic_core import from_json
 from glue_bench.errors import DiskError, UserError
 
 CHECKSUMS = "checksums.json"
+Kept = TypeVar("Kept")
 _READ_AT_ONCE = 2**22  # bytes
 LARGEST = 2**26
 """Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
@@ -250,6 +251,27 @@ def set_aside(folder: Path) -> None:
         folder.rename(aside)
     for path in (aside, *folder.parent.glob(".damaged-*")):  # and what a kill has left of earlier ones
         shutil.rmtree(path, ignore_errors=True)
+
+
+def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:
+    """What `read` finds in a folder of the cache; `make` fills it first if it is not there or damaged.
+
+    Raises:
+        DiskError: the cache is full, or cannot be read or written.
+    """
+    with cache_written_to(folder):
+        if folder.is_dir():
+            try:
+                check_checksums(folder)
+                return read(folder)
+            except (ValueError, OSError) as error:
+                if not is_damage(error):
+                    raise
+                set_aside(folder)
+        with whole_folder(folder) as aside:
+            make(aside)
+            write_checksums(aside)
+        return read(folder)
 
 
 def _sync(path: Path) -> None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.analysis.measured import LeftOut
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokenizers import encoder
+from glue_bench.training.tokenizers import encode
 
 DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 FEWEST = 8  # sequences of which an interval is still told
@@ -33,9 +33,9 @@ class Reading:
         if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
             raise LeftOut("its tokenizer has no [CLS] or no [SEP]; name another (--tokenizer NAME)")
         room = length - 2
-        encode, sentences = encoder(tokenizer), iter(corpus)
+        sentences = iter(corpus)
         some = iter(lambda: list(islice(sentences, AT_ONCE)), [])
-        stream = (token for texts in some for ids in encode(texts) for token in ids)
+        stream = (token for texts in some for ids in encode(tokenizer, texts) for token in ids)
         tokens = np.fromiter(islice(stream, room * sequences), dtype=np.int64)
         rows = tokens[: len(tokens) // room * room].reshape(-1, room)
         if len(rows) < FEWEST:

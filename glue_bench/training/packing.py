@@ -13,10 +13,9 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.files import cache_folder, whole_folder, write_checksums
+from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.corpus import Corpus
-from glue_bench.training.tokenizers import encoder, tokenizer_digest, vocabulary_size
-from glue_bench.training.tokens import kept_or_made
+from glue_bench.training.tokenizers import encode, tokenizer_digest, vocabulary_size
 
 LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id
 FILES_VERSION = 3  # of the arrays in the cache
@@ -89,8 +88,8 @@ def pack(
     folder = cache_folder() / "corpora" / "-".join(map(str, (*parts, *kind)))
     packed = kept_or_made(
         folder,
-        read=lambda: {split: _load(folder, split, pairs) for split in _SPLITS},
-        make=lambda: _write(folder, corpus, tokenizer, length, validation_share, pairs),
+        read=lambda place: {split: _load(place, split, pairs) for split in _SPLITS},
+        make=lambda place: _write(place, corpus, tokenizer, length, validation_share, pairs),
     )
     empty = [split for split, text in packed.items() if not len(text)]
     if empty:
@@ -235,27 +234,22 @@ def _write(
     folder: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float, pairs: bool
 ) -> None:
     kinds = {"ids": np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32, "cuts": np.uint16}
-    with whole_folder(folder) as aside:
-        arrays = {
-            split: {
-                name: _Growing(_path(aside, split, name), kinds.get(name, np.int64)) for name in _names(pairs=pairs)
-            }
-            for split in _SPLITS
-        }
-        packers = {split: _Packer(arrays[split], tokenizer, length, pairs=pairs) for split in _SPLITS}
-        for split, document, ids in _encoded(_split(corpus, validation_share), tokenizer):
-            packers[split].add(document, ids)
-        for split in _SPLITS:
-            packers[split].flush()
-            for grown in arrays[split].values():
-                grown.close()
-        write_checksums(aside)
+    arrays = {
+        split: {name: _Growing(_path(folder, split, name), kinds.get(name, np.int64)) for name in _names(pairs=pairs)}
+        for split in _SPLITS
+    }
+    packers = {split: _Packer(arrays[split], tokenizer, length, pairs=pairs) for split in _SPLITS}
+    for split, document, ids in _encoded(_split(corpus, validation_share), tokenizer):
+        packers[split].add(document, ids)
+    for split in _SPLITS:
+        packers[split].flush()
+        for grown in arrays[split].values():
+            grown.close()
 
 
 def _encoded(sentences: Iterator[tuple[str, int, str]], tokenizer: PreTrainedTokenizerBase) -> Iterator[_Sentence]:
-    encode = encoder(tokenizer)
     while some := list(islice(sentences, SENTENCES_AT_ONCE)):
-        encoded = encode([text for _, _, text in some])
+        encoded = encode(tokenizer, [text for _, _, text in some])
         yield from ((split, document, ids) for (split, document, _), ids in zip(some, encoded, strict=True))
 
 

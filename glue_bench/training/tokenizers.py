@@ -4,8 +4,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,13 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import (
-    cache_folder,
-    cache_written_to,
-    check_checksums,
-    check_file,
-    set_aside,
-    whole_folder,
-    write_checksums,
-)
+from glue_bench.files import cache_folder, check_file, kept_or_made
 from glue_bench.model.locate import locate
 from glue_bench.training.quiet import without_output
 
-TRAINER_VERSION = 1
 LARGEST_VOCABULARY = 2**28
 """Bytes of a file of a tokenizer, at most."""
 MOST_TOKENS = 10**7
-MOST_KEPT = 500_000  # parts of texts whose words or tokens are in memory
 PROBE = (
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     ["Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>", "Another one was much longer than all that came before it."],
@@ -51,7 +40,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     """The tokenizer beside a checkpoint, or of another hub id or folder.
 
     Raises:
-        UserError: there is none that can be used, it has no padding token, or ids beyond MOST_TOKENS.
+        UserError: there is none that can be used, it has no words, no padding token, or ids beyond MOST_TOKENS.
     """
     folder = locate(name, revision, weights=False)
     if not folder.is_dir():
@@ -66,19 +55,36 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         segment_types(tokenizer)  # without a length its own limit is compared, which may be no number
     except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
         raise UserError(f"no tokenizer in '{name}' ({first_line(error)}); name one with `tokenizer`") from error
-    # Where the files are absent transformers invents a tokenizer of the special tokens alone.
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise UserError(f"no tokenizer in '{name}' (no vocabulary file); name one with `tokenizer`")
-    if tokenizer.pad_token_id is None:
-        raise UserError(f"the tokenizer of '{name}' has no padding token; name another with `tokenizer`")
-    if vocabulary_size(tokenizer) > MOST_TOKENS:
-        raise UserError(f"the tokenizer of '{name}' has ids beyond {MOST_TOKENS:,}; name another with `tokenizer`")
-    return tokenizer
+    special = set(tokenizer.all_special_tokens)
+    if tokenizer.get_vocab().keys() <= special:  # what transformers makes up where the vocabulary's file is absent
+        wrong = f"in '{name}' has {len(special)} special tokens and no words"
+    elif tokenizer.pad_token_id is None:
+        wrong = f"of '{name}' has no padding token"
+    elif vocabulary_size(tokenizer) > MOST_TOKENS:
+        wrong = f"of '{name}' has ids beyond {MOST_TOKENS:,}"
+    else:
+        return tokenizer
+    raise UserError(f"the tokenizer {wrong}; name another with `tokenizer`")
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     """How many rows a table of its tokens has: one more than the largest id, whether or not all ids are in use."""
     return 1 + max(tokenizer.get_vocab().values())
+
+
+def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
+    ids = tokenizer(*PROBE, return_token_type_ids=True, verbose=False)["token_type_ids"]
+    return 1 + max(max(row) for row in ids)
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
+    """The tokens of each text, without special ones around them."""
+    backend = _backend(tokenizer)
+    if backend is None:
+        return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -87,19 +93,18 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     `texts` that can be read twice are never in memory as a whole.
     """
     texts = list(texts) if isinstance(texts, Iterator) else texts
+    trained = _wordpiece({})
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
     # to run and decides between equally frequent merges. Tokens given as special are numbered first, in their order.
-    words = _Words()
-    for text in texts:
-        words.of(text)
-    first = [*SPECIAL.values(), *sorted(f"##{character}" for character in words.inner)]
-    trained = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
-    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # No rule of BERT's looks beyond a space, so that what stands between two spaces is looked at once.
+    chunks = {chunk for text in texts for chunk in text.split(" ")}
+    normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
+    inner = {character for chunk in chunks for word, _ in split(normalize(chunk)) for character in word[1:]}
+    first = [*SPECIAL.values(), *sorted(f"##{character}" for character in inner)]
     trained.train_from_iterator(
-        map(words.of, texts),
-        trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False),
+        texts, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
     )
-    tokenizer = _wordpiece(trained.get_vocab())
+    tokenizer = _wordpiece(trained.get_vocab())  # in which inner characters are no special tokens
     ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
@@ -110,81 +115,18 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
     """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size.
 
-    What is damaged in the cache is made anew.
-
     Raises:
-        DiskError: the cache is full or cannot be written.
+        DiskError: the cache is full, or cannot be read or written.
     """
-    folder = cache_folder() / "tokenizers" / f"v{TRAINER_VERSION}-{key}"
-    if folder.is_dir():
-        try:
-            check_checksums(folder)
-            return load_tokenizer(str(folder))
-        except Exception:  # what a damaged file raises is anything
-            with cache_written_to(folder):
-                set_aside(folder)
-    with cache_written_to(folder), whole_folder(folder) as aside:
-        train_tokenizer(texts, vocab_size).save_pretrained(aside)
-        write_checksums(aside)
-    return load_tokenizer(str(folder))
-
-
-class _Words(dict[str, str]):
-    """What stands between two spaces -> its words by BERT's rules, with spaces between them; each is looked at once.
-
-    `inner` are all characters that have stood inside a word.
-    """
-
-    def __init__(self) -> None:
-        bert = _wordpiece({})
-        self._normalize, self._split = bert.normalizer.normalize_str, bert.pre_tokenizer.pre_tokenize_str
-        self.inner: set[str] = set()
-
-    def of(self, text: str) -> str:
-        """The words of a text, with spaces between them."""
-        return " ".join(map(self.__getitem__, text.split(" ")))
-
-    def __missing__(self, chunk: str) -> str:
-        found = [word for word, _ in self._split(self._normalize(chunk))]
-        self.inner.update(*(word[1:] for word in found))
-        if len(self) >= MOST_KEPT:
-            self.clear()
-        return self.setdefault(chunk, " ".join(found))
-
-
-def encoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[list[str]], list[list[int]]]:
-    """Texts -> their tokens, without special ones.
-
-    No rule of BERT's WordPiece looks beyond a space, so that what stands between two spaces is encoded once.
-    """
-
-    def encode(texts: list[str]) -> list[list[int]]:
-        # verbose: not a word about texts longer than the tokenizer's model takes.
-        quiet = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        return tokenizer(texts, add_special_tokens=False, **quiet)["input_ids"] if texts else []
-
-    known: dict[str, list[int]] = {}
-
-    def encode_once(texts: list[str]) -> list[list[int]]:
-        parts = [text.split(" ") for text in texts]
-        if len(known) >= MOST_KEPT:
-            known.clear()
-        new = list(set(chain.from_iterable(parts)) - known.keys())
-        known.update(zip(new, encode(new), strict=True))
-        return [list(chain.from_iterable(map(known.__getitem__, chunks))) for chunks in parts]
-
-    return encode_once if _parts_at_spaces(tokenizer) else encode
-
-
-def _parts_at_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a text's tokens are those of what stands between its spaces: BERT's rules, and no token with a space."""
-    state = json.loads(_backend_state(tokenizer) or "{}")
-    kinds = [(state.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    plain = not any(" " in token.content for token in tokenizer.added_tokens_decoder.values())
-    return plain and kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
+    return kept_or_made(
+        cache_folder() / "tokenizers" / key,
+        make=lambda folder: train_tokenizer(texts, vocab_size).save_pretrained(folder),
+        read=lambda folder: load_tokenizer(str(folder)),
+    )
 
 
 def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
+    """BERT's uncased tokenizer with this vocabulary; it adds no special tokens."""
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -194,10 +136,9 @@ def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
 
 def recipe_1_tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """The digest in the ids of recipe 1, which leaves out some of what `tokenizer_digest` has."""
-    content = _backend_state(tokenizer)
-    if content is None:
-        content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
-    return hashlib.sha256(content.encode()).hexdigest()
+    backend = _backend(tokenizer)
+    named = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
+    return hashlib.sha256((backend.to_str() if backend else json.dumps(named)).encode()).hexdigest()
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -207,49 +148,33 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short.
     """
     encoded = tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
+    backend = _backend(tokenizer)
     content = {
         "probe": [encoded["input_ids"], encoded["token_type_ids"]],
         "truncation_side": tokenizer.truncation_side,
         "split_special_tokens": tokenizer.split_special_tokens,
         "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
         "all_special_ids": sorted(tokenizer.all_special_ids),
-        "state": _backend_state(tokenizer) or _slow_state(tokenizer),
+        "state": backend.to_str() if backend else _written(tokenizer),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _backend_state(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """What a tokenizer of the library `tokenizers` is made of, wherever its files lie; None for one in Python."""
+def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
+    """The tokenizer of the library `tokenizers` inside it, if there is one, without what earlier calls left behind."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return None
-    # Earlier calls leave their truncation and padding behind; every call sets its own.
-    backend.no_truncation()
-    backend.no_padding()
-    return backend.to_str()
+    if backend is not None:
+        backend.no_truncation()
+        backend.no_padding()
+    return backend
 
 
-def _slow_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Of a tokenizer in Python: its class, settings, tokens, and the content of the files that hold its vocabulary."""
-    settings = {
-        name: repr(value)
-        for name, value in tokenizer.init_kwargs.items()
-        if name not in _PLACES and not name.endswith("_file")
-    }
+def _written(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """The files of a tokenizer in Python: its settings, wherever it was found, and a digest of each vocabulary."""
     with tempfile.TemporaryDirectory() as folder:
-        with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a file
-            tokenizer.save_vocabulary(folder)
-        files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()}
-    return {
-        "class": f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}",
-        "settings": settings,
-        "vocabulary": sorted(tokenizer.get_vocab().items()),
-        "added": {number: repr(token) for number, token in tokenizer.added_tokens_decoder.items()},
-        "files": files,
-    }
-
-
-def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
-    ids = tokenizer(*PROBE, return_token_type_ids=True, verbose=False)["token_type_ids"]
-    return 1 + max(max(row) for row in ids)
+        with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a vocabulary
+            tokenizer.save_pretrained(folder)
+        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    settings = json.loads(files.pop("tokenizer_config.json"))
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return digests | {name: value for name, value in settings.items() if name not in _PLACES}

@@ -1,4 +1,4 @@
-"""Tokenizers: deterministic training, BERT's segments, round trips, and clear errors."""
+"""Tokenizers: trained as `tokenizers` trains and BERT splits, told apart by what they decide, refused in one line."""
 
 import json
 import os
@@ -6,16 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, CTRLTokenizer, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
-from glue_bench.training import tokenizers as module
 from glue_bench.training.tokenizers import (
     SPECIAL,
-    encoder,
+    cached_tokenizer,
+    encode,
     load_tokenizer,
     segment_types,
     tokenizer_digest,
@@ -28,6 +28,16 @@ TEXTS = [
     "anna watched the lazy horse; nobody helped",
     "café naïve 中文 don't",
 ] * 2
+ODD = st.text(
+    st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]),
+    max_size=12,
+)
+WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, 90)
 
 
 def test_training_gives_the_same_vocabulary_every_time():
@@ -48,13 +58,12 @@ def test_training_gives_the_same_vocabulary_in_every_process():
     assert other.stdout.strip() == tokenizer_digest(train_tokenizer(TEXTS, 90))
 
 
-@pytest.mark.parametrize("kept", [2, 500_000])
-def test_a_vocabulary_is_that_of_training_on_the_texts_themselves(monkeypatch, kept):
-    """With the normaliser and the pre-tokeniser of `tokenizers`, and the numbers of inner characters settled alike."""
-    monkeypatch.setattr(module, "MOST_KEPT", kept)
-    texts = [*TEXTS, "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!", " ", ""]
-    tokenizer = train_tokenizer(texts, 400)
-    inner = sorted(token for token in tokenizer.get_vocab() if token.startswith("##") and len(token) == 3)
+@given(more=st.lists(ODD, max_size=4))
+def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_characters_stand_in_order(more):
+    texts = [*TEXTS, "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!", " ", "", *more]
+    trained = train_tokenizer(texts, 400).get_vocab()
+    inner = [token for token in sorted(trained, key=trained.get) if token.startswith("##") and len(token) == 3]
+    assert inner == sorted(inner)
     plain = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -62,53 +71,13 @@ def test_a_vocabulary_is_that_of_training_on_the_texts_themselves(monkeypatch, k
     plain.train_from_iterator(
         texts, trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
     )
-    assert tokenizer.get_vocab() == plain.get_vocab()
+    assert trained == plain.get_vocab()
 
 
-ODD = st.text(
-    st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]),
-    max_size=12,
-)
-WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train_tokenizer(TEXTS, 90)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=st.lists(st.lists(ODD | WORDS, max_size=4).map(" ".join), max_size=6), kept=st.sampled_from([1, 500_000]))
-def test_texts_that_are_encoded_by_parts_have_the_tokens_of_the_whole(monkeypatch, tokenizer, texts, kept):
-    monkeypatch.setattr(module, "MOST_KEPT", kept)
-    expected = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    encode = encoder(tokenizer)
-    assert encode(texts) == encode(texts) == expected
-
-
-def test_only_a_tokenizer_that_parts_at_spaces_is_asked_for_parts(tokenizer):
-    assert encoder(tokenizer).__name__ == "encode_once"
-    changed = train_tokenizer(TEXTS, 90)
-    changed.add_tokens(["old cat"])
-    assert encoder(changed).__name__ == "encode"
-    assert encoder(changed)(TEXTS) == changed(TEXTS, add_special_tokens=False)["input_ids"]
-    state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"pre_tokenizer": {"type": "Whitespace"}}
-    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL)
-    assert encoder(other).__name__ == "encode"
-
-
-def test_a_vocabulary_has_the_size_asked_for_and_covers_its_texts():
-    tokenizer = train_tokenizer(TEXTS, 90)
-    assert len(tokenizer) == 90
+def test_a_vocabulary_has_the_size_asked_for_and_covers_its_texts(tokenizer):
     assert sorted(tokenizer.get_vocab().values()) == list(range(90))
-    for text in TEXTS:
-        assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
-
-
-def test_inner_characters_are_no_special_tokens():
-    tokenizer = train_tokenizer(TEXTS, 200)
+    assert not any(tokenizer.unk_token_id in ids for ids in encode(tokenizer, TEXTS))
     assert set(tokenizer.all_special_tokens) == set(SPECIAL.values())
-    assert "##" not in tokenizer.decode(tokenizer("cats dogs")["input_ids"], skip_special_tokens=True)
 
 
 def test_texts_become_what_bert_makes_of_them():
@@ -119,33 +88,46 @@ def test_texts_become_what_bert_makes_of_them():
     two = tokenizer("the cat", "the dog .", return_token_type_ids=True)
     assert tokenizer.decode(two["input_ids"]) == "[CLS] the cat [SEP] the dog. [SEP]"
     assert two["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert tokenizer.decode(tokenizer("cats dogs")["input_ids"], skip_special_tokens=True) == "cats dogs"
 
 
-def test_it_survives_saving(tmp_path):
+@given(texts=st.lists(st.lists(ODD | WORDS, max_size=4).map(" ".join), max_size=6), is_split=st.booleans())
+def test_encoded_texts_have_the_tokens_of_a_call_without_special_ones(texts, is_split):
     tokenizer = train_tokenizer(TEXTS, 90)
+    tokenizer.split_special_tokens = is_split
+    expected = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    tokenizer(TEXTS, truncation=True, max_length=3, padding=True)  # leaves its length behind
+    assert encode(tokenizer, texts) == expected
+
+
+def test_it_survives_saving(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     for back in (AutoTokenizer.from_pretrained(tmp_path), load_tokenizer(str(tmp_path))):
         assert tokenizer_digest(back) == tokenizer_digest(tokenizer)
-        ours = tokenizer("the café", "dog", return_token_type_ids=True)
-        theirs = back("the café", "dog", return_token_type_ids=True)
+        ours, theirs = (each("the café", "dog", return_token_type_ids=True) for each in (tokenizer, back))
         assert dict(theirs) == dict(ours)
 
 
-def test_the_digest_tells_vocabularies_apart():
-    digests = {tokenizer_digest(train_tokenizer(texts, size)) for texts in (TEXTS, TEXTS[:2]) for size in (80, 90)}
-    assert len(digests) >= 3  # the short texts may be used up before either size
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"version": "1.0"}'], ids=["empty", "cut", "another"])
+def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokenizer, tmp_path, monkeypatch, damage):
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
+    assert tokenizer_digest(cached_tokenizer("key", TEXTS, 90)) == tokenizer_digest(tokenizer)
+    assert tokenizer_digest(cached_tokenizer("key", (), 90)) == tokenizer_digest(tokenizer)
+    (path,) = tmp_path.rglob("tokenizer.json")
+    path.write_bytes(damage)
+    assert tokenizer_digest(cached_tokenizer("key", TEXTS, 90)) == tokenizer_digest(tokenizer)
 
 
-def test_the_digest_does_not_depend_on_earlier_calls():
-    tokenizer = train_tokenizer(TEXTS, 90)
-    before = tokenizer_digest(tokenizer)
-    tokenizer(TEXTS, truncation=True, max_length=5, padding=True)
-    assert tokenizer_digest(tokenizer) == before
+# Refused
 
 
-def test_a_checkpoint_without_a_tokenizer_is_refused(make_bert):
-    with pytest.raises(UserError, match=r"no tokenizer in '.*bert'.*name one with `tokenizer`"):
-        load_tokenizer(str(make_bert()))
+def test_a_checkpoint_without_a_vocabulary_is_refused(make_bert):
+    folder = make_bert()
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(str(folder))
+    assert str(caught.value) == (
+        f"the tokenizer in '{folder}' has 5 special tokens and no words; name another with `tokenizer`"
+    )
 
 
 def test_a_file_has_no_tokenizer(make_tupe):
@@ -157,33 +139,59 @@ def test_a_tokenizer_without_padding_is_refused(tmp_path):
     tokenizer = train_tokenizer(TEXTS, 90)
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="has no padding token"):
+    with pytest.raises(UserError, match=r"the tokenizer of '.*' has no padding token; name another with `tokenizer`"):
         load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "part", "change", "message"),
+    [
+        ("tokenizer_config.json", (), {"model_max_length": [1, "a"]}, "no tokenizer in '.*' ("),
+        ("tokenizer.json", (), {"model": {"type": "none"}}, "no tokenizer in '.*' ("),
+        ("tokenizer.json", ("model", "vocab"), {"far": 10**7}, "the tokenizer of '.*' has ids beyond 10,000,000; "),
+    ],
+    ids=["limit", "model", "ids"],
+)
+def test_files_that_do_not_fit_are_one_line(tokenizer, tmp_path, file, part, change, message):
+    tokenizer.save_pretrained(tmp_path)
+    content = place = json.loads((tmp_path / file).read_text())
+    for name in part:
+        place = place[name]
+    place.update(change)
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message.replace("(", r"\(")) as caught:
+        load_tokenizer(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_compiled_code_repeats_nothing_of_a_file(tokenizer, tmp_path, capfd):
+    """tokenizers prints the names of what it does not know, as they stand there."""
+    tokenizer.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config["added_tokens_decoder"] = {"2": {"content": "[CLS]", "special": True, "nul\x00\x1b[2J": 1}}
+    path.write_text(json.dumps(config))
+    load_tokenizer(str(tmp_path))
+    print("afterwards all is printed as before")
+    assert capfd.readouterr().out == "afterwards all is printed as before\n"
 
 
 # What the digest holds
 
 
-def test_a_tokenizer_whose_limit_is_no_number_is_refused(tmp_path, tokenizer):
-    tokenizer.save_pretrained(tmp_path)
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": [1, "a"]}))
-    with pytest.raises(UserError, match="no tokenizer in"):
-        load_tokenizer(str(tmp_path))
-
-
-def _vocabulary_of(tokenizer, change):
+def changed(tokenizer, change):
+    """A tokenizer of the same special tokens whose file was changed."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     change(state)
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL)
 
 
-def _third_segment(state):
+def third_segment(state):
     for part in state["post_processor"]["pair"]:
         next(iter(part.values()))["type_id"] *= 2
 
 
-def _set(**changes):
+def with_set(**changes):
     def change(tokenizer):
         for name, value in changes.items():
             setattr(tokenizer, name, value)
@@ -192,33 +200,34 @@ def _set(**changes):
     return change
 
 
-COUNTS = {
-    "truncation side": _set(truncation_side="left"),
-    "special tokens in texts": _set(split_special_tokens=True),
-    "[MASK]": _set(mask_token="the"),
-    "[CLS]": _set(cls_token="the"),
-    "[PAD]": _set(pad_token="the"),
-    "another special token": _set(bos_token="dog"),
-    "a word": lambda tokenizer: (tokenizer.add_tokens(["watched the"]), tokenizer)[1],
-    "case": lambda t: _vocabulary_of(t, lambda state: state["normalizer"].update(lowercase=False)),
-    "segments": lambda t: _vocabulary_of(t, _third_segment),
-    "code": lambda t: type("Backwards", (type(t),), {"__call__": _backwards})(
-        tokenizer_object=t.backend_tokenizer, **SPECIAL
-    ),
-}
-COUNTS_NOT = {
-    "padding side": _set(padding_side="left"),
-    "longest text": _set(model_max_length=3),
-    "place": _set(name_or_path="elsewhere"),
-    "spaces in decoded text": _set(clean_up_tokenization_spaces=True),
-    "inputs that a model takes": _set(model_input_names=["input_ids"]),
-}
-
-
-def _backwards(self, *texts, **options):
+def backwards(self, *texts, **options):
     encoded = PreTrainedTokenizerFast.__call__(self, *texts, **options)
     encoded["input_ids"] = [ids[::-1] for ids in encoded["input_ids"]]
     return encoded
+
+
+COUNTS = {
+    "truncation side": with_set(truncation_side="left"),
+    "special tokens in texts": with_set(split_special_tokens=True),
+    "[MASK]": with_set(mask_token="the"),
+    "[CLS]": with_set(cls_token="the"),
+    "[PAD]": with_set(pad_token="the"),
+    "another special token": with_set(bos_token="dog"),
+    "a word": lambda tokenizer: (tokenizer.add_tokens(["watched the"]), tokenizer)[1],
+    "case": lambda tokenizer: changed(tokenizer, lambda state: state["normalizer"].update(lowercase=False)),
+    "segments": lambda tokenizer: changed(tokenizer, third_segment),
+    "code": lambda tokenizer: type("Backwards", (type(tokenizer),), {"__call__": backwards})(
+        tokenizer_object=tokenizer.backend_tokenizer, **SPECIAL
+    ),
+}
+COUNTS_NOT = {
+    "padding side": with_set(padding_side="left"),
+    "longest text": with_set(model_max_length=3),
+    "place": with_set(name_or_path="elsewhere"),
+    "spaces in decoded text": with_set(clean_up_tokenization_spaces=True),
+    "inputs that a model takes": with_set(model_input_names=["input_ids"]),
+    "earlier calls": lambda tokenizer: (tokenizer(TEXTS, truncation=True, max_length=5, padding=True), tokenizer)[1],
+}
 
 
 def all_that_it_decides(tokenizer):
@@ -226,22 +235,15 @@ def all_that_it_decides(tokenizer):
     lengths = {"truncation": True, "return_token_type_ids": True}
     encoded = [tokenizer(TEXTS, TEXTS[::-1], max_length=length, **lengths) for length in (5, 32)]
     pairs = [(each["input_ids"], each["token_type_ids"]) for each in encoded]
-    alone = tokenizer(["[MASK] Anna", *TEXTS], add_special_tokens=False, verbose=False)["input_ids"]
+    alone = encode(tokenizer, ["[MASK] Anna", *TEXTS])
     return pairs, alone, sorted(tokenizer.all_special_ids), [getattr(tokenizer, f"{name}_id") for name in SPECIAL]
 
 
-@pytest.mark.parametrize("case", COUNTS)
-def test_what_changes_an_id_changes_the_digest(case):
-    before, after = train_tokenizer(TEXTS, 90), COUNTS[case](train_tokenizer(TEXTS, 90))
-    assert all_that_it_decides(after) != all_that_it_decides(before)
-    assert tokenizer_digest(after) != tokenizer_digest(before)
-
-
-@pytest.mark.parametrize("case", COUNTS_NOT)
-def test_what_changes_no_id_keeps_the_digest(case):
-    before, after = train_tokenizer(TEXTS, 90), COUNTS_NOT[case](train_tokenizer(TEXTS, 90))
-    assert all_that_it_decides(after) == all_that_it_decides(before)
-    assert tokenizer_digest(after) == tokenizer_digest(before)
+@pytest.mark.parametrize("case", [*COUNTS, *COUNTS_NOT])
+def test_the_digest_changes_with_what_changes_an_id_and_with_nothing_else(case):
+    before, after = train_tokenizer(TEXTS, 90), (COUNTS | COUNTS_NOT)[case](train_tokenizer(TEXTS, 90))
+    assert (all_that_it_decides(after) != all_that_it_decides(before)) == (case in COUNTS)
+    assert (tokenizer_digest(after) != tokenizer_digest(before)) == (case in COUNTS)
 
 
 def slow_tokenizer(folder, merges="a b</w>", **settings):
@@ -252,30 +254,19 @@ def slow_tokenizer(folder, merges="a b</w>", **settings):
     return CTRLTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), pad_token="<pad>", **settings)
 
 
-def test_a_slow_tokenizer_is_all_of_its_files_and_settings(tmp_path):
+def test_a_tokenizer_in_python_is_all_of_its_files_and_settings(tmp_path):
     first = slow_tokenizer(tmp_path / "first")
-    assert tokenizer_digest(first) == tokenizer_digest(slow_tokenizer(tmp_path / "moved"))
-    assert tokenizer_digest(first) == tokenizer_digest(first)  # its cache has grown
+    first.save_pretrained(tmp_path / "saved")
+    same = [slow_tokenizer(tmp_path / "moved"), CTRLTokenizer.from_pretrained(tmp_path / "saved"), first]
+    assert {tokenizer_digest(tokenizer) for tokenizer in same} == {tokenizer_digest(first)}
     others = [
         slow_tokenizer(tmp_path / "merges", merges="b a</w>"),
         slow_tokenizer(tmp_path / "unknown", unk_token="a@@"),
         slow_tokenizer(tmp_path / "side", truncation_side="left"),
     ]
     assert len({tokenizer_digest(tokenizer) for tokenizer in (first, *others)}) == 4
+    assert encode(first, ["a ab", "b"]) == first(["a ab", "b"], add_special_tokens=False)["input_ids"]
 
 
-def test_segments_are_counted():
-    tokenizer = train_tokenizer(TEXTS, 90)
-    assert (segment_types(tokenizer), segment_types(_vocabulary_of(tokenizer, _third_segment))) == (2, 3)
-
-
-def test_compiled_code_repeats_nothing_of_a_file(tmp_path, capfd):
-    """tokenizers prints the names of what it does not know, as they stand there."""
-    train_tokenizer(TEXTS, 90).save_pretrained(tmp_path)
-    path = tmp_path / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    config["added_tokens_decoder"] = {"2": {"content": "[CLS]", "special": True, "nul\x00\x1b[2J": 1}}
-    path.write_text(json.dumps(config))
-    load_tokenizer(str(tmp_path))
-    print("afterwards all is printed as before")
-    assert capfd.readouterr().out == "afterwards all is printed as before\n"
+def test_segments_are_counted(tokenizer):
+    assert (segment_types(tokenizer), segment_types(changed(tokenizer, third_segment))) == (2, 3)
