@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-
 from variants import OPTIONS, label
 
 SIZES: tuple[dict[str, Any], ...] = (
