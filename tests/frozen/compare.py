@@ -175,6 +175,8 @@ def _column(
             allowed = (stored["across"].to_numpy() if "across" in stored else ACROSS) * np.maximum(1.0, size)
         else:
             allowed = tolerance * np.maximum(1.0, size / LARGE)
+            if "within" in stored:  # rows that need not have the same bits
+                allowed = np.maximum(allowed, stored["within"].to_numpy())
         wrong = apart > allowed
         worst, by = int(apart.argmax()) if len(apart) else 0, float(apart.max(initial=0.0))
     if not wrong.any():

@@ -37,6 +37,11 @@ EARLY = 2
 """Steps from whose losses on other processors come to differ by more than rounding, as AdamW divides by gradients."""
 
 
+NATIVE = "native"
+"""The run of published models: without dropout, whose draws are theirs, and compared to ROUNDING."""
+ROUNDING = 1e-5
+
+
 def _arms(*given: tuple[str, dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
     named = [(f"{variant}-{number}", variant, options) for number, (variant, options) in enumerate(given)]
     both = {"checkpoint": "scratch"} | more
@@ -45,27 +50,27 @@ def _arms(*given: tuple[str, dict[str, Any]], **more: Any) -> list[dict[str, Any
 
 def experiments(folder: Path) -> dict[str, dict[str, Any]]:
     """What is run, by name; text and a checkpoint are written into the folder."""
-    own = _arms(
-        ("add", {}), ("untied", {}), ("concat", {}), ("rotary", {}), ("native", {}), checkpoint=str(bert(folder))
-    )
+    kept, published = str(bert(folder)), str(bert(folder, dropout=0.0))
+    own = _arms(("add", {}), ("untied", {}), ("concat", {}), ("rotary", {}), checkpoint=kept)
     narrow = [
         arm | {"name": f"narrow-{arm['name']}", "embedding_size": 10} for arm in _arms(("add", {}), ("untied", {}))
     ]
+    several = {
+        "tasks": ["mnli", "rte", "sst2"],
+        "seeds": [3, 4],
+        "finetuning": {
+            "from_mnli": ["rte"],
+            "predictions": "float16",
+            "max_steps": None,
+            "clip_norm": 1.0,
+            "tasks": {"sst2": {"learning_rates": [1e-3, 5e-3], "epochs": 2, "batch_size": 11, "max_length": 9}},
+        },
+    }
     few = {"tasks": ["cola"], "limit": 40, "seeds": [1]}
     return {
         "cells": {"arms": _arms(*OPTIONS), "tasks": ["qnli", "stsb"]},
-        "starts": {
-            "arms": [*own, *narrow],
-            "tasks": ["mnli", "rte", "sst2"],
-            "seeds": [3, 4],
-            "finetuning": {
-                "from_mnli": ["rte"],
-                "predictions": "float16",
-                "max_steps": None,
-                "clip_norm": 1.0,
-                "tasks": {"sst2": {"learning_rates": [1e-3, 5e-3], "epochs": 2, "batch_size": 11, "max_length": 9}},
-            },
-        },
+        "starts": several | {"arms": [*own, *narrow]},
+        NATIVE: several | {"arms": _arms(("native", {}), checkpoint=published)},
         "one": few | {
             "arms": _arms(("add", {}), ("untied-relative", {})),
             "pretraining": {"checkpoints": [4], "finetune_checkpoints": True, "validations": 4},
@@ -89,7 +94,7 @@ def experiments(folder: Path) -> dict[str, dict[str, Any]]:
             "pretraining": {"micro_batch_tokens": 170, "clip_norm": 0.1, "seeds": [5], "validation_share": 0.05},
         },
         "adapted": few | {
-            "arms": [arm for arm in own if arm["variant"] != "native"],
+            "arms": own,
             "pretraining": {"from": "checkpoint", "schedule": "trapezoid", "decay_share": 0.5, "dropout": 0.0},
         },
         "bf16": few | {"arms": _arms(("add", {}), ("untied", {})), "pretraining": {"steps": 5}},
@@ -114,22 +119,25 @@ def text(folder: Path) -> Path:
     return path
 
 
-def bert(folder: Path) -> Path:
-    """A random BERT with a tokenizer that knows some words and every letter."""
+def bert(folder: Path, dropout: float | None = None) -> Path:
+    """A random BERT with a tokenizer that knows some words and every letter; `dropout` in place of SCRATCH's."""
     words = sorted({word.strip(".,!?") for sentence in SENTENCES for word in sentence.split()})
     letters = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
     vocabulary = list(
         dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", "?", "!", *letters, *words])
     )
     sizes = {name: value for name, value in SCRATCH.items() if name != "vocab_size"}
+    if dropout is not None:
+        sizes |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    place = folder / f"bert-{dropout}"
     model, draw = BertModel(BertConfig(vocab_size=len(vocabulary), **sizes)), torch.Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
         middle = 1.0 if "LayerNorm.weight" in name else 0.0
         parameter.data = middle + torch.randn(parameter.shape, generator=draw) * 0.1
     disable_progress_bar()
-    model.save_pretrained(folder / "bert")
-    BertTokenizer(vocab={word: number for number, word in enumerate(vocabulary)}).save_pretrained(folder / "bert")
-    return folder / "bert"
+    model.save_pretrained(place)
+    BertTokenizer(vocab={word: number for number, word in enumerate(vocabulary)}).save_pretrained(place)
+    return place
 
 
 def values(adapter: ModuleType, quick: bool) -> dict[str, pd.DataFrame]:
@@ -151,7 +159,13 @@ def values(adapter: ModuleType, quick: bool) -> dict[str, pd.DataFrame]:
             for job, step, loss in told:
                 across = 1e-6 if step <= EARLY and name != "bf16" else 0.05
                 rows["steps"].append({"job": labels[job], "step": step, "loss": loss, "across": across})
-    return {name: pd.DataFrame(each).sort_values("job", kind="stable") for name, each in rows.items()}
+    frames = {name: pd.DataFrame(each).sort_values("job", kind="stable") for name, each in rows.items()}
+    own = frames["hashes"]["job"].str.startswith(f"{NATIVE} ")
+    frames["hashes"].loc[own, "bits"] = ""
+    for name in ("steps", "scores"):
+        own = frames[name]["job"].str.startswith(f"{NATIVE} ")
+        frames[name] = frames[name].assign(within=np.where(own, ROUNDING, 0.0))
+    return frames
 
 
 def _cell(rows: dict[str, list[dict[str, Any]]], job: str, cell: dict[str, Any]) -> None:
