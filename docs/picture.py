@@ -3,11 +3,10 @@
 import sys
 from pathlib import Path
 
-from glue_bench.records.store import Store
 from glue_bench.reporting.figures.losses import loss_curves
 from glue_bench.reporting.figures.save import svg_text
 from glue_bench.reporting.figures.style import DARK, LIGHT
-from glue_bench.results.budgets import losses_frame
+from glue_bench.tables.results import read_results
 
 DOCS = Path(__file__).parent
 TITLE = "Validation loss of {} arms by tokens of pretraining, four seeds each"
@@ -16,7 +15,7 @@ DESCRIPTION = "untied and relative positions end lowest, add and concatenation f
 
 def draw(folder: Path) -> None:
     """Write `loss.svg` and `loss-dark.svg` into the folder. Each has its own colours: a page cannot set them."""
-    losses = losses_frame(Store(DOCS.parent / "results" / "study"))
+    losses = read_results(DOCS.parent / "results" / "study").losses
     title = TITLE.format(losses["arm"].nunique())
     opening, _, rest = svg_text(loss_curves(losses, reference="add"), title, DESCRIPTION).partition(">")
     for name, colours in (("loss.svg", LIGHT), ("loss-dark.svg", DARK)):

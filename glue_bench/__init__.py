@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from glue_bench.model.variants import VARIANTS
     from glue_bench.reporting.card import card
     from glue_bench.reporting.report.page import report
-    from glue_bench.results.board import leaderboard
+    from glue_bench.tables.board import leaderboard
     from glue_bench.testing.plugins import load_plugins
     from glue_bench.training.convert import convert
 
@@ -59,7 +59,7 @@ _HOMES = {
     "explain": "glue_bench.api",
     "export": "glue_bench.api",
     "intrinsic": "glue_bench.analysis.checkpoints",
-    "leaderboard": "glue_bench.results.board",
+    "leaderboard": "glue_bench.tables.board",
     "load_plugins": "glue_bench.testing.plugins",
     "plan": "glue_bench.api",
     "power": "glue_bench.api",

@@ -53,16 +53,18 @@ def run(
     """
     from glue_bench.files import results_written_to
     from glue_bench.records.store import Store
-    from glue_bench.results.submission import chosen_runs
     from glue_bench.sweep.again import train_again
     from glue_bench.sweep.run import sweep
     from glue_bench.sweep.stop import TERMINATED
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.submission import chosen_runs
     from glue_bench.watch.observers import check_observers, make_observers
 
     how = RunOptions(**options)
     parsed = _experiment(experiment, data, corpus, plugins, limit)
     check_observers(how)
-    summary = sweep(parsed, how, console, partial(make_observers, options=how), chosen_runs)
+    observers = partial(make_observers, options=how)
+    summary = sweep(parsed, how, console, observers, lambda store: chosen_runs(open_board(store.folder)))
     if not how.dry_run and summary.cause != TERMINATED:  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
             write_results(summary.folder)
@@ -78,15 +80,16 @@ def write_results(folder: Path) -> None:
     from glue_bench.reporting.export import find, write_tables
 
     findings = find(folder)
-    write_tables(folder, findings)
-    write_page(folder, findings)
+    write_tables(findings)
+    write_page(findings)
 
 
-def write_page(folder: Path, findings: "Findings") -> None:
+def write_page(findings: "Findings") -> None:
     """Write the report of an experiment beside its tables."""
     from glue_bench.reporting.report.build import build_report
     from glue_bench.reporting.report.page import FILE, write_report
 
+    folder = findings.results.folder
     write_report(build_report(folder, findings), folder / FILE)
 
 
@@ -176,9 +179,9 @@ def _cells_frame(cells: "Iterable[AskedCell]", store: "Store") -> "pd.DataFrame"
 def predictions(path: str | Path, *, task: str | None = None) -> "pd.DataFrame":
     """What the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
 
-    One row per run and example: `cell_id`, `arm`, `task`, `learning_rate`, `seed`, `split`, `row` (from 0, in the
-    order of the data), `predicted` and `label`: ids of classes, or scores of STS-B. `label` is missing where no
-    gold labels are stored, as for test splits.
+    One row per run and example: `cell_id`, `arm`, `task`, `learning_rate`, `pretraining_seed`, `seed`, `split`, `row`
+    (from 0, in the order of the data), `predicted` and `label`: ids of classes, or scores of STS-B. `label` is missing
+    where no gold labels are stored, as for test splits.
 
     Example:
         >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
@@ -191,21 +194,18 @@ def predictions(path: str | Path, *, task: str | None = None) -> "pd.DataFrame":
 
     from glue_bench.data.metrics import decide
     from glue_bench.data.tasks import find_task
-    from glue_bench.records.store import open_store
-    from glue_bench.results.submission import predictions as logits_of
+    from glue_bench.tables.results import read_results
 
-    store, wanted = open_store(path), find_task(task).name if task else None
-    columns = ["cell_id", "arm", "task", "learning_rate", "seed", "split", "row", "predicted", "label"]
-    frames = []
-    for record in store.scan_records()[0]:
-        cell = record.cell
-        if wanted in (None, cell.task):
-            labels = store.read_labels(cell.task, record.data.digest)
-            run = (record.cell_id, cell.arm, cell.task, cell.learning_rate, cell.seed)
-            for split, logits in logits_of(store, record.cell_id).items():
-                said = decide("mnli" if split == "test_ax" else cell.task, logits)
-                values = (*run, split, np.arange(len(said)), said, labels.get(split, np.full(len(said), np.nan)))
-                frames.append(pd.DataFrame(dict(zip(columns, values, strict=True))))
+    results, wanted = read_results(path), find_task(task).name if task else None
+    columns = ["cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed"]
+    cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
+    for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
+        labels = results.arrays.gold(cell["task"], cell["data"])
+        for split, logits in results.arrays.predicted(cell["cell_id"]).items():
+            said = decide(cell["task"], logits)
+            values = {"row": np.arange(len(said)), "predicted": said, "label": labels.get(split, np.nan)}
+            frames.append(pd.DataFrame({**{name: cell[name] for name in columns}, "split": split, **values}))
+    columns += ["split", "row", "predicted", "label"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
@@ -222,12 +222,11 @@ def statistics(path: str | Path, *, equivalent: float | None = None, pairs: bool
     Raises:
         UserError: there is no such experiment, or the margin is not above 0.
     """
-    from glue_bench.records.store import open_store
-    from glue_bench.reporting.assessment import assess_experiment
     from glue_bench.reporting.statistics_page import contrast_frames, in_one
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.compare import compare
 
-    assessed = assess_experiment(open_store(path))
-    return in_one(contrast_frames(assessed, equivalent=equivalent, pairs=pairs) or {"reference": assessed.verdicts})
+    return in_one(contrast_frames(compare(open_board(path)), equivalent=equivalent, pairs=pairs))
 
 
 def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Sequence[float] = ()) -> "pd.DataFrame":
@@ -242,19 +241,20 @@ def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Seq
     Raises:
         UserError: there is no such experiment, the difference is not above 0, or the power not between 0.05 and 1.
     """
-    from glue_bench.records.store import open_store
-    from glue_bench.reporting.assessment import assess_experiment
-    from glue_bench.results.budgets import measured_costs
     from glue_bench.stats.power import Costs, power_frame
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.budget import measured_costs
+    from glue_bench.tables.compare import compare
 
-    store = open_store(path)
-    return power_frame(assess_experiment(store).blocks, difference, power, Costs(*(costs or measured_costs(store))))
+    comparison = compare(open_board(path))
+    found = Costs(*(costs or measured_costs(comparison.board.results)))
+    return power_frame(comparison.assessed, difference, power, found)
 
 
 def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     """A published table by its name, beside the experiment in the folder `path` if that is given.
 
-    One row per printed value and arm of ours: `glue_bench.reporting.papers.compare.Comparison.cells`.
+    One row per printed value and arm of ours: `glue_bench.reporting.papers.compare.Beside.cells`.
 
     Example:
         >>> glue_bench.table("tupe-1", "runs/minilm")  # doctest: +SKIP
@@ -262,9 +262,9 @@ def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     Raises:
         UserError: there is no such table or experiment.
     """
-    from glue_bench.reporting.papers.export import compare_named
+    from glue_bench.reporting.papers.export import beside_named
 
-    return compare_named(name, path).cells
+    return beside_named(name, path).cells
 
 
 def export(
@@ -291,6 +291,7 @@ def export(
     from glue_bench.errors import UserError, unknown
     from glue_bench.records.store import experiments_in
     from glue_bench.reporting.every_eval import write_logs
+    from glue_bench.tables.board import open_board
 
     if format not in ("zip", "eee"):
         raise unknown("format", format, ("zip", "eee"), "export")
@@ -300,7 +301,9 @@ def export(
         raise UserError("the format eee needs an organization: who states these scores (--organization my-lab)")
     folders = [paths] if isinstance(paths, str | Path) else paths
     stores = [store for folder in folders for store in experiments_in(folder)]
-    return write_logs(stores, Path(output), organization, data) if organization else write_bundle(stores, Path(output))
+    if organization:
+        return write_logs([open_board(store.folder) for store in stores], Path(output), organization, data)
+    return write_bundle(stores, Path(output))
 
 
 def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:
@@ -315,10 +318,10 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
     Raises:
         UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.
     """
-    from glue_bench.records.store import open_store
-    from glue_bench.results.submission import complete, gather, write_submission
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.submission import complete, gather, write_submission
 
-    return write_submission(complete(gather(open_store(path), arm), filling=fill), Path(output))
+    return write_submission(complete(gather(open_board(path), arm), filling=fill), Path(output))
 
 
 def _experiment(

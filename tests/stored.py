@@ -15,7 +15,6 @@ from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.reporting.papers import TABLES
-from glue_bench.results.frame import CELL_COLUMNS
 
 SHAPE = {
     **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
@@ -89,8 +88,8 @@ class Bench:
     def expect(self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant="") -> dict[str, Any]:
         """A cell that the plan asks for and no record answers yet."""
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
-        entry = (cell_id, arm, variant or arm, origin, task, rate, seed, None)
-        self.cells.append(dict(zip(CELL_COLUMNS, entry, strict=True)))
+        entry = {"cell_id": cell_id, "arm": arm, "variant": variant or arm, "origin": origin, "task": task}
+        self.cells.append(entry | {"learning_rate": rate, "seed": seed})
         self.arms.setdefault(arm, {"variant": variant or arm, "origin": origin, "shape": SHAPE, "parameters": 1})
         return self.cells[-1]
 

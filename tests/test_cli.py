@@ -240,7 +240,8 @@ def test_a_report_is_written_beside_the_tables_and_where_one_asks(glue_bench, re
 def test_run_writes_the_report_last(glue_bench, config, tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(
-        "glue_bench.api.write_page", lambda folder, _: written.append((folder / "leaderboard.md").is_file())
+        "glue_bench.api.write_page",
+        lambda findings: written.append((findings.results.folder / "leaderboard.md").is_file()),
     )
     glue_bench("run", config, "--results", tmp_path, "--dry-run")
     assert written == []

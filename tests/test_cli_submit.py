@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from stored import record_of
+from stored import plan_with, record_of
 
 from glue_bench.data import demo
 from glue_bench.data.sources import DemoSource
@@ -207,6 +207,7 @@ def official_store(tmp_path) -> Path:
 
     from glue_bench.data.sources import open_source
     from glue_bench.data.tasks import AX_SPLIT, TASKS, TRAINABLE
+    from glue_bench.records.predicted import Predicted
     from glue_bench.records.store import Store
 
     source, store, generator = open_source(str(GLUE)), Store(tmp_path / "real"), np.random.default_rng(0)
@@ -221,10 +222,9 @@ def official_store(tmp_path) -> Path:
         key = {"arm": "add", "variant": "add", "task": task, "learning_rate": 2e-5, "seed": 1}
         record = record_of(cell_id=task, cell=key, scores=scores)
         shapes = {split: (rows, TASKS[task].num_labels) for split, rows in sizes[task].items()}
-        store.write_record(
-            record,
-            {split: generator.normal(size=shape) for split, shape in shapes.items()} | {"validation": np.zeros((1, 1))},
-        )
+        store.write_record(record, {"validation": np.zeros((1, 1))})
+        store.tests.write(task, Predicted({split: generator.normal(size=shape) for split, shape in shapes.items()}))
+    store.write_plan(plan_with(*({"cell_id": task, "task": task, "learning_rate": 2e-5} for task in TRAINABLE)))
     return store.folder
 
 

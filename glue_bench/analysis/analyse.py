@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 from glue_bench.analysis.measured import LeftOut, Measured
 from glue_bench.analysis.measures import MEASURES
 from glue_bench.analysis.reading import DEFAULT_TEXT, FEWEST
@@ -71,8 +70,8 @@ def analyse(
     chosen = list(only) or list(MEASURES)
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
     names = [str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)]
-    (found, gone), finetuned = find_sources(names), finetuned_order(names if "order" in chosen else ())
-    if not found and finetuned.empty:
+    found, gone = find_sources(names)
+    if not found:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
@@ -89,10 +88,7 @@ def analyse(
         "sequences_asked": sequences,
         "checkpoints": {label: _rounded(result.numbers) for label, result in results.items()},
     }
-    frames = _together(results)
-    if len(finetuned):
-        document["finetuned"], frames["order_glue"] = _rounded(mean_by_task(finetuned)), finetuned
-    return Analysis(document, frames, tuple(gone))
+    return Analysis(document, _together(results), tuple(gone))
 
 
 def _opened(source: Source, asked: Asked) -> Subject:

@@ -19,7 +19,7 @@ from glue_bench.records.identity import digest_of
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
-from glue_bench.reporting.export import TABLES, tables
+from glue_bench.reporting.export import TABLES, find, tables
 from glue_bench.reporting.papers import TABLES as PAPERS
 
 AGAIN = "delete it and run again"
@@ -241,7 +241,7 @@ def check_tables(store: Store) -> Check:
     folder = store.folder
     try:
         papers = {f"{name}.md": render(name, folder) for name in PAPERS if (folder / f"{name}.md").is_file()}
-        expected = {name: text.encode() for name, text in (tables(folder) | papers).items()}
+        expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"records/: no tables can be made ({type(error).__name__} {error}); get them anew") from error
     present = {path.name: read_file(path) for path in folder.iterdir() if path.suffix in (".md", ".csv")}

@@ -23,8 +23,8 @@ from glue_bench.errors import UserError
 from glue_bench.terminal import echo
 
 if TYPE_CHECKING:
-    from glue_bench.records.store import Store
-    from glue_bench.results.submission import Submission
+    from glue_bench.tables.board import Board
+    from glue_bench.tables.submission import Submission
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Train the runs whose test predictions are missing once more, without asking.")
@@ -68,13 +68,13 @@ def submit(
     from glue_bench.data.linter import lint
 
     check_output(output, ".zip", "a submission")
-    from glue_bench.records.store import open_store
-    from glue_bench.results.submission import complete, gather, lacking
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.submission import complete, gather, lacking
 
-    store = open_store(folder)
+    board = open_board(folder)
     if yes or not fill:
-        _predict(store, lacking(store, arm), yes, data, corpus or (), plugin or ())
-    _write(complete(gather(store, arm), filling=fill), output)
+        _predict(board, lacking(board, arm), yes, data, corpus or (), plugin or ())
+    _write(complete(gather(board, arm), filling=fill), output)
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 
@@ -93,15 +93,15 @@ def diagnostics(
 ) -> None:
     """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
     from glue_bench.data.diagnostic import read_diagnostic
-    from glue_bench.records.store import open_store
     from glue_bench.reporting.diagnostics_page import render_diagnostics
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.results.diagnostics import score_diagnostic, without_diagnostic
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.diagnostics import score_diagnostic, without_diagnostic
 
     check_place(output)
-    chosen, store, diagnostic = chosen_format(format, output), open_store(folder), read_diagnostic(labels)
-    _predict(store, without_diagnostic(store), yes, data, corpus or (), plugin or ())
-    emit(render_diagnostics(score_diagnostic(store, diagnostic), chosen), output)
+    chosen, board, diagnostic = chosen_format(format, output), open_board(folder), read_diagnostic(labels)
+    _predict(board, without_diagnostic(board), yes, data, corpus or (), plugin or ())
+    emit(render_diagnostics(score_diagnostic(board, diagnostic), chosen), output)
 
 
 @app.command()
@@ -134,22 +134,22 @@ def card(
 
 
 def _predict(
-    store: "Store", cells: list[str], yes: bool, data: str | None, corpus: Sequence[str], plugins: Sequence[Path]
+    board: "Board", cells: list[str], yes: bool, data: str | None, corpus: Sequence[str], plugins: Sequence[Path]
 ) -> None:
     """Have the cells' test splits predicted, if that is asked for or a person agrees.
 
     Nobody is asked where nobody can answer, or where it is not known what the cells were trained on.
     """
-    plan = store.read_plan()
-    known = data or (plan and plan.data_source in ("demo", "hub"))
+    known = data or board.results.plan.data_source in ("demo", "hub")
     if not cells or not (yes or (known and sys.stdin.isatty())):
         return
     say("checking the experiment, its data and its checkpoints ...")
+    from glue_bench.records.store import Store
     from glue_bench.sweep.predict import predict_tests
     from glue_bench.testing.plugins import load_plugins
 
     load_plugins(plugins)
-    predict_tests(store, cells, agreement(yes, "test predictions"), data, corpus)
+    predict_tests(Store(board.results.folder), cells, agreement(yes, "test predictions"), data, corpus)
 
 
 def _check(path: Path) -> None:
@@ -169,7 +169,7 @@ def _check(path: Path) -> None:
 
 
 def _write(submission: "Submission", output: Path) -> None:
-    from glue_bench.results.submission import write_submission
+    from glue_bench.tables.submission import write_submission
 
     told = write_submission(submission, output)
     table = new_table("file", "rows", "run", "validation")

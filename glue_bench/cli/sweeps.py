@@ -242,11 +242,11 @@ BUDGET = {
 
 def _print_budget(folder: Path) -> None:
     """What pretraining cost each arm and what it learnt; nothing where no arm is pretrained."""
-    from glue_bench.records.store import Store
     from glue_bench.reporting.budget_page import shown
-    from glue_bench.results.budgets import budget_frame, told
+    from glue_bench.tables.budget import budget_frame, told
+    from glue_bench.tables.results import read_results
 
-    budgets = told(budget_frame(Store(folder)).dropna(subset="tokens"))
+    budgets = told(budget_frame(read_results(folder)).dropna(subset="tokens"))
     if budgets.empty:
         return
     columns = {name: title for name, title in BUDGET.items() if name in budgets}

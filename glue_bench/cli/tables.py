@@ -76,13 +76,13 @@ def table(
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
     from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.papers.export import compare_named, list_page, render, render_list
+    from glue_bench.reporting.papers.export import beside_named, list_page, render, render_list
     from glue_bench.reporting.papers.page import paper_page
     from glue_bench.reporting.terminal import show
 
     console, chosen = Screen(), chosen_format(format, output)
     if output is None and format is None and console.is_terminal:
-        show(list_page(4) if name is None else paper_page(compare_named(name, folder)), console)
+        show(list_page(4) if name is None else paper_page(beside_named(name, folder)), console)
     else:
         emit(render_list(chosen) if name is None else render(name, folder, chosen), output)
 

@@ -52,9 +52,8 @@ class IntrinsicFolder:
 
     def has(self, pretraining_id: str) -> bool:
         """Whether the measures of a pretraining are stored, and whole."""
-        path = self.folder / f"{pretraining_id}.json"
         try:
-            return path.is_file() and bool(read_value(IntrinsicRecord, path))
+            return bool(self.read_one(pretraining_id))
         except UserError:
             return False
 
@@ -78,6 +77,14 @@ class IntrinsicFolder:
             UserError: a file is damaged, lacks a key, has another schema version or was edited.
         """
         return [read_value(IntrinsicRecord, path) for path in sorted(self.folder.glob("*.json"))]
+
+    def read_one(self, pretraining_id: str) -> IntrinsicRecord:
+        """The measures of a pretraining.
+
+        Raises:
+            UserError: there are none, or as `read`.
+        """
+        return read_value(IntrinsicRecord, self.folder / f"{pretraining_id}.json")
 
     def read_sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
         """As `write` was given them, as float64. Sequences are the same for all arms of one tokenizer and text.

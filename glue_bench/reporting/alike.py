@@ -5,8 +5,8 @@ from itertools import product
 import pandas as pd
 
 from glue_bench.reporting.numbers import code
-from glue_bench.results.encoders import UNRECORDED, named_blocks, title
-from glue_bench.results.frame import Results, comparable
+from glue_bench.tables.arms import UNRECORDED, named_blocks, title
+from glue_bench.tables.results import comparable
 from glue_bench.values import series
 
 MIXED = {
@@ -22,9 +22,9 @@ OVER_SEEDS = (
 )
 
 
-def block_notes(results: Results) -> list[str]:
-    """In what the runs of a block are not alike, and which encoders' shapes nothing records."""
-    cells, notes = results.cells, mixed_notes(results)
+def block_notes(cells: pd.DataFrame) -> list[str]:
+    """In what the runs of a block are not alike, and which encoders' shapes nothing records; `cells` of a board."""
+    notes = mixed_notes(cells)
     unrecorded = cells.loc[cells["shape"].str.startswith(UNRECORDED), "arm"].unique()
     if len(unrecorded):
         notes.append(
@@ -81,9 +81,9 @@ def processor_notes(cells: pd.DataFrame) -> list[str]:
     return notes + [f"{', '.join(over_seeds)}: {OVER_SEEDS}"] * bool(over_seeds)
 
 
-def mixed_notes(results: Results) -> list[str]:
+def mixed_notes(cells: pd.DataFrame) -> list[str]:
     """A sentence about each block whose runs differ in precision or recipe, and about blocks of several recipes."""
-    finished = results.cells[results.cells["finished"]]
+    finished = cells[cells["finished"]]
     blocks = list(named_blocks(finished))
     notes = []
     for (name, block), (fact, said) in product(blocks, MIXED.items()):

@@ -43,7 +43,6 @@ def analysis_page(document: Mapping[str, Any]) -> Page:
     """The page of an analysis.json."""
     checkpoints = document["checkpoints"]
     sections = [section for question in QUESTIONS if (section := _section(question, checkpoints))]
-    sections += [_finetuned(document["finetuned"])] if "finetuned" in document else []
     lead = f"Text: {document['text']}, {document['sequences_asked']} sequences asked for."
     return Page(
         title="The inside of " + ", ".join(checkpoints),
@@ -76,23 +75,6 @@ def _section(question: Question, checkpoints: Mapping[str, Any]) -> PageSection 
         title=question.title,
         text=" ".join([*said, question.but]),
         grid=Grid.of(header, rows),
-    )
-
-
-def _finetuned(arms: Mapping[str, Any]) -> PageSection:
-    """What fine-tuned cells score on validation sets with shuffled words: the first metric of each task."""
-    rows = [
-        (arm, f"{task} ({split})", *(f"{100 * means[name]:.1f}" for name in ("score", "shuffled")), str(means["cells"]))
-        for arm, tasks in arms.items()
-        for task, splits in tasks.items()
-        for split, metrics in splits.items()
-        for means in [next(iter(metrics.values()))]
-    ]
-    return PageSection(
-        title="What do fine-tuned models score without the order of words?",
-        text="The same models read validation sets with the words of each text shuffled, and nothing is trained again. "
-        "A score that stays says that the task can be done by a bag of words, and not that the model ignores order.",
-        grid=Grid.of(("Arm", "Task", "Score", "Words shuffled", "Cells"), rows, texts=(0, 1)),
     )
 
 

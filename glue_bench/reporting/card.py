@@ -14,18 +14,17 @@ from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
-from glue_bench.records.record import Record
-from glue_bench.records.store import Store, open_store
 from glue_bench.reporting.notes import METRICS
-from glue_bench.results.arm_scores import arm_scores
-from glue_bench.results.board import Board, make_board
-from glue_bench.results.epochs import is_last, points
-from glue_bench.results.protocol import at_rates
-from glue_bench.results.submission import Run, known_arm, median_runs
+from glue_bench.tables.board import Board, open_board
+from glue_bench.tables.submission import Run, arm_scores, known_arm, median_runs
 
 METRIC_NAMES = {metric: name.capitalize() for metric, name in METRICS.items()}
 PLACEHOLDER = "REPOSITORY"
 """In the text of a card, the repository that it is sent to."""
+BEST_EPOCH = (
+    "The experiment reports the best epoch of each run. Models are those of the last epoch, and so is the score of "
+    "this model; there is a mean over seeds only where the two epochs are the same in all runs."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class Card:
     """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
 
     A place is a folder of the repository, "" where there is only one model. `scores` are those of
-    `results.arm_scores.arm_scores`, but `value` is that of the last epoch, of which the weights are; where the protocol
+    `tables.submission.arm_scores`, but `value` is that of the last epoch, of which the weights are; where the protocol
     reports an earlier epoch of a task's runs, there is no mean of them. `without` are the tasks whose run has left no
     model.
     """
@@ -71,53 +70,42 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     Raises:
         UserError: no such experiment or arm, an arm without a finished run, or a damaged model.
     """
-    store = open_store(path)
-    board = make_board(store)
-    arm = known_arm(board, arm)
+    board = open_board(path)
+    arm, results = known_arm(board, arm), board.results
     runs = median_runs(board, arm)
     if not runs:
-        raise UserError(f"arm '{arm}' of '{store.folder}' has no finished run to tell of")
-    kept = {task: store.model_folder(run.cell_id) for task, run in runs.items()}
+        raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
+    kept = {task: results.arrays.model(run.cell_id) for task, run in runs.items()}
     models = {task: folder for task, folder in kept.items() if folder.is_dir()}
     for folder in models.values():
         try:
             check_checksums(folder)
         except ValueError as error:
             raise UserError(f"{error}; delete its folder, and `run --yes` makes it again") from error
-    records = {task: store.read_record(run.cell_id) for task, run in runs.items()}
-    scores = _of_last_epochs(arm_scores(board, arm, runs), records, _tasks_of_earlier_epochs(store, board, arm))
-    partial = set(board.results.partial_tasks)
-    stated = scores.iloc[:0] if "demo" in board.results.data_source else scores[~scores["task"].isin(partial)]
+    scores = _of_last_epochs(board, arm, runs)
+    partial = set(results.partial_tasks)
+    stated = scores.iloc[:0] if "demo" in results.data_source else scores[~scores["task"].isin(partial)]
     places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
-    first = next(iter(records.values()))
-    header = yaml.safe_dump(_header(arm, first, stated), sort_keys=False, allow_unicode=True)
+    cells = results.cells.set_index("cell_id").loc[[run.cell_id for run in runs.values()]]
+    header = yaml.safe_dump(_header(arm, cells.iloc[0], stated), sort_keys=False, allow_unicode=True)
     return Card(
         arm=arm,
-        text=f"---\n{header}---\n\n{_body(arm, board, runs, records, scores, stated, places)}",
-        results="" if stated.empty else yaml.safe_dump(_eval_results(stated, records), sort_keys=False),
+        text=f"---\n{header}---\n\n{_body(arm, board, runs, cells.iloc[0], scores, stated, places)}",
+        results="" if stated.empty else yaml.safe_dump(_eval_results(board, stated), sort_keys=False),
         models=places,
         without=tuple(task for task in runs if task not in models),
         scores=scores,
     )
 
 
-def _tasks_of_earlier_epochs(store: Store, board: Board, arm: str) -> set[str]:
-    """The tasks of which a reported score is of an earlier epoch than the last."""
-    cells = at_rates(board.results.cells, board.rates)
-    mine = cells[(cells["arm"] == arm) & cells["finished"]]
-    return {
-        str(task)
-        for task, cell in zip(mine["task"], mine["cell_id"], strict=True)
-        if not is_last(store.read_record(cell), board.results.protocol)
-    }
-
-
-def _of_last_epochs(scores: pd.DataFrame, records: Mapping[str, Record], earlier: set[str]) -> pd.DataFrame:
-    """What the weights score: they are of the last epoch, so that a mean with `earlier` ones tells nothing of them."""
+def _of_last_epochs(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
+    """What the weights score: they are of the last epoch, so that a mean with earlier ones tells nothing of them."""
+    scores, last = arm_scores(board, arm), board.results.scores[board.results.scores["last"]]
+    values = last.set_index(["cell_id", "split", "metric"])["value"] / 100
     named = zip(scores["task"], scores["split"], scores["metric"], strict=True)
-    values = [points(records[task].scores.get(split, {}).get(metric)) / 100 for task, split, metric in named]
-    scores = scores.assign(value=values)
-    scores.loc[scores["task"].isin(earlier), ["mean", "error"]] = math.nan
+    scores = scores.assign(value=[values[runs[task].cell_id, split, metric] for task, split, metric in named])
+    mine = board.runs[(board.runs["arm"] == arm) & ~board.runs["last"]]
+    scores.loc[scores["task"].isin(mine["task"]), ["mean", "error"]] = math.nan
     return scores
 
 
@@ -162,16 +150,16 @@ def push_card(made: Card, repository: str) -> str:
     return str(done.commit_url)
 
 
-def _header(arm: str, record: Record, stated: pd.DataFrame) -> dict[str, Any]:
-    native = record.cell.variant == NATIVE
+def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> dict[str, Any]:
+    native = cell["variant"] == NATIVE
     header: dict[str, Any] = {
         "library_name": "transformers" if native else "glue-bench",
         "pipeline_tag": "text-classification",
         "language": "en",
-        "tags": ["glue", "glue-bench"] + ([] if native else [record.cell.variant]),
+        "tags": ["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
     }
-    if record.checkpoint.revision is not None:  # else `bert/base` may be a folder of ours as well as a name of the hub
-        header["base_model"] = record.checkpoint.name
+    if cell["base_model"]:
+        header["base_model"] = cell["base_model"].partition("@")[0]
     if not stated.empty:
         header["datasets"] = [REPOSITORY]
         rows = stated.groupby(["task", "split"], sort=False)
@@ -195,14 +183,14 @@ def _result(task: str, split: str, group: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _eval_results(stated: pd.DataFrame, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+def _eval_results(board: Board, stated: pd.DataFrame) -> list[dict[str, Any]]:
     """What the hub reads from `.eval_results/*.yaml`: each split's main metric, 0 to 1."""
     found = []
     for row in stated.to_dict("records"):
         if row["metric"] != TASKS[row["task"]].metrics[0]:
             continue
         dataset = {"id": REPOSITORY, "task_id": row["task"]}
-        if revision := records[row["task"]].data.revision:
+        if revision := board.results.tasks["revision"][row["task"]]:
             dataset["revision"] = revision
         over = f"; {_mean_of(row)}: {_number(row['mean'])}" if _has_mean(row) else ""
         notes = f"{METRIC_NAMES[row['metric']]} on {row['split']}{over}"
@@ -228,14 +216,14 @@ def _body(
     arm: str,
     board: Board,
     runs: Mapping[str, Run],
-    records: Mapping[str, Record],
+    cell: pd.Series,
     scores: pd.DataFrame,
     stated: pd.DataFrame,
     places: Mapping[str, Path],
 ) -> str:
-    record = next(iter(records.values()))
-    what = "as it is published" if record.cell.variant == NATIVE else f"with the variant `{record.cell.variant}`"
-    by = f"glue-bench {record.environment.glue_bench or ''}".rstrip()
+    native = cell["variant"] == NATIVE
+    what = "as it is published" if native else f"with the variant `{cell['variant']}`"
+    by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
     parts = [
         f"# {board.results.experiment}: {arm}",
         f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
@@ -255,8 +243,10 @@ def _body(
         lines.append(f"| {' | '.join([*named, *shown, str(row['n']), f'{run.learning_rate:g}', str(run.seed)])} |")
     parts.append("\n".join(lines))
     parts.append("Of each task, the model is that of the median run over seeds at the reported learning rate.")
+    if board.protocol.epoch == "best":
+        parts.append(BEST_EPOCH)
     if places:
-        parts.append(_usage(places, native=record.cell.variant == NATIVE))
+        parts.append(_usage(places, native=native))
     return "\n\n".join(parts) + "\n"
 
 

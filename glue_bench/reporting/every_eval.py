@@ -26,16 +26,12 @@ from glue_bench.data.sources import open_source
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import whole_file, write_atomically
-from glue_bench.records.disk import dump, record_digest
-from glue_bench.records.record import Record
-from glue_bench.records.store import Store
+from glue_bench.records.disk import dump
 from glue_bench.reporting.card import METRIC_NAMES
-from glue_bench.results.arm_scores import arm_scores
-from glue_bench.results.board import Board, make_board
-from glue_bench.results.epochs import is_last
-from glue_bench.results.protocol import SEEDS, at_rates
-from glue_bench.results.submission import median_runs
 from glue_bench.stats.outcomes import contributions
+from glue_bench.tables.averages import SEEDS
+from glue_bench.tables.board import Board
+from glue_bench.tables.submission import arm_scores
 
 SCHEMA = "0.3.0"
 Load = Callable[[str], TaskData]
@@ -45,25 +41,20 @@ _RESERVED = {"data", "unknown"}
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One arm of a store: the model's name, `scores` of `arm_scores` that may be published, and its runs by task.
+    """One arm of a board: the model's name, `scores` of `arm_scores` that may be published, and its cells by task.
 
     `earlier` are the runs whose scores are of an earlier epoch than the last, of which their predictions are.
     """
 
-    store: Store
+    board: Board
+    name: str
     model: str
     scores: pd.DataFrame
-    records: Mapping[str, list[Record]]
+    runs: Mapping[str, list[dict[Any, Any]]]
     earlier: frozenset[str]
 
-    @property
-    def log_id(self) -> str:
-        """What tells this evaluation from others; the same records give the same."""
-        told = [record_digest(record.document()) for runs in self.records.values() for record in runs]
-        return f"glue-bench/{self.model}/{sha256(json.dumps(told).encode()).hexdigest()[:16]}"
 
-
-def write_logs(stores: Iterable[Store], folder: Path, organization: str, data: str | None = None) -> dict[str, Any]:
+def write_logs(boards: Iterable[Board], folder: Path, organization: str, data: str | None = None) -> dict[str, Any]:
     """Write the logs of all arms below `folder`; `files` that were written, and by experiment what was `left_out`.
 
     A score is the mean over the runs at the reported rate, with its standard error over independent runs; the main
@@ -79,14 +70,13 @@ def write_logs(stores: Iterable[Store], folder: Path, organization: str, data: s
         raise UserError(f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores")
     load = cache(open_source(data).load) if data else None  # all arms have the same tasks
     files, left_out = list[str](), dict[str, str]()
-    for store in stores:
-        board = make_board(store)
+    for board in boards:
         if "demo" in board.results.data_source:
             left_out[board.results.experiment] = "its data are made up"
             continue
         if partial := board.results.partial_tasks:
             left_out[board.results.experiment] = f"run on a part of the official rows: {titles(partial)}"
-        for arm in _arms(store, board, organization):
+        for arm in _arms(board, organization):
             files += _write(arm, folder, organization, load)
     if not files:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no run has finished"
@@ -94,43 +84,41 @@ def write_logs(stores: Iterable[Store], folder: Path, organization: str, data: s
     return {"files": files, "left_out": left_out}
 
 
-def _arms(store: Store, board: Board, organization: str) -> Iterator[Arm]:
+def _arms(board: Board, organization: str) -> Iterator[Arm]:
     """The arms of which something can be stated."""
-    cells = at_rates(board.results.cells, board.rates).sort_values(SEEDS)
-    cells = cells[cells["finished"] & ~cells["task"].isin(board.results.partial_tasks)]
-    for name in dict.fromkeys(board.results.cells["arm"]):
+    cells = board.reported.sort_values(SEEDS)
+    cells = cells[~cells["task"].isin(board.results.partial_tasks)]
+    for name in board.arms:
         mine = cells[cells["arm"] == name]
         if mine.empty:
             continue
-        scores = arm_scores(board, name, median_runs(board, name))
-        records = {
-            str(task): [store.read_record(cell) for cell in group["cell_id"]]
-            for task, group in mine.groupby("task", sort=False)
-        }
+        scores = arm_scores(board, name)
         yield Arm(
-            store=store,
+            board=board,
+            name=name,
             model=f"{organization}/{board.results.experiment}-{name}",
             scores=scores[scores["task"].isin(mine["task"]) & scores["mean"].notna()],
-            records=records,
-            earlier=frozenset(
-                record.cell_id
-                for runs in records.values()
-                for record in runs
-                if not is_last(record, board.results.protocol)
-            ),
+            runs={str(task): group.to_dict("records") for task, group in mine.groupby("task", sort=False)},
+            earlier=frozenset(board.runs.loc[~board.runs["last"], "cell_id"]) & {*mine["cell_id"]},
         )
 
 
 def _write(arm: Arm, folder: Path, organization: str, load: Load | None) -> list[str]:
-    """Write the log of an arm, its examples first; the paths, which begin with data/."""
-    identity = str(uuid.UUID(bytes=sha256(arm.log_id.encode()).digest()[:16], version=4))
+    """Write the log of an arm, its examples first; the paths, which begin with data/.
+
+    Equal logs have one name: what it hashes is all that the log says.
+    """
+    content = _log(arm, organization)
+    name = f"glue-bench/{arm.model}/{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]}"
+    identity = str(uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4))
     place = f"data/glue-bench/{arm.model}/{identity}"
-    log, written = _log(arm, organization), []
+    log = {"schema_version": SCHEMA, "evaluation_id": name, "retrieved_timestamp": str(int(time.time())), **content}
+    written = []
     try:
         if load is not None:
             rows, total = 0, sha256()
             with whole_file(folder / f"{place}_samples.jsonl") as file:
-                for sample in _samples(arm, load):
+                for sample in _samples(arm, name, load):
                     line = (json.dumps(sample, ensure_ascii=False, allow_nan=False) + "\n").encode()
                     file.write(line)
                     total.update(line)
@@ -150,23 +138,22 @@ def _write(arm: Arm, folder: Path, organization: str, load: Load | None) -> list
 
 
 def _log(arm: Arm, organization: str) -> dict[str, Any]:
-    first = next(iter(arm.records.values()))[0]
-    version = first.environment.glue_bench or "unknown"
+    """What the log says but for its name and the time."""
+    first = next(iter(arm.runs.values()))[0]
+    facts, version = arm.board.results.arms.loc[arm.name], first["environment"].glue_bench or "unknown"
     details: dict[str, Any] = {
         "deployment_type": "self_deployed",
         "model_availability": "unknown",
-        "variant": first.cell.variant,
-        "options": first.options,
-        "origin": first.origin,
-        "parameters": first.parameters,
+        "variant": facts["variant"],
+        "options": facts["options"],
+        "origin": facts["origin"],
+        "parameters": int(arm.board.results.cells.set_index("cell_id")["parameters"][first["cell_id"]]),
         "fine_tuned": "a model for each task",
+        "epoch": f"the {arm.board.protocol.epoch} epoch of each run",
     }
-    if first.checkpoint.revision is not None:  # else the name may be that of a folder
-        details["base_model"] = f"{first.checkpoint.name}@{first.checkpoint.revision}"
+    if first["base_model"]:
+        details["base_model"] = first["base_model"]
     return {
-        "schema_version": SCHEMA,
-        "evaluation_id": arm.log_id,
-        "retrieved_timestamp": str(int(time.time())),
         "source_metadata": {
             "source_name": "glue-bench",
             "source_type": "evaluation_run",
@@ -186,13 +173,14 @@ def _log(arm: Arm, organization: str) -> dict[str, Any]:
 
 
 def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
-    task, metric, records = TASKS[row["task"]], row["metric"], arm.records[row["task"]]
-    share = metric in ("accuracy", "f1")
-    data = {"config": task.name, "digest": records[0].data.digest}
-    if records[0].data.revision:
-        data["revision"] = records[0].data.revision
+    task, metric, runs = TASKS[row["task"]], row["metric"], arm.runs[row["task"]]
+    share, facts = metric in ("accuracy", "f1"), arm.board.results.tasks.loc[task.name]
+    data = {"config": task.name, "digest": runs[0]["data"]} | (
+        {"revision": facts["revision"]} if facts["revision"] else {}
+    )
     over = f"mean over {row['n']} independent runs" if row["n"] > 1 else "of one run"
-    details: dict[str, Any] = {"score": over, "runs": [record.cell_id for record in records]}
+    details: dict[str, Any] = {"score": over, "runs": [run["cell_id"] for run in runs]}
+    details["records"] = [run["digest"] for run in runs]
     score: dict[str, Any] = {"score": float(row["mean"])}
     if row["n"] > 1:
         score["uncertainty"] = {
@@ -203,7 +191,7 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
             "standard_deviation": float(row["error"]) * math.sqrt(row["n"]),
             "num_samples": int(row["n"]),
         }
-    elif metric == task.metrics[0] and (error := _over_examples(arm, records[0], row["split"])):
+    elif metric == task.metrics[0] and (error := _over_examples(arm, runs[0], row["split"])):
         score["uncertainty"] = error
     return {
         "evaluation_result_id": f"{_name(task.name, row['split'])}.{metric}",
@@ -227,48 +215,49 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
             "min_score": 0.0 if share else -1.0,
             "max_score": 1.0,
         },
-        "score_details": score | {"details": _texts(details | {"learning_rate": records[0].cell.learning_rate})},
+        "score_details": score | {"details": _texts(details | {"learning_rate": runs[0]["learning_rate"]})},
     }
 
 
-def _over_examples(arm: Arm, record: Record, split: str) -> dict[str, Any]:
+def _over_examples(arm: Arm, run: Mapping[Any, Any], split: str) -> dict[str, Any]:
     """The standard error of one run's main score over the examples; nothing without its predictions and labels."""
-    labels = arm.store.read_labels(record.cell.task, record.data.digest).get(split)
-    if labels is None or not arm.store.has_predictions(record.cell_id) or record.cell_id in arm.earlier:
+    arrays = arm.board.results.arrays
+    labels = arrays.gold(run["task"], run["data"]).get(split)
+    if labels is None or run["cell_id"] in arm.earlier or split not in arrays.predicted(run["cell_id"]):
         return {}
-    said = _said(arm.store, record, split, len(labels))
-    values = contributions(TASKS[record.cell.task].metrics[0], said[None], labels)
+    said = _said(arm, run, split, len(labels))
+    values = contributions(TASKS[run["task"]].metrics[0], said[None], labels)
     error = float(values.std(ddof=1)) / math.sqrt(len(labels)) / 100
     return {"standard_error": {"value": error, "method": "jackknife over the examples"}, "num_samples": len(labels)}
 
 
-def _samples(arm: Arm, load: Load) -> Iterator[dict[str, Any]]:
-    """A line for each example of each scored split, about the task's main metric."""
+def _samples(arm: Arm, name: str, load: Load) -> Iterator[dict[str, Any]]:
+    """A line for each example of each scored split, about the task's main metric; `name` is that of the log."""
     if arm.earlier:
         raise UserError(
             f"the score of '{min(arm.earlier)}' is of an earlier epoch than its predictions (`protocol.epoch: best`); "
             "leave --data out, or set `epoch: last`"
         )
-    same = {"schema_version": SCHEMA, "evaluation_id": arm.log_id, "model_id": arm.model}
-    for task, records in arm.records.items():
+    same = {"schema_version": SCHEMA, "evaluation_id": name, "model_id": arm.model}
+    for task, runs in arm.runs.items():
         data = load(task)
-        if any(record.data.digest != data.digest for record in records):
-            raise UserError(f"the data of {task} are not those that '{records[0].cell_id}' was made with")
+        if any(run["data"] != data.digest for run in runs):
+            raise UserError(f"the data of {task} are not those that '{runs[0]['cell_id']}' was made with")
         for split in TASKS[task].validation_splits:
-            frame, name = data.splits[split], _name(task, split)
-            about = {"evaluation_name": name, "evaluation_result_id": f"{name}.{TASKS[task].metrics[0]}"}
-            said = np.stack([_said(arm.store, record, split, len(frame)) for record in records], axis=1)
+            frame, named = data.splits[split], _name(task, split)
+            about = {"evaluation_name": named, "evaluation_result_id": f"{named}.{TASKS[task].metrics[0]}"}
+            said = np.stack([_said(arm, run, split, len(frame)) for run in runs], axis=1)
             texts = [column for column in ("text_a", "text_b") if column in frame]
             for row, (*inputs, gold) in enumerate(frame[[*texts, "label"]].itertuples(index=False)):
-                yield {**same, **about, "sample_id": f"{name}.{row}", **_answered(task, inputs, gold, said[row])}
+                yield {**same, **about, "sample_id": f"{named}.{row}", **_answered(task, inputs, gold, said[row])}
 
 
-def _said(store: Store, record: Record, split: str, rows: int) -> np.ndarray:
+def _said(arm: Arm, run: Mapping[Any, Any], split: str, rows: int) -> np.ndarray:
     """What a run predicted of a split: classes or scores, (rows,)."""
-    logits = store.read_predictions(record.cell_id).get(split)
+    logits = arm.board.results.arrays.logits(run["cell_id"]).get(split)
     if logits is None or len(logits) != rows or not np.isfinite(logits).all():
-        raise UserError(f"'{record.cell_id}' has diverged, or has no predictions for each of {split}'s {rows} rows")
-    return decide(record.cell.task, logits)
+        raise UserError(f"'{run['cell_id']}' has diverged, or has no predictions for each of {split}'s {rows} rows")
+    return decide(run["task"], logits)
 
 
 def _answered(task: str, inputs: list[str], gold: float, said: np.ndarray) -> dict[str, Any]:

@@ -2,15 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 
-from glue_bench.errors import UserError
 from glue_bench.files import write_atomically
-from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import assess_experiment, not_assessed
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.formats import render_page
@@ -18,12 +14,11 @@ from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
 from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
 from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
-from glue_bench.results.board import open_board, steps_frame
-from glue_bench.results.budgets import budget_frame, losses_frame, rates_frame, told
-from glue_bench.results.encoders import FACTS
-from glue_bench.results.frame import SCORE_COLUMNS
-from glue_bench.results.intrinsic import intrinsic_frame
-from glue_bench.results.protocol import AVERAGE
+from glue_bench.tables.arms import FACTS
+from glue_bench.tables.averages import AVERAGE
+from glue_bench.tables.board import SCORE_COLUMNS, open_board, steps_frame
+from glue_bench.tables.budget import budget_frame, told
+from glue_bench.tables.compare import compare
 from glue_bench.values import BLOCK
 
 TABLES = (
@@ -48,8 +43,7 @@ def render(path: Paths, format: str = "markdown", findings: Findings | None = No
         return to_csv(findings)
     if format == "json":
         return to_json(findings)
-    steps = steps_frame(open_store(path), findings.results) if isinstance(path, str | Path) else None
-    return render_page(leaderboard_page(findings, steps), format)
+    return render_page(leaderboard_page(findings), format)
 
 
 def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Findings:
@@ -57,23 +51,12 @@ def find(path: Paths, protocol: Iterable[str] = (), *, runs: bool = False) -> Fi
 
     `protocol` are KEY=VALUE that change the experiment's own. With `runs` a page shows every run below its arm.
     """
-    board = open_board(path, protocol)
-    if not isinstance(path, str | Path):
-        return Findings(board=board, assessment=not_assessed(board), runs=runs)
-    store, searched = open_store(path), {}
-    with suppress(UserError):  # a damaged record: `status` and `verify` say so
-        searched["rates"] = rates_frame(store)
-    return Findings(board=board, assessment=assess_experiment(store, board), runs=runs, **searched)
+    return Findings(comparison=compare(open_board(path, protocol)), runs=runs)
 
 
-def write_tables(path: str | Path, findings: Findings | None = None) -> list[Path]:
-    """Write `tables` into the experiment's folder, and remove those that it no longer has; the paths written.
-
-    Raises:
-        UserError: as `open_board`.
-    """
-    folder = open_store(path).folder
-    contents = tables(path, findings)
+def write_tables(findings: Findings) -> list[Path]:
+    """Write `tables` into the experiment's folder, and remove those that it no longer has; the paths written."""
+    folder, contents = findings.results.folder, tables(findings)
     for name, text in contents.items():
         write_atomically(folder / name, text.encode())
     for name in set(TABLES) - contents.keys():  # of an earlier plan: nothing in the folder would contradict them
@@ -81,7 +64,7 @@ def write_tables(path: str | Path, findings: Findings | None = None) -> list[Pat
     return [folder / name for name in contents]
 
 
-def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]:
+def tables(findings: Findings) -> dict[str, str]:
     """The files of TABLES that an experiment has, by name: leaderboard.md, leaderboard.csv and scores.csv always.
 
     The bytes depend only on the plan, the records' scores and processors, predictions and labels, so that a rerun
@@ -89,40 +72,35 @@ def tables(path: str | Path, findings: Findings | None = None) -> dict[str, str]
     Where arms can be compared also statistics.md and statistics.csv; where they are pretrained also budget.md,
     budget.csv and losses.csv, which hold measured speeds, and intrinsic.csv; where their learning rate is searched for
     also rates.csv; where several checkpoints of the pretraining are fine-tuned also steps.csv; where the tasks allow a
-    conventional average also averages.csv. `findings` are those of `find`, where they are known already.
-
-    Raises:
-        UserError: as `open_board`.
+    conventional average also averages.csv; where texts with shuffled words were scored scores.csv has these, too.
     """
-    store = open_store(path)
-    findings = findings or find(path)
-    board, steps = findings.board, steps_frame(store, findings.results)
-    scores = board.results.scores[list(SCORE_COLUMNS)]
+    board, results = findings.board, findings.results
+    shuffled = ["shuffled"] * bool(board.scores["shuffled"].notna().any())
+    scores = board.scores[[*SCORE_COLUMNS, *shuffled]]
     if scores["pretraining_seed"].nunique() < 2:
         scores = scores.drop(columns="pretraining_seed")
-    scores = scores.assign(value=scores["value"].map(lambda value: number(value, 4)))
+    scores = scores.assign(**{name: scores[name].map(lambda value: number(value, 4)) for name in ("value", *shuffled)})
     contents = {
-        "leaderboard.md": render_page(leaderboard_page(findings, steps)),
+        "leaderboard.md": render_page(leaderboard_page(findings)),
         "leaderboard.csv": to_csv(findings),
         "scores.csv": csv_text(scores),
     }
-    for name, frame in (("averages.csv", findings.averages), ("steps.csv", steps)):
+    for name, frame in (("averages.csv", findings.averages), ("steps.csv", steps_frame(board))):
         if len(frame):
             contents[name] = frame_csv(frame)
-    if frames := contrast_frames(findings.assessment):
-        contents["statistics.md"] = render_page(statistics_page(findings.assessment))
+    if frames := contrast_frames(findings.comparison):
+        contents["statistics.md"] = render_page(statistics_page(findings.comparison))
         contents["statistics.csv"] = frame_csv(in_one(frames), P_DECIMALS)
-    budgets, rates = budget_frame(store), rates_frame(store)
+    budgets, rates = budget_frame(results), findings.rates
     if budgets["stream"].notna().any():
-        contents["budget.md"] = render_page(budget_page(budgets, board.results.experiment, rates))
+        contents["budget.md"] = render_page(budget_page(budgets, results.experiment, rates))
         contents["budget.csv"] = csv_text(told(budgets).drop(columns="recipe"))
-        losses = told(losses_frame(store))
+        losses = told(results.losses.drop(columns="pretraining_id"))
         contents["losses.csv"] = csv_text(losses, float_format="%.4f")
     if len(rates):
         contents["rates.csv"] = csv_text(rates)
-    measured = intrinsic_frame(store)
-    if len(measured):
-        contents["intrinsic.csv"] = frame_csv(measured, 5)
+    if len(results.measures):
+        contents["intrinsic.csv"] = frame_csv(results.measures.drop(columns="pretraining_id"), 5)
     return contents
 
 

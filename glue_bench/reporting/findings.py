@@ -2,22 +2,22 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.reporting.assessment import Assessment
 from glue_bench.reporting.numbers import decimals_of, number
-from glue_bench.results.board import Board, averages_frame
-from glue_bench.results.budgets import RATES
-from glue_bench.results.encoders import block_names, blocks_of, title
-from glue_bench.results.frame import Results
-from glue_bench.results.protocol import AVERAGE
 from glue_bench.stats.estimates import NO_RUN
-from glue_bench.stats.verdicts import APART
+from glue_bench.stats.verdicts import APART, COVERS
+from glue_bench.tables.arms import block_names, blocks_of, title
+from glue_bench.tables.averages import AVERAGE
+from glue_bench.tables.board import Board, averages
+from glue_bench.tables.budget import rates_frame
+from glue_bench.tables.compare import Comparison
+from glue_bench.tables.results import Results
 from glue_bench.values import BLOCK, BlockKey
 
 BETTER, WORSE = "▲", "▼"
@@ -28,15 +28,21 @@ MANY = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """A leaderboard with its verdicts; several experiments together have none. `runs`: show the single runs, too.
+    """A leaderboard with its verdicts; several experiments together have none. `runs`: show the single runs, too."""
 
-    `rates` are those that a pretraining was searched for: a `rates_frame`, empty without a search.
-    """
-
-    board: Board
-    assessment: Assessment
+    comparison: Comparison
     runs: bool = False
-    rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(RATES)))
+
+    @property
+    def board(self) -> Board:
+        """The leaderboard."""
+        return self.comparison.board
+
+    @cached_property
+    def rates(self) -> pd.DataFrame:
+        """Those that a pretraining was searched for, of one experiment: a `rates_frame`."""
+        rates = rates_frame(self.results)
+        return rates if len(self.results.experiments) == 1 else rates[:0]
 
     @property
     def results(self) -> Results:
@@ -46,14 +52,14 @@ class Findings:
     @cached_property
     def measures(self) -> list[str]:
         """The columns beside the tasks' own, such as the validation loss of pretraining."""
-        return [c for c in self.assessment.columns["column"].unique() if c not in (AVERAGE, *self.board.columns)]
+        return [c for c in self.comparison.columns["column"].unique() if c not in (AVERAGE, *self.board.columns)]
 
     @cached_property
     def columns(self) -> list[str]:
         """What the table shows: the column on which arms are judged first; no average where there is one column."""
         average = [AVERAGE] * (len(self.board.average.parts) > 1)
         columns = [*average, *self.board.columns, *self.measures]
-        return sorted(columns, key=lambda column: column != self.assessment.primary)
+        return sorted(columns, key=lambda column: column != self.comparison.primary)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -61,7 +67,7 @@ class Findings:
         table = self.board.table
         if not self.measures:
             return table
-        arms = self.assessment.arms
+        arms = self.comparison.arms
         for measure in self.measures:
             mine = arms[arms["column"] == measure].drop_duplicates("arm").set_index("arm")
             names = {measure: "mean", f"{measure}_std": "deviation"}
@@ -81,20 +87,19 @@ class Findings:
     @cached_property
     def by_contrasts(self) -> bool:
         """Whether contrasts that the experiment names are what its first sentence tells; some must be testable."""
-        contrasts = self.assessment.contrasts
-        named = self.assessment.blocks and self.results.protocol.contrasts
+        contrasts = self.comparison.of("declared")
+        named = self.comparison.assessed and self.board.protocol.contrasts
         return bool(named) and (contrasts.empty or bool((contrasts["why"] != APART).any()))
 
     @cached_property
     def lowest_is_best(self) -> set[str]:
         """The columns of which the lowest value is the best."""
-        return {one.column for block in self.assessment.blocks for one in block.estimates if one.lowest_is_best}
+        return {one.column for block in self.comparison.assessed for one in block.estimates if one.lowest_is_best}
 
     @cached_property
     def contrasts(self) -> pd.DataFrame:
         """VERDICT_COLUMNS: each arm less the reference of its block, or less the arm that it was converted from."""
-        conversions, verdicts = self.assessment.conversions, self.assessment.verdicts
-        return pd.concat([verdicts, conversions], ignore_index=True) if len(conversions) else verdicts
+        return self.comparison.of("reference", "conversion")
 
     def of_block(self, key: BlockKey) -> pd.DataFrame:
         """The contrasts of a block's arms."""
@@ -102,13 +107,13 @@ class Findings:
 
     def deviations(self, column: str) -> dict[str, float]:
         """By arm, the standard deviation over independent seeds in a column; of fewer than three there is none."""
-        mine = self.assessment.arms[self.assessment.arms["column"] == column]
+        mine = self.comparison.arms[self.comparison.arms["column"] == column]
         return dict(zip(mine["arm"], mine["deviation"], strict=True))
 
     @cached_property
     def averages(self) -> pd.DataFrame:
-        """Every convention of averaging: an `averages_frame`."""
-        return averages_frame(self.board)
+        """Every convention of averaging, as `tables.board.averages` has them."""
+        return averages(self.board)
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str], dict[Any, Any]]:
@@ -117,7 +122,7 @@ class Findings:
 
     def converted(self, key: BlockKey) -> dict[str, str]:
         """The arms of a block that are compared with the arm of whose checkpoint they were made, and that arm."""
-        conversions = self.assessment.conversions
+        conversions = self.comparison.of("conversion")
         mine = conversions[(conversions[BLOCK] == list(key)).all(axis=1)]
         return dict(zip(mine["arm"], mine["reference"], strict=True))
 
@@ -129,16 +134,22 @@ class Findings:
     @cached_property
     def incomplete(self) -> set[tuple[str, str]]:
         """Arm and measure, where fewer pretraining seeds are measured than planned, or than another arm has."""
-        measured = self.assessment.arms[self.assessment.arms["column"].isin(self.measures)]
-        planned = max(self.results.cells["pretraining_seed"].nunique(), measured["n"].max())
+        measured = self.comparison.arms[self.comparison.arms["column"].isin(self.measures)]
+        planned = max(self.board.cells["pretraining_seed"].nunique(), measured["n"].max())
         fewer = measured[measured["n"] < planned]
         return set(zip(fewer["arm"], fewer["column"], strict=True))
 
     @cached_property
     def constants(self) -> dict[str, float]:
         """The score of the majority class, or of a constant, by column, where it is known."""
-        known = self.assessment.columns.dropna(subset="constant")
+        known = self.comparison.columns.dropna(subset="constant")
         return dict(zip(known["column"], known["constant"], strict=True))
+
+
+def covers(frame: pd.DataFrame) -> list[str]:
+    """What the intervals of arms with these `origin` and `seeds` cover, each once."""
+    random = (frame["origin"] == "scratch") & (frame["seeds"] == "fine-tuning")
+    return [COVERS[kind] for kind in dict.fromkeys(frame["seeds"].mask(random, "random"))]
 
 
 def title_of(column: str) -> str:
@@ -152,7 +163,7 @@ def title_of(column: str) -> str:
 def verdict(findings: Findings) -> str:
     """What came of the contrasts named beforehand; without any, for each block who differs, or what could be seen."""
     if findings.by_contrasts:
-        return _of_contrasts(findings, findings.assessment.contrasts)
+        return _of_contrasts(findings, findings.comparison.of("declared"))
     keys = [key for key, _ in blocks_of(findings.table)]
     names = block_names(keys)
     said = {names[key]: text for key in keys if (text := _of_block(findings, key))}
@@ -161,7 +172,7 @@ def verdict(findings: Findings) -> str:
 
 def _of_contrasts(findings: Findings, contrasts: pd.DataFrame) -> str:
     """Each contrast that the experiment names, on the column that decides."""
-    primary, named = findings.columns[0], len(findings.results.protocol.contrasts)
+    primary, named = findings.columns[0], len(findings.board.protocol.contrasts)
     tested = contrasts[(contrasts["column"] == primary) & (contrasts["why"] == "")]
     told, rest = tested[tested["verdict"] != ""].to_dict("records"), tested[tested["verdict"] == ""].to_dict("records")
     whole = len(told) < MANY

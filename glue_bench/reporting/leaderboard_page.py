@@ -21,9 +21,9 @@ from glue_bench.reporting.notes import (
     marked_tasks,
 )
 from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
-from glue_bench.results.board import Board
-from glue_bench.results.encoders import block_names, blocks_of, title
-from glue_bench.results.protocol import AVERAGE, SEEDS, at_rates, main_scores
+from glue_bench.tables.arms import block_names, blocks_of, title
+from glue_bench.tables.averages import AVERAGE, SEEDS, main_scores
+from glue_bench.tables.board import Board, steps_frame
 from glue_bench.values import BlockKey
 
 ORIGIN_MEANS = {
@@ -39,19 +39,17 @@ BOTH = (0, 1)
 STEPS_MEAN = "Each fine-tuned checkpoint of the pretraining; the tables above are of the last."
 
 
-def leaderboard_page(findings: Findings, steps: pd.DataFrame | None = None) -> Page:
-    """The verdict, one section per block, GLUE against `steps`, and the notes.
-
-    `steps` is a `steps_frame`.
-    """
+def leaderboard_page(findings: Findings) -> Page:
+    """The verdict, one section per block, GLUE against steps, and the notes."""
+    steps = steps_frame(findings.board)
     sections = [
         PageSection(title=name, text=_block_means(findings, key, block), grid=block_grid(findings, key, block))
         for name, key, block in _blocks(findings)
     ]
-    if steps is not None and len(steps):
+    if len(steps):
         grid = steps_grid(findings, steps)
         sections.append(PageSection(title="Against steps of pretraining", text=STEPS_MEAN, grid=grid))
-    described = findings.results.cells.drop_duplicates("arm").query("summary != '' and arm not in @findings.waiting")
+    described = findings.board.cells.drop_duplicates("arm").query("summary != '' and arm not in @findings.waiting")
     if len(described):
         rows = zip(described["arm"], described["summary"], strict=True)
         sections.append(PageSection(title="Arms", grid=Grid.of(("Arm", "What it does"), rows, texts=BOTH)))
@@ -165,7 +163,7 @@ def _cell(findings: Findings, row: Mapping[Any, Any], name: str, best: Collectio
 
 def _run_rows(findings: Findings, arm: str) -> Iterator[tuple[GridCell | str, ...]]:
     """A row for each run of an arm, by its seeds."""
-    scores = main_scores(at_rates(findings.results.scores, findings.board.rates))
+    scores = main_scores(findings.board.runs)
     seeds: Any
     for seeds, runs in scores[scores["arm"] == arm].groupby(SEEDS, dropna=False):
         values = {(row["task"], row["split"]): row["value"] for row in runs.to_dict("records")}

@@ -15,21 +15,21 @@ def next_step(findings: Findings, folder: str, failed: Sequence[str] = ()) -> st
     board, contrasts = findings.board, findings.contrasts
     if failed:
         return f"`glue-bench status {folder}` (why runs have failed)"
-    if len(findings.results.missing):
+    if len(board.missing):
         return "the same `glue-bench run`, which goes on with what is missing"
     if is_demo(findings.results):
         return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub on a real task)"
     if board.table["arm"].nunique() == 1:
         return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
     fewest = min(count for counts in board.planned.values() for count in counts.values())
-    if findings.results.steps and findings.results.cells["pretraining_seed"].nunique() == 1:
+    if board.steps and board.cells["pretraining_seed"].nunique() == 1:
         return "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"
     if fewest < SEEDS:
         return "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"
     primary = contrasts[contrasts["column"] == findings.columns[0]]
     if not (primary["verdict"] != "").any():
         return f"`glue-bench power {folder} --difference 1` (how many seeds a point takes)"
-    if {*TRAINABLE} <= {*findings.results.cells["task"]} and not marked_tasks(board):
+    if {*TRAINABLE} <= {*board.cells["task"]} and not marked_tasks(board):
         best = board.table["arm"].iloc[0]
         return f"`glue-bench submit {folder} --arm {best} -o {best}.zip` (for GLUE's test server)"
     return f"`glue-bench statistics {folder}` (the intervals behind the marks)"

@@ -1,6 +1,5 @@
 """What a reader has to know before comparing numbers, in sentences: the notes under every table."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +9,12 @@ from glue_bench.config import HELD_OUT
 from glue_bench.data.schema import LIMITED
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.reporting.alike import block_notes, searched_note
-from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of
+from glue_bench.reporting.findings import BETTER, WORSE, Findings, covers, title_of
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, number
-from glue_bench.results.board import Board
-from glue_bench.results.encoders import blocks_of
-from glue_bench.results.frame import Results
-from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
-from glue_bench.stats.verdicts import COVERS
+from glue_bench.tables.arms import blocks_of
+from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED
+from glue_bench.tables.board import Board
+from glue_bench.tables.results import Results
 from glue_bench.values import BLOCK, series
 
 BANNER = "Made from the embedded demo data: not a benchmark."
@@ -47,12 +45,12 @@ def leaderboard_notes(findings: Findings) -> list[str]:
     """What a reader has to know before comparing the numbers: eight lines at most."""
     board, results = findings.board, findings.results
     scores = [(*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]) for column in board.columns]
-    made = f"{_seeds(board)}, {_runs(results)}.{_settings(results)}"
+    made = f"{_seeds(board)}, {_runs(board)}.{_settings(results)}"
     measured = "".join(f" {title_of(name)}: {MEASURED[name]}." for name in findings.measures if name in MEASURED)
     partial = "; ".join(f"{TASKS[task].title}: {_share(results, task)}" for task in marked_tasks(board))
-    counts = {arm: sum(counts.values()) for arm, counts in board.collapsed.items()}
-    collapsed = ", ".join(f"{arm} ({count})" for arm, count in counts.items() if count)
-    unlike = [*results.differences, *block_notes(results)]
+    alike = board.reported.loc[board.reported["collapsed"].map(bool), "arm"].value_counts()
+    collapsed = ", ".join(f"{arm} ({alike[arm]})" for arm in board.arms if arm in alike.index)
+    unlike = [*results.differences, *block_notes(board.cells)]
     lines = [
         f"Scores: {metric_note(scores)}, times 100, on the validation set; {made}{measured}",
         _average_note(board),
@@ -80,10 +78,10 @@ def _seeds(board: Board) -> str:
     """How many runs a score is made of."""
     planned = {arm: set(counts.values()) for arm, counts in board.planned.items()}
     alike = set().union(*planned.values())
-    statistic = board.results.protocol.seeds
+    statistic = board.protocol.seeds
     if alike == {1}:
         return "one run each"
-    of_each = board.results.cells.groupby(["arm", "task"])["pretraining_seed"].nunique()
+    of_each = board.cells.groupby(["arm", "task"])["pretraining_seed"].nunique()
     if len(alike) == 1:
         runs, pretrainings = alike.pop(), of_each.min()
         if pretrainings < max(2, of_each.max()):
@@ -116,10 +114,10 @@ def _marks_note(findings: Findings) -> str:
     if tested.empty:
         return bold.strip()
     references = _references(tested)
-    covered = " or ".join(COVERS[seeds] for seeds in dict.fromkeys(tested["seeds"]))
+    covered = " or ".join(covers(tested))
     covered += f" (of {title_of('validation_loss')} other documents)" * ("validation_loss" in findings.measures)
     in_each = " of each block" * (len(blocks_of(tested)) > 1)
-    means = MEANS * (findings.results.protocol.seeds == "median")
+    means = MEANS * (findings.board.protocol.seeds == "median")
     return (
         f"{bold}{BETTER} and {WORSE} mark what is better or worse than {references} beyond chance (if all arms were "
         f"equal, also in how much they vary from seed to seed, at most about one column in twenty{in_each} would have "
@@ -134,7 +132,7 @@ def _references(contrasts: pd.DataFrame) -> str:
 
 def _unasked(findings: Findings, tested: pd.DataFrame) -> str:
     """Which marks no contrast that was named beforehand asks for, where any were named."""
-    named = {frozenset(pair) for pair in findings.results.protocol.contrasts}
+    named = {frozenset(pair) for pair in findings.board.protocol.contrasts}
     if not named:
         return ""
     primary = findings.columns[0]
@@ -193,7 +191,7 @@ def _spread_of_smallest(findings: Findings) -> str:
 
 def _share(results: Results, task: str) -> str:
     """The share of the official rows that was there, of each split that lacks some."""
-    rows, official = results.rows.get(task, {}), TASKS[task].splits
+    rows, official = results.tasks["rows"][task], TASKS[task].splits
     shown = [
         f"{100 * rows[split] / official[split].rows:.3g}% of the {SPLITS.get(split, split)} rows"
         for split in ("train", *TASKS[task].validation_splits)
@@ -205,23 +203,23 @@ def _share(results: Results, task: str) -> str:
 
 
 def _missing_notes(findings: Findings) -> Iterator[str]:
-    results = findings.results
-    missing, undefined = len(results.missing), int(results.scores["value"].isna().sum())
+    board = findings.board
+    missing, undefined = len(board.missing), int(board.scores["value"].isna().sum())
     if missing:
-        yield f"{missing} of {len(results.cells)} planned runs are missing{_missing_marks(findings)}."
-    tasks = set(results.cells["task"]) - {COLUMNS[column][0] for column in findings.board.columns}
+        yield f"{missing} of {len(board.cells)} planned runs are missing{_missing_marks(findings)}."
+    tasks = set(board.cells["task"]) - {COLUMNS[column][0] for column in board.columns}
     absent = [
         ("arm", list(map(code, findings.waiting))),
         ("task", [TASKS[task].title for task in TASKS if task in tasks]),
     ]
     if waiting := [f"the {what}{'s' * (len(which) > 1)} {', '.join(which)}" for what, which in absent if which]:
         yield f"Nothing has run yet of {'; of '.join(waiting)}."
-    if lacks_seeds(results.cells, findings.contrasts):
+    if lacks_seeds(board.cells, findings.contrasts):
         yield "Differences and marks of tasks are of the pretraining seeds that all arms have, scores of all runs."
     if undefined:
         yield f"{undefined} scores of finished runs are undefined (a constant has no correlation); so is their mean."
-    if results.left_out:
-        yield f"{results.left_out} records are not of this plan (settings or recipe have changed) and left out."
+    if board.results.left_out:
+        yield f"{board.results.left_out} records are not of this plan (settings or recipe have changed) and left out."
 
 
 def _missing_marks(findings: Findings) -> str:
@@ -241,7 +239,7 @@ def _missing_marks(findings: Findings) -> str:
 def lacks_seeds(cells: pd.DataFrame, contrasts: pd.DataFrame) -> bool:
     """Whether an arm has finished more pretraining seeds of some task than its difference there counts.
 
-    `cells` are those of `Results`, `contrasts` a frame of VERDICT_COLUMNS.
+    `cells` are those of a board, `contrasts` a frame of VERDICT_COLUMNS.
     """
     tested = contrasts[contrasts["why"] == ""]
     run = cells[cells["finished"]].groupby(["arm", "task"])["pretraining_seed"].nunique()
@@ -270,22 +268,22 @@ def is_demo(results: Results) -> bool:
     return "demo" in results.data_source
 
 
-def protocol_notes(results: Results) -> list[str]:
+def protocol_notes(board: Board) -> list[str]:
     """How the numbers came about, from rates, seeds and epochs; a sentence or two each."""
-    one = len(results.cells[["pretraining_seed", "seed"]].drop_duplicates()) == 1
-    seeds = "one run each" if one else f"the {results.protocol.seeds} over seeds"
-    return [f"Protocol: {seeds}, {_runs(results)}.{_settings(results)}"]
+    one = len(board.cells[["pretraining_seed", "seed"]].drop_duplicates()) == 1
+    seeds = "one run each" if one else f"the {board.protocol.seeds} over seeds"
+    return [f"Protocol: {seeds}, {_runs(board)}.{_settings(board.results)}"]
 
 
-def _runs(results: Results) -> str:
+def _runs(board: Board) -> str:
     """Which epoch and rate of the runs is reported."""
-    protocol, epoch = results.protocol, "after the last epoch"
+    protocol, epoch = board.protocol, "after the last epoch"
     if protocol.optimistic:
         epoch = "**optimistic**: after each run's best epoch on the validation set that is reported"
     elif protocol.epoch == "best":
         epoch = "after each run's best epoch on the slice held out of train"
-    rates = results.cells["learning_rate"].unique()
-    if searches_rates(results):
+    rates = board.cells["learning_rate"].unique()
+    if searches_rates(board):
         held_out = protocol.choose_on == HELD_OUT
         where = "the slice held out of train" if held_out else "the validation set that is reported"
         rate = (
@@ -299,13 +297,13 @@ def _runs(results: Results) -> str:
     return f"{epoch}, {rate}"
 
 
-def searches_rates(results: Results) -> bool:
+def searches_rates(board: Board) -> bool:
     """Whether a task has runs at several learning rates, of which one is chosen."""
-    return bool(results.cells.groupby("task")["learning_rate"].nunique().max() > 1)
+    return bool(board.cells.groupby("task")["learning_rate"].nunique().max() > 1)
 
 
 def _settings(results: Results) -> str:
-    settings = [json.loads(each) for each in results.settings.values()]
+    settings = [each for each in results.tasks["settings"] if each]
     notes = [*_length(settings)]
     steps = [each.get("max_steps") for each in settings]
     notes += [f" Runs end after {steps[0]:,} updates at most."] if any(steps) else []

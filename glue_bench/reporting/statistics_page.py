@@ -8,19 +8,19 @@ import pandas as pd
 
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError
-from glue_bench.records.store import open_store
 from glue_bench.reporting.alike import block_notes
-from glue_bench.reporting.assessment import Assessment, assess_experiment
 from glue_bench.reporting.document import Grid, Page, PageSection
-from glue_bench.reporting.findings import pair_of, title_of
+from glue_bench.reporting.findings import covers, pair_of, title_of
 from glue_bench.reporting.formats import render_page, render_with
 from glue_bench.reporting.notes import banner, problem_notes, protocol_notes, searches_rates
 from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
-from glue_bench.results.budgets import measured_costs
-from glue_bench.results.encoders import block_names, blocks_of, named_blocks, title
-from glue_bench.results.protocol import AVERAGE, NOT_AVERAGED
 from glue_bench.stats.power import Costs, power_frame
-from glue_bench.stats.verdicts import APART, COVERS, VERDICT_COLUMNS, all_pairs, equivalence, letters_frame
+from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS, all_pairs, equivalence, letters_frame
+from glue_bench.tables.arms import block_names, blocks_of, named_blocks, title
+from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED
+from glue_bench.tables.board import open_board
+from glue_bench.tables.budget import measured_costs
+from glue_bench.tables.compare import Comparison, compare
 
 P_DECIMALS = 6
 LEAST_P = 0.0001
@@ -102,7 +102,7 @@ def render_statistics(
     Raises:
         UserError: the format is unknown, the margin is not above 0, there is no experiment in `path`.
     """
-    statistics = assess_experiment(open_store(path))
+    statistics = compare(open_board(path))
     frames = contrast_frames(statistics, equivalent=equivalent, pairs=pairs)
     if format == "csv":
         return frame_csv(in_one(frames), P_DECIMALS)
@@ -114,7 +114,7 @@ def render_statistics(
 
 
 def contrast_frames(
-    statistics: Assessment, *, equivalent: float | None = None, pairs: bool = False
+    statistics: Comparison, *, equivalent: float | None = None, pairs: bool = False
 ) -> dict[str, pd.DataFrame]:
     """The frames of contrasts, those that have any: `reference`, `conversion`, `declared`, and `pair` if asked for.
 
@@ -124,10 +124,8 @@ def contrast_frames(
     if equivalent is not None and not equivalent > 0:
         raise UserError(f"--equivalent {equivalent:g}: give points above 0, such as 0.5")
     frames = {
-        "reference": statistics.verdicts,
-        "conversion": statistics.conversions,
-        "declared": statistics.contrasts,
-        "pair": all_pairs(statistics.blocks) if pairs else statistics.verdicts[:0],
+        **{kind: statistics.of(kind) for kind in ("reference", "conversion", "declared")},
+        "pair": all_pairs(statistics.assessed if pairs else ()),
     }
     filled = {name: frame for name, frame in frames.items() if len(frame)}
     return filled if equivalent is None else {name: equivalence(frame, equivalent) for name, frame in filled.items()}
@@ -146,15 +144,15 @@ def render_power(
 
     Without `costs` those that were measured, in seconds. Raises as `render_statistics` and `power_frame`.
     """
-    store = open_store(path)
-    statistics = assess_experiment(store)
-    frame = power_frame(statistics.blocks, difference, power, Costs(*(costs or measured_costs(store))))
+    statistics = compare(open_board(path))
+    found = Costs(*(costs or measured_costs(statistics.board.results)))
+    frame = power_frame(statistics.assessed, difference, power, found)
     if frame.empty:
         raise UserError(f"{path}: nothing has run yet, so that no spread is known; run a part of the experiment first")
     return render_with(power_page(statistics, frame), frame, format, P_DECIMALS)
 
 
-def power_page(statistics: Assessment, frame: pd.DataFrame) -> Page:
+def power_page(statistics: Comparison, frame: pd.DataFrame) -> Page:
     """How many seeds would show a difference, block by block; `frame` is a `power_frame`."""
     sections = [PageSection(title=title(name), grid=_power_grid(mine)) for name, mine in named_blocks(frame)]
     difference, power = frame[["difference", "power"]].iloc[0]
@@ -163,7 +161,11 @@ def power_page(statistics: Assessment, frame: pd.DataFrame) -> Page:
         f"is called better or worse with probability {power:g}, after the correction for all arms of a column. "
         "Experiments with the variances found here are drawn and judged as `glue-bench statistics` judges; those of "
         "few seeds are rough.",
-        *(f"With {seeds} seeds the intervals cover {COVERS[seeds]}." for seeds in frame["seeds"].dropna().unique()),
+        *(
+            f"With {seeds} seeds the intervals cover {said}."
+            for seeds, mine in frame.dropna(subset="seeds").groupby("seeds", sort=False)
+            for said in covers(mine)
+        ),
         "Of designs with several pretraining seeds the cheapest is shown, by what a pretraining and a fine-tuning seed "
         "of an arm (on all tasks) cost: measured seconds, unless they were given.",
     )
@@ -171,37 +173,36 @@ def power_page(statistics: Assessment, frame: pd.DataFrame) -> Page:
 
 
 def statistics_page(
-    statistics: Assessment, frames: dict[str, pd.DataFrame] | None = None, equivalent: float | None = None
+    statistics: Comparison, frames: dict[str, pd.DataFrame] | None = None, equivalent: float | None = None
 ) -> Page:
     """The contrasts of the primary column and what single columns show, block by block, and what varies."""
     frames = contrast_frames(statistics) if frames is None else frames
-    results = statistics.board.results
+    board, results = statistics.board, statistics.board.results
     columns = statistics.columns["column"].unique()
     averaged = [column for column in columns if column in COLUMNS and column != NOT_AVERAGED]
     titles = ", ".join(map(title_of, averaged))
     tested = any((frame["why"] == "").any() for frame in frames.values())
-    covered = dict.fromkeys(statistics.columns["seeds"]) if tested else {}
     return Page(
         title=f"Statistics: {results.experiment}",
         sections=tuple(_sections(statistics, frames)),
         banner=banner(results),
         notes=(
             *(RULES if tested else []),
-            *([CHOSEN_RATE] if tested and searches_rates(results) else []),
-            *(f"Intervals cover {COVERS[seeds]}." for seeds in covered),
+            *([CHOSEN_RATE] if tested and searches_rates(board) else []),
+            *(f"Intervals cover {said}." for said in (covers(statistics.columns) if tested else ())),
             *([f"Average: the mean of the {len(averaged)} columns {titles}."] if len(averaged) > 1 else []),
             *([] if equivalent is None else [EQUIVALENT.format(margin=equivalent)]),
-            *protocol_notes(results),
-            *([BEST_EPOCH] if results.protocol.epoch == "best" else []),
-            *block_notes(results),
+            *protocol_notes(board),
+            *([BEST_EPOCH] if board.protocol.epoch == "best" else []),
+            *block_notes(board.cells),
             *problem_notes(results),
             *_missing(statistics),
         ),
     )
 
 
-def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
-    frame = frames.get("reference", statistics.verdicts)
+def _sections(statistics: Comparison, frames: dict[str, pd.DataFrame]) -> Iterable[PageSection]:
+    frame = frames.get("reference", statistics.of("reference"))
     names = block_names(key for key, _ in blocks_of(frame))
     decides = title_of(statistics.primary) if statistics.primary in COLUMNS else statistics.primary.replace("_", " ")
     for key, mine in blocks_of(frame):
@@ -222,7 +223,7 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
     if "declared" in frames:
         yield _declared(statistics, frames["declared"])
     if "pair" in frames:
-        letters = letters_frame(statistics.blocks, frames["pair"])
+        letters = letters_frame(statistics.assessed, frames["pair"])
         for name, mine in named_blocks(letters):
             yield PageSection(title=f"{title(name)}: all pairs", text=LETTERS, grid=_letter_grid(mine))
     for name, mine in named_blocks(statistics.columns.dropna(subset="smallest")):
@@ -230,10 +231,10 @@ def _sections(statistics: Assessment, frames: dict[str, pd.DataFrame]) -> Iterab
         yield PageSection(title=f"{title(name)}: what varies", text=text, grid=_column_grid(mine))
 
 
-def _declared(statistics: Assessment, contrasts: pd.DataFrame) -> PageSection:
+def _declared(statistics: Comparison, contrasts: pd.DataFrame) -> PageSection:
     """The contrasts that were named, on the column that decides, and what others show of them."""
     has_run, primary = contrasts["difference"].notna(), contrasts["column"] == statistics.primary
-    number, column = len(statistics.board.results.protocol.contrasts), title_of(statistics.primary)
+    number, column = len(statistics.board.protocol.contrasts), title_of(statistics.primary)
     said = [DECLARED.format(number=number, primary=column)]
     said += [ON_OTHERS] * bool((~primary).any())
     apart = contrasts["why"] == APART
@@ -330,7 +331,7 @@ def _power_grid(frame: pd.DataFrame) -> Grid:
     return Grid.of(header, rows, texts=(0, 4))
 
 
-def _missing(statistics: Assessment) -> list[str]:
+def _missing(statistics: Comparison) -> list[str]:
     """Why there is no interval, each reason once, with the arms and columns that it is about."""
     arms = statistics.arms
     without = arms[(arms["why"] != "") & arms.groupby("arm")["mean"].transform("count").gt(0)]

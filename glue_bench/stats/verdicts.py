@@ -31,9 +31,10 @@ COLUMN_COLUMNS = ["origin", "shape", "column", "reference", "constant", "smalles
 LEAST_FOR_DEVIATION = 3
 COVERS = {
     "fine-tuning": "other fine-tuning seeds of the same pretrained weights, and other examples; not other pretrainings",
+    "random": "other fine-tuning seeds, and other examples",
     "pretraining": "other pretrainings, other fine-tuning seeds and other examples",
 }
-"""What an interval covers, by the kind of seeds that it is made of."""
+"""What an interval covers, by the kind of seeds that it is made of, or of fine-tuning seeds of random weights."""
 LETTER_COLUMNS = ["origin", "shape", "column", "arm", "mean", "letters"]
 
 
@@ -107,15 +108,19 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
 
     `family` counts all that were named, also those whose arms have not run. The intervals hold for all of them together
     (Bonferroni), which those of Holm's steps would not. So Holm's method may find a difference whose interval includes
-    0, and `smallest` is the least difference that has a verdict whatever the others show. Arms of two groups are not
-    tested (APART).
+    0, and `smallest` is the least difference that has a verdict whatever the others show. Arms that share no group are
+    not tested (APART).
     """
     assessed = list(assessed)
     known = {arm for one in assessed for arm in one.group.arms}
+    homes = {
+        (arm, reference): min(mine, key=lambda one: reference not in one.group.arms)
+        for arm, reference in contrasts
+        if reference in known and (mine := [one for one in assessed if arm in one.group.arms])
+    }
     rows = []
     for one in assessed:
-        mine = [pair for pair in contrasts if pair[0] in one.group.arms and pair[1] in known]
-        rows += contrast_rows(one, mine, holm(len(contrasts)))
+        rows += contrast_rows(one, [pair for pair in homes if homes[pair] is one], holm(len(contrasts)))
     return _frame(rows)
 
 

@@ -15,7 +15,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.disk import record_digest
 from glue_bench.records.predicted import Predicted
 from glue_bench.records.store import Store
-from glue_bench.reporting.export import write_tables
+from glue_bench.reporting.export import find, write_tables
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -187,7 +187,7 @@ def test_a_measure_of_a_pretrained_encoder(finished, edit, key, signs):
         signed(record) if signs else record.pop("digest")
 
     edit(path, forge)
-    write_tables(finished)
+    write_tables(find(finished))
     assert found(finished) == {
         "intrinsic": (f"{name}: its validation_loss is not what the sums beside it give; delete both and run again",)
     }
@@ -206,11 +206,11 @@ def test_what_nothing_follows_from_is_held_to_the_digest(finished, edit, kind, k
     path = next((finished / kind).glob("*.json"))
     edit(path, lambda record: record.update({key: 3}))
     with suppress(UserError):
-        write_tables(finished)
+        write_tables(find(finished))
     (fault,) = found(finished)[kind]
     assert fault == f"{kind}/{path.name}: edited since the run wrote it; delete it and run again"
     edit(path, lambda record: record.pop("digest"))  # as an earlier version has written it
-    write_tables(finished)
+    write_tables(find(finished))
     assert not found(finished)
 
 
@@ -310,7 +310,7 @@ def test_an_unfinished_experiment_is_good_and_says_what_is_missing(finished):
     path = record_of(finished)
     path.unlink()
     (finished / "predictions" / f"{path.stem}.safetensors").unlink()
-    write_tables(finished)
+    write_tables(find(finished))
     (verified,) = verify(finished)
     assert verified.faults == []
     assert verified.checks[0].found == "6 cells: 5 done, 0 failed, 1 missing"

@@ -185,55 +185,55 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
-    from glue_bench.records.store import Store
-    from glue_bench.reporting.assessment import assess_experiment
     from glue_bench.reporting.papers import TABLES
-    from glue_bench.reporting.papers.compare import compare
+    from glue_bench.reporting.papers.compare import set_beside
     from glue_bench.reporting.statistics_page import contrast_frames, in_one
-    from glue_bench.results.board import averages_frame, make_board, open_board, steps_frame
-    from glue_bench.results.budgets import budget_frame, losses_frame, measured_costs, rates_frame
-    from glue_bench.results.frame import CELL_COLUMNS, SCORE_COLUMNS
-    from glue_bench.results.intrinsic import intrinsic_frame
     from glue_bench.stats.power import Costs, power_frame
     from glue_bench.stats.verdicts import all_pairs, letters_frame
+    from glue_bench.tables.arms import FACTS
+    from glue_bench.tables.averages import SEEDS
+    from glue_bench.tables.board import RUN, SCORE_COLUMNS, averages, make_board, open_board, steps_frame
+    from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
+    from glue_bench.tables.compare import compare
+    from glue_bench.tables.results import read_results
 
-    store, own = Store(folder), make_board(Store(folder))
-    cells = own.results.cells
+    results = read_results(folder)
+    own = make_board(results)
     protocols = {"own": [], "best": ["epoch=best"], "median": ["seeds=median", "rate=best-median"]}
-    protocols["reference"] = [f"reference={cells['arm'].iloc[-1]}"]
-    if len(losses_frame(store)):
+    protocols["reference"] = [f"reference={own.arms[-1]}"]
+    if len(results.losses):
         protocols["loss"] = ["primary=validation_loss"]
-    facts = [*CELL_COLUMNS[1:], "finished", "collapsed", "precision", "processor", "parameters", "shape", "start"]
-    yield "cells", cells[facts]
+    facts = ["arm", "variant", "origin", "task", "learning_rate", *SEEDS[::-1], "finished", "collapsed", "precision"]
+    yield "cells", own.cells[[*facts, "processor", "parameters", *FACTS[:2]]]
     for name, changes in protocols.items():
         board = open_board(folder, changes)
-        yield f"scores_{name}", board.results.scores[list(SCORE_COLUMNS)]
-        yield f"choosing_{name}", board.results.choosing
+        yield f"scores_{name}", board.scores[list(SCORE_COLUMNS)]
+        yield f"choosing_{name}", board.choosing[[*RUN, "value"]]
         yield f"leaderboard_{name}", board.table
         yield f"rates_{name}", board.rates
-        yield f"averages_{name}", averages_frame(board)
+        yield f"averages_{name}", averages(board)
         counts = {"planned": board.planned, "collapsed": board.collapsed}
         rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by)]
         yield f"counts_{name}", pd.DataFrame(rows, columns=["arm", "column", "of", "n"])
-        found = assess_experiment(store, board)
+        found = compare(board)
         yield f"statistics_{name}", in_one(contrast_frames(found, equivalent=0.5))
         yield f"arms_{name}", found.arms
         yield f"columns_{name}", found.columns
         if name == "own":
-            pairs = all_pairs(found.blocks)
+            pairs = all_pairs(found.assessed)
             yield "pairs", pairs
-            yield "letters", letters_frame(found.blocks, pairs)
-            costs = Costs(*measured_costs(store))
+            yield "letters", letters_frame(found.assessed, pairs)
+            costs = Costs(*measured_costs(results))
             asked = product((0.02, 0.3, 1.0, 2.0, 3.0, 5.0, 8.0), (0.8, 0.95))
-            yield "power", pd.concat([power_frame(found.blocks, apart, power, costs) for apart, power in asked])
-            yield "power_no_costs", power_frame(found.blocks, 2.5, 0.9)
-    yield "steps", steps_frame(store)
-    yield "budget", budget_frame(store)
-    yield "losses", losses_frame(store)
-    yield "searched", rates_frame(store)
-    yield "intrinsic", intrinsic_frame(store)
+            yield "power", pd.concat([power_frame(found.assessed, apart, power, costs) for apart, power in asked])
+            yield "power_no_costs", power_frame(found.assessed, 2.5, 0.9)
+    yield "steps", steps_frame(own)
+    yield "budget", budget_frame(results)
+    yield "losses", results.losses.drop(columns="pretraining_id")
+    yield "searched", rates_frame(results)
+    yield "intrinsic", results.measures.drop(columns="pretraining_id")
     for name in TABLES:
-        yield f"paper_{name}", compare(TABLES[name], store).cells
+        yield f"paper_{name}", set_beside(TABLES[name], results).cells
 
 
 def _counted(by: dict[str, dict[str, int]]) -> Iterator[tuple[tuple[str, str], int]]:
@@ -248,9 +248,8 @@ def predicted(folder: Path) -> pd.DataFrame:
 
 
 def analysis(sources: list[Path], sequences: int) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """The numbers of analysis.json by checkpoint, with means of fine-tuned runs as `finetuned`; and the tidy frames."""
+    """The numbers of analysis.json by checkpoint, and the tidy frames."""
     from glue_bench.analysis.analyse import analyse
 
     found = analyse([str(source) for source in sources], sequences=sequences, device="cpu")
-    more = {"finetuned": found.document["finetuned"]} if "finetuned" in found.document else {}
-    return found.document["checkpoints"] | more, found.frames
+    return found.document["checkpoints"], found.frames

@@ -8,6 +8,7 @@ One line a kind: equal, or what differs and by how much; exit status 1 on a diff
 import argparse
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,12 @@ LARGE = 100.0
 ACROSS = 1e-6
 """Between processors, of values above 1 in proportion; a frame's column `across` may say another one for a row."""
 SHOWN = 12
+ACCEPTED = {
+    r"minilm_(arms_\w+\.(low|high|error|freedom)|pairs|letters|power)": "a converted arm is in one group, with the arm "
+    "that it was made from: its own interval, its pairs and its power are of that group",
+    r"\w+_paper_.*: no column (low|high|inside)$": "published tables have no intervals of ours: none was ever tested",
+}
+"""Frames and columns that were changed on purpose since, and why."""
 
 
 def main() -> int:
@@ -85,6 +92,7 @@ def report(kind: str, found: dict[str, pd.DataFrame], asked: argparse.Namespace,
             )
             notes += more
             largest = max(largest, by)
+        notes = [note for note in notes if not any(re.match(pattern, note) for pattern in ACCEPTED)]
         rows = sum(map(len, found.values()))
         said = f"DIFFERS in {len(notes)} places" if notes else f"equal to {sets.COMMIT}"
         with_whom = f", with {place.name.removesuffix('.tar.xz')}" if is_across else ""

@@ -41,11 +41,7 @@ CHANGES = {
     "measures of older pretrainings": _of_pretrainings(Folder.measure),
 }
 CASES = [
-    *(
-        (what, reader, NOT_CHECKED)
-        for what in list(CHANGES)[:2]
-        for reader in ("predictions()", "statistics", "export")
-    ),
+    *((what, reader, "") for what in list(CHANGES)[:2] for reader in ("predictions()", "statistics", "export")),
     *(("test predictions of older runs", reader, BY_ID) for reader in ("submit", "diagnostics", "predictions()")),
     *(("test predictions of other cells", reader, "") for reader in ("submit", "diagnostics", "predictions()")),
     *((what, "card", BY_ID) for what in ("models of older runs", "models of other cells")),

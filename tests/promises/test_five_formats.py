@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from glue_bench.cli import app
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
+from glue_bench.records.predicted import Predicted
 
 ROOT = Path(__file__).parents[2]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
@@ -74,7 +75,7 @@ def fill_diagnostic(bench: Bench) -> tuple[Path, Path]:
             bench.finish("mnli", seed, 0.5, arm=arm)
             guessed = np.where(generator.random(PAIRS) < 0.7, labels, generator.integers(0, 3, PAIRS))
             logits = {"test_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guessed]}
-            bench.predict(bench.cells[-1]["cell_id"], logits)
+            bench.store.tests.write(bench.cells[-1]["cell_id"], Predicted(logits))
     return bench.plan(), bench.path / "diagnostic-full.tsv"
 
 

@@ -63,11 +63,3 @@ def test_every_question_says_three_things_in_sentences():
 
 def test_a_label_is_a_file_name():
     assert file_name("add, seed 2/step-9") == "add--seed-2-step-9"
-
-
-def test_fine_tuned_cells_have_a_table_of_their_own():
-    means = {"matthews_correlation": {"score": 0.5, "shuffled": 0.125, "cells": 3}, "accuracy": {"score": 0.8}}
-    finetuned = {"add": {"cola": {"validation": means}}}
-    page = render_page(analysis_page(document() | {"finetuned": finetuned}))
-    assert "## What do fine-tuned models score without the order of words?" in page
-    assert "| add | cola (validation) |  50.0 |           12.5 |     3 |" in page

@@ -9,9 +9,9 @@ from simulated import REGIMES, simulate
 
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import PretrainingRecord
-from glue_bench.reporting.assessment import NO_LABELS, OTHER_EPOCH, assess_experiment, read_outcomes
 from glue_bench.reporting.statistics_page import BEST_EPOCH, statistics_page
-from glue_bench.results.board import make_board
+from glue_bench.tables.board import open_board
+from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, compare, read_outcomes
 
 NONE: MappingProxyType[str, str] = MappingProxyType({})
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -48,14 +48,14 @@ def fill(
 
 
 def whys(store):
-    frame = assess_experiment(store).verdicts
+    frame = compare(open_board(store.folder)).of("reference")
     return frame[frame["column"] == "sst2"].set_index("arm")["why"]
 
 
 def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
     from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
 
-    found = assess_experiment(fill(bench, columns=("sst2", "rte"))).verdicts
+    found = compare(open_board(fill(bench, columns=("sst2", "rte")).folder)).of("reference")
     group = Group(origin="o", shape="s", arms=tuple(RATES), reference="low")
     expected = verdicts(assess(drawn(2, ("sst2", "rte")), [group])).set_index(["column", "arm"])
     found = found.set_index(["column", "arm"]).loc[expected.index]
@@ -64,7 +64,7 @@ def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
 
 def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, new_bench):
     def reference(store):
-        return set(assess_experiment(store).verdicts["reference"])
+        return set(compare(open_board(store.folder)).of("reference")["reference"])
 
     assert reference(fill(bench)) == {"low"}
     assert reference(fill(new_bench("b"), plan={"config": {"protocol": {"reference": "high"}}})) == {"high"}
@@ -74,22 +74,26 @@ def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, new_
 def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench):
     config = {"arms": [{"name": arm, "checkpoint": "bert"} for arm in RATES]}
     origins = {"high": "grafted", "higher": "grafted"}
-    statistics = assess_experiment(fill(bench, origins=origins, plan={"config": config}))
-    assert statistics.conversions["reference"].unique().tolist() == ["low"]
-    assert set(statistics.conversions["origin"]) == {"grafted"}
-    assert set(statistics.conversions["verdict"]) == {"better"}
-    assert statistics.verdicts.empty
-    of_cost = statistics.conversions.groupby("column")["smallest"].median()
+    statistics = compare(open_board(fill(bench, origins=origins, plan={"config": config}).folder))
+    assert statistics.of("conversion")["reference"].unique().tolist() == ["low"]
+    assert set(statistics.of("conversion")["origin"]) == {"grafted"}
+    assert set(statistics.of("conversion")["verdict"]) == {"better"}
+    assert statistics.of("reference").empty
+    of_cost = statistics.of("conversion").groupby("column")["smallest"].median()
     assert statistics.columns.dropna(subset="smallest").set_index("column")["smallest"].to_dict() == of_cost.to_dict()
 
 
 def test_arms_of_other_checkpoints_are_no_conversions(bench):
     config = {"arms": [{"name": arm, "checkpoint": arm} for arm in RATES]}
-    assert assess_experiment(fill(bench, origins={"high": "grafted"}, plan={"config": config})).conversions.empty
+    assert (
+        compare(open_board(fill(bench, origins={"high": "grafted"}, plan={"config": config}).folder))
+        .of("conversion")
+        .empty
+    )
 
 
 def test_missing_labels_are_said_with_what_to_do(bench):
-    found = assess_experiment(fill(bench, labels=False)).verdicts
+    found = compare(open_board(fill(bench, labels=False).folder)).of("reference")
     assert found["difference"].notna().all()
     assert found["why"].str.startswith(NO_LABELS).all()
     assert set(found["verdict"]) == {""}
@@ -128,7 +132,7 @@ def test_an_arm_whose_score_is_of_another_epoch_than_its_predictions_is_not_test
         ]
         path.write_text(json.dumps(record))
     assert whys(store).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
-    notes = statistics_page(assess_experiment(store)).notes
+    notes = statistics_page(compare(open_board(store.folder))).notes
     assert BEST_EPOCH in notes
     assert any(note.startswith("No interval and no test for `high`") for note in notes)
 
@@ -138,7 +142,7 @@ def test_only_runs_at_the_chosen_rate_count(bench):
     for seed in (1, 2):
         bench.finish("sst2", seed, 0.1, arm="low", rate=9e-5)
     bench.plan()
-    (outcomes,) = read_outcomes(bench.store, make_board(bench.store))
+    (outcomes,) = read_outcomes(open_board(bench.path))
     low = outcomes.owners == outcomes.arms.index("low")
     assert sorted(outcomes.seeds[low]) == [1, 2]
     assert outcomes.scores[low].min() > 50
@@ -146,7 +150,9 @@ def test_only_runs_at_the_chosen_rate_count(bench):
 
 @pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "gone"]], 1)])
 def test_contrasts_of_the_protocol(bench, contrasts, rows):
-    found = assess_experiment(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}})).contrasts
+    found = compare(open_board(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}}).folder)).of(
+        "declared"
+    )
     assert len(found) == rows
     assert set(found["family"]) == ({2} if rows else set())
 
@@ -166,12 +172,12 @@ def measured(bench, counts):
         )
     facts = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm, seed in counts]
     bench.plan(pretrainings=facts)
-    return assess_experiment(bench.store)
+    return compare(open_board(bench.path))
 
 
 def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
     found = measured(bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)})
-    rows = found.verdicts.set_index(["column", "arm"])
+    rows = found.of("reference").set_index(["column", "arm"])
     assert list(found.columns["column"]) == ["sst2", "validation_loss", "swap_1"]
     loss, swap = rows.loc[("validation_loss", "high")], rows.loc[("swap_1", "high")]
     assert loss["difference"] == pytest.approx(-0.2, abs=0.01)
@@ -182,10 +188,10 @@ def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
 
 
 def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
-    once = measured(bench, {(arm, 1): np.full(300, 500.0) for arm in ("low", "high")}).verdicts
+    once = measured(bench, {(arm, 1): np.full(300, 500.0) for arm in ("low", "high")}).of("reference")
     assert set(once.loc[once["column"] == "swap_1", "verdict"]) == {""}
     counts = {("low", 1): np.full(300, 500.0), ("low", 2): np.full(300, 500.0)}
-    other = measured(new_bench("b"), counts | {("high", seed): np.full(200, 400.0) for seed in (1, 2)}).verdicts
+    other = measured(new_bench("b"), counts | {("high", seed): np.full(200, 400.0) for seed in (1, 2)}).of("reference")
     assert (
         other.set_index(["column", "arm"])["why"]["swap_1", "high"] == "it was measured on other pieces of text (high)"
     )
@@ -206,7 +212,7 @@ def with_losses(bench, documents):
         losses = np.linspace(1.0, 3.0, pieces) + own
         stored = {"loss_sum": losses, "count": np.ones(pieces, np.int64), "document": documents}
         bench.store.write_pretraining(record, stored)
-    return assess_experiment(bench.store).verdicts.set_index(["column", "arm"])
+    return compare(open_board(bench.path)).of("reference").set_index(["column", "arm"])
 
 
 def test_pieces_of_one_document_are_no_independent_examples(new_bench):
@@ -227,8 +233,8 @@ def test_what_varies_is_what_converted_arms_are_judged_by(bench):
     """They are judged together with the arm that they came from, whose spread counts too."""
     origins = {"high": "grafted", "higher": "grafted"}
     config = {"arms": [{"name": arm, "checkpoint": "bert"} for arm in RATES]}
-    together = assess_experiment(fill(bench, origins=origins, plan={"config": config}))
-    (cost,) = together.costs
+    together = compare(open_board(fill(bench, origins=origins, plan={"config": config}).folder))
+    (cost,) = (one for one in together.assessed if one.group.origin == "conversion")
     (mine,) = together.columns[together.columns["origin"] == "grafted"].to_dict("records")
     assert mine["column"] == "sst2"
     assert mine["finetuning_deviation"] == pytest.approx(np.sqrt(cost.estimates[0].spreads[0].pooled))

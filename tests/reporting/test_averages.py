@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.reporting.export import render, write_tables
-from glue_bench.results.board import averages_frame, make_board
-from glue_bench.results.protocol import AVERAGES
+from glue_bench.reporting.export import find, render, write_tables
+from glue_bench.tables.averages import AVERAGES
+from glue_bench.tables.board import averages, open_board
 
 
 def fill(bench, **of_second):
@@ -21,7 +21,7 @@ def fill(bench, **of_second):
 
 
 def frame_of(bench):
-    return averages_frame(make_board(bench.store))
+    return averages(open_board(bench.path))
 
 
 def test_run_glue_is_78_9_official_and_81_7_without_wnli(bench):
@@ -54,13 +54,13 @@ def test_conventions_whose_tasks_are_absent_have_no_value(bench):
 def test_without_any_average_there_is_no_file(bench):
     bench.finish("rte", 1)
     bench.plan()
-    assert "averages.csv" not in [path.name for path in write_tables(bench.path)]
+    assert "averages.csv" not in [path.name for path in write_tables(find(bench.path))]
 
 
 def test_the_formats_hold_the_same_averages(bench):
     fill(bench, cola=0.9, rte=0.41234)
     frame = frame_of(bench)
-    path = next(path for path in write_tables(bench.path) if path.name == "averages.csv")
+    path = next(path for path in write_tables(find(bench.path)) if path.name == "averages.csv")
     flat = list(csv.DictReader(StringIO(path.read_text())))
     document = json.loads(render(bench.path, "json"))["averages"]
     assert [row["arm"] for row in flat] == [row["arm"] for row in document] == list(frame["arm"])

@@ -1,18 +1,17 @@
 """R3 on a made-up diagnostic set: per arm, category and phenomenon."""
 
-import json
-
 import numpy as np
 import pytest
-from safetensors.numpy import save
 from sklearn.metrics import matthews_corrcoef
 
 from glue_bench.data.diagnostic import CATEGORIES, read_diagnostic
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
+from glue_bench.records.predicted import Predicted
 from glue_bench.reporting.diagnostics_page import diagnostics_page
 from glue_bench.reporting.formats import render_page
-from glue_bench.results.diagnostics import score_diagnostic
+from glue_bench.tables.board import open_board
+from glue_bench.tables.diagnostics import score_diagnostic
 
 ROWS = 1104
 LABELS = np.arange(ROWS) % 3
@@ -46,10 +45,7 @@ def finish(bench, seed=1, predicted=None, digest=None, value=0.5, **where) -> No
     splits = {"test_matched": np.zeros((1, 3), np.float32)}
     if predicted is not None:
         splits["test_ax"] = np.eye(3, dtype=np.float32)[predicted]
-    (bench.path / "predictions" / f"{cell_id}.safetensors").write_bytes(save(splits))
-    path = bench.path / "records" / f"{cell_id}.json"
-    if digest is not None:
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"diagnostic": {"digest": digest}}))
+    bench.store.tests.write(cell_id, Predicted(splits, digest))
 
 
 def row(frame, category="", phenomenon="", arm="add"):
@@ -62,7 +58,7 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnos
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed))
     bench.plan()
-    frame = score_diagnostic(bench.store, diagnostic).frame
+    frame = score_diagnostic(open_board(bench.path), diagnostic).frame
     for place, rows in (
         (("", ""), LOGIC | True),
         (("Logic", ""), LOGIC),
@@ -79,7 +75,7 @@ def test_right_is_a_hundred_and_always_wrong_is_less_than_chance(bench, diagnost
     finish(bench, 1, LABELS)
     finish(bench, 1, (LABELS + 1) % 3, arm="none")
     bench.plan()
-    frame = score_diagnostic(bench.store, diagnostic).frame
+    frame = score_diagnostic(open_board(bench.path), diagnostic).frame
     assert row(frame)["mean"] == pytest.approx(100)
     assert row(frame, arm="none")["mean"] == pytest.approx(-50)
 
@@ -87,7 +83,7 @@ def test_right_is_a_hundred_and_always_wrong_is_less_than_chance(bench, diagnost
 def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
     finish(bench, 1, LABELS)
     bench.plan()
-    scored = score_diagnostic(bench.store, diagnostic)
+    scored = score_diagnostic(open_board(bench.path), diagnostic)
     found = row(scored.frame, "Knowledge", "World knowledge")
     assert (found["mean"], found["labels"], found["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
     text = render_page(diagnostics_page(scored))
@@ -99,7 +95,7 @@ def test_only_runs_at_the_reported_rate_count(bench, diagnostic):
     finish(bench, 1, guesses(1), value=0.4, rate=1e-5)
     finish(bench, 1, LABELS, value=0.6, rate=2e-5)
     bench.plan()
-    assert row(score_diagnostic(bench.store, diagnostic).frame)["mean"] == pytest.approx(100)
+    assert row(score_diagnostic(open_board(bench.path), diagnostic).frame)["mean"] == pytest.approx(100)
 
 
 def test_the_page_has_a_column_an_arm(bench, diagnostic):
@@ -110,7 +106,7 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
     finish(bench, 1, LABELS, arm="none")
     finish(bench, 2, arm="none")
     bench.plan()
-    page = diagnostics_page(score_diagnostic(bench.store, diagnostic))
+    page = diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic))
     assert [section.title for section in page.sections] == ["Categories", "Logic", "Knowledge"]
     assert page.sections[0].grid.header == ("Category", "Pairs", "add", "concat", "none")
     assert [line[0].text for line in page.sections[0].grid.rows] == ["All", "Logic", "Knowledge"]
@@ -126,15 +122,15 @@ def test_whether_the_sentences_are_those_predicted_is_said(bench, diagnostic):
     finish(bench, 1, LABELS, digest=diagnostic.digest)
     bench.plan()
     said = "Labels and predictions agree in their number only"
-    assert said not in render_page(diagnostics_page(score_diagnostic(bench.store, diagnostic)))
+    assert said not in render_page(diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)))
     finish(bench, 1, LABELS, digest="other")
-    assert said in render_page(diagnostics_page(score_diagnostic(bench.store, diagnostic)))
+    assert said in render_page(diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)))
 
 
 def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
     finish(bench, 1, LABELS, source="demo", partial=True)
     bench.plan()
-    page = diagnostics_page(score_diagnostic(bench.store, diagnostic))
+    page = diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic))
     assert "Made-up data" in page.banner
     assert any("a part of MNLI" in note for note in page.notes)
 
@@ -146,14 +142,14 @@ def test_runs_without_the_diagnostic_set_are_refused(bench, diagnostic):
     finish(bench, 1)
     bench.plan()
     with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; --yes trains the runs"):
-        score_diagnostic(bench.store, diagnostic)
+        score_diagnostic(open_board(bench.path), diagnostic)
 
 
 def test_another_number_of_rows_is_refused(bench, diagnostic):
     finish(bench, 1, LABELS[:1000])
     bench.plan()
     with pytest.raises(UserError, match="has 1104 rows, but 'add-mnli-lr2e-05-s1' predicted 1000"):
-        score_diagnostic(bench.store, diagnostic)
+        score_diagnostic(open_board(bench.path), diagnostic)
 
 
 def test_runs_on_different_data_are_refused(bench, diagnostic):
@@ -161,4 +157,4 @@ def test_runs_on_different_data_are_refused(bench, diagnostic):
     finish(bench, 2, LABELS, digest="b")
     bench.plan()
     with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
-        score_diagnostic(bench.store, diagnostic)
+        score_diagnostic(open_board(bench.path), diagnostic)

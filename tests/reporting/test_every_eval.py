@@ -16,6 +16,7 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.reporting import every_eval
 from glue_bench.reporting.every_eval import write_logs
+from glue_bench.tables.board import open_board
 
 
 class Texts:
@@ -39,7 +40,7 @@ def written(bench, tmp_path, monkeypatch):
     def write(arm="add", data="texts", digest="d", plan=None):
         source.digest = digest
         bench.plan(**plan or {})
-        told = write_logs([bench.store], tmp_path / "out", "my-lab", data)
+        told = write_logs([open_board(bench.path)], tmp_path / "out", "my-lab", data)
         (path,) = [tmp_path / "out" / name for name in told["files"] if f"-{arm}/" in name and name.endswith("json")]
         log = json.loads(path.read_bytes())
         lines = path.with_name(f"{path.stem}_samples.jsonl")
@@ -124,7 +125,7 @@ def test_only_a_benchmarks_scores_are_stated(bench, new_bench, written, tmp_path
     demo.finish("rte", 1, 0.6, source="demo")
     demo.plan()
     with pytest.raises(UserError, match=r"nothing to export .*its data are made up"):
-        write_logs([demo.store], tmp_path / "out", "my-lab")
+        write_logs([open_board(demo.path)], tmp_path / "out", "my-lab")
 
 
 def test_lines_are_of_the_very_data_that_was_predicted(bench, written):

@@ -26,7 +26,7 @@ def test_arms_on_unlike_processors_are_named_on_both_pages(bench):
     path = bench.plan()
     said = "Pretrained: the arms ran on unlike processors (`add`, `none` on One; `untied` on One and Two)"
     assert said in notes(path)
-    assert said in " ".join(statistics_page(find(path).assessment).notes)
+    assert said in " ".join(statistics_page(find(path).comparison).notes)
 
 
 def test_arms_whose_seeds_ran_the_other_way_round_are_named(bench):
@@ -156,7 +156,7 @@ def test_what_is_judged_on_one_task_is_judged_on_that_column(bench):
     assert set(findings.contrasts["column"]) == {"rte"}
     text = " ".join(leaderboard_page(findings).notes)
     assert "Marks of `other`, which no contrast compares with `first`, were not asked for" in text
-    page = statistics_page(findings.assessment)
+    page = statistics_page(findings.comparison)
     titles = [section.title for section in page.sections]
     assert titles[:2] == ["Pretrained: differences from add, RTE", "Scratch: differences from first, RTE"]
     assert any("The lines on RTE are what the experiment was made to ask" in section.text for section in page.sections)

@@ -9,14 +9,15 @@ from read_pages import read_markdown
 from stored import Bench
 
 from glue_bench.records.record import PretrainingRecord
-from glue_bench.records.store import open_store
-from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.notes import lacks_seeds
 from glue_bench.reporting.report.build import build_report
 from glue_bench.reporting.statistics_page import render_statistics, statistics_page
-from glue_bench.results.budgets import budget_frame
+from glue_bench.tables.board import open_board
+from glue_bench.tables.budget import budget_frame
+from glue_bench.tables.compare import compare
+from glue_bench.tables.results import read_results
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3)
@@ -118,7 +119,7 @@ def test_the_table_has_what_has_run(study):
 
 def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
     folders = (study, make_study(new_bench("b"), half=0))
-    whole, without = (assess_experiment(open_store(path)).contrasts.set_index(["column", "arm"]) for path in folders)
+    whole, without = (compare(open_board(path)).of("declared").set_index(["column", "arm"]) for path in folders)
     first, second = (found.loc[[("validation_loss", "none")]] for found in (whole, without))
     names = ["difference", "low", "high", "n_arm"]
     assert first.iloc[0][names].to_list() == second.iloc[0][names].to_list()
@@ -128,7 +129,7 @@ def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
 
 
 def test_contrasts_that_wait_are_named_and_counted(study):
-    page = statistics_page(find(study).assessment)
+    page = statistics_page(find(study).comparison)
     (section,) = [one for one in page.sections if one.title == "Contrasts named beforehand"]
     assert "What the experiment names beforehand, 4 in all" in section.text
     assert section.text.endswith("but counted in the correction: later - add, none - later.")
@@ -139,7 +140,7 @@ def test_contrasts_that_wait_are_named_and_counted(study):
 
 
 def test_budgets_have_a_row_for_each_arm_that_was_pretrained(study):
-    page = budget_page(budget_frame(open_store(study)), "toy")
+    page = budget_page(budget_frame(read_results(study)), "toy")
     grid = page.sections[0].grid
     rows = [dict(zip(grid.header, (cell.text for cell in row), strict=True)) for row in grid.rows]
     assert [(row["Arm"], row["Pretraining seeds"]) for row in rows] == [("add", "3"), ("none", "3"), ("half", "2")]
@@ -149,7 +150,7 @@ def test_budgets_have_a_row_for_each_arm_that_was_pretrained(study):
 
 
 def test_each_place_of_pretraining_is_told_with_its_arms(study):
-    budgets = budget_frame(open_store(study))
+    budgets = budget_frame(read_results(study))
     for places, said in (
         (["One"] * 3, "on One; whatever"),
         (["One", "Two", "One"], "on One (`add`, `half`); Two (`none`); whatever"),

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from simulated import REGIMES, simulate
 
-from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.statistics_page import p_text, power_page, statistics_page, title_of
-from glue_bench.results.budgets import measured_costs
 from glue_bench.stats.power import power_frame
+from glue_bench.tables.board import open_board
+from glue_bench.tables.budget import measured_costs
+from glue_bench.tables.compare import compare
+from glue_bench.tables.results import read_results
 
 
 def fill(bench, *, seeds=2, labels=True, rates=None, source="tsv"):
@@ -50,7 +52,7 @@ def texts(grid):
 
 
 def test_the_page_has_the_average_and_what_single_columns_tell(bench):
-    page = statistics_page(assess_experiment(fill(bench)))
+    page = statistics_page(compare(open_board(fill(bench).folder)))
     average, single, varies = page.sections
     assert [section.title for section in page.sections] == [
         "Pretrained: differences from low, average", "Pretrained: differences from low, single columns",
@@ -65,7 +67,7 @@ def test_the_page_has_the_average_and_what_single_columns_tell(bench):
 
 
 def test_one_seed_is_said_and_never_printed_as_zero(bench):
-    page = statistics_page(assess_experiment(fill(bench, seeds=1)))
+    page = statistics_page(compare(open_board(fill(bench, seeds=1).folder)))
     (note,) = (note for note in page.notes if "one seed does not show how much scores vary" in note)
     assert all(arm in note for arm in ("low", "high", "higher"))
     assert all("–" in row[3] and "0.0000" not in row[5] for row in texts(page.sections[0].grid))  # noqa: RUF001
@@ -73,19 +75,19 @@ def test_one_seed_is_said_and_never_printed_as_zero(bench):
 
 
 def test_missing_labels_are_one_line(bench):
-    page = statistics_page(assess_experiment(fill(bench, labels=False)))
+    page = statistics_page(compare(open_board(fill(bench, labels=False).folder)))
     assert sum("no gold labels" in note for note in page.notes) == 1
 
 
 def test_demo_data_have_a_banner(bench):
-    assert "not a benchmark" in statistics_page(assess_experiment(fill(bench, source="demo"))).banner
+    assert "not a benchmark" in statistics_page(compare(open_board(fill(bench, source="demo").folder))).banner
 
 
 def test_the_power_page_says_how_many_seeds(bench):
-    statistics = assess_experiment(fill(bench, rates={"a": 0.8, "b": 0.8}))
-    (section,) = power_page(statistics, power_frame(statistics.blocks, 40.0)).sections
+    statistics = compare(open_board(fill(bench, rates={"a": 0.8, "b": 0.8}).folder))
+    (section,) = power_page(statistics, power_frame(statistics.assessed, 40.0)).sections
     assert [row[:3] for row in texts(section.grid)] == [[c, "1", "2"] for c in ("Average", "CoLA", "MNLI-m", "MNLI-mm")]
-    (small,) = power_page(statistics, power_frame(statistics.blocks, 0.1)).sections
+    (small,) = power_page(statistics, power_frame(statistics.assessed, 0.1)).sections
     assert all("no number of seeds" in row[-1] for row in texts(small.grid))
 
 
@@ -138,7 +140,7 @@ def test_a_seed_costs_a_run_at_every_rate(bench):
     for rate, seconds in ((1e-5, 10.0), (2e-5, 30.0)):
         bench.record(bench.expect("rte", 1, arm="a", rate=rate), seconds=seconds)
     bench.plan()
-    assert measured_costs(bench.store)[1] == 40.0
+    assert measured_costs(read_results(bench.path))[1] == 40.0
 
 
 def test_one_arm_has_no_contrasts_and_nothing_run_has_no_spread(bench, new_bench, glue_bench, refused):

@@ -16,8 +16,9 @@ from glue_bench.config import parse_experiment
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.results.submission import chosen_runs
 from glue_bench.sweep import attempts, kept
+from glue_bench.tables.board import open_board
+from glue_bench.tables.submission import chosen_runs
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
@@ -82,7 +83,7 @@ def test_a_kept_model_predicts_what_is_stored(sweep, make_bert, native, tiny):
 
 def test_the_best_is_the_run_that_a_submission_takes(sweep):
     summary = sweep("best", seeds=[1, 2, 3], arms=["add", "none"], tasks=["rte", "cola"])
-    chosen = chosen_runs(Store(summary.folder))
+    chosen = chosen_runs(open_board(summary.folder))
     assert len(chosen) == 4
     assert models(summary) == chosen
     assert summary.unkept == ()
@@ -129,7 +130,7 @@ def test_a_cell_that_failed_holds_nothing_back(sweep, monkeypatch):
     monkeypatch.setattr(attempts, "finetune", failing)
     summary = sweep("best", seeds=[1, 2, 3])
     assert len(summary.failed) == 1
-    assert models(summary) == chosen_runs(Store(summary.folder))
+    assert models(summary) == chosen_runs(open_board(summary.folder))
 
 
 def test_finished_runs_are_trained_again_where_that_is_agreed_to(sweep, tmp_path):

@@ -7,9 +7,8 @@ import pytest
 from stored import weights
 
 from glue_bench.files import CHECKSUMS, write_checksums
-from glue_bench.records.store import Store
-from glue_bench.results.frame import read_results
 from glue_bench.sweep import attempts as module
+from glue_bench.tables.board import open_board
 from glue_bench.training import pretrain as training
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -57,7 +56,7 @@ def test_runs_of_lost_weights_are_told_where_others_took_their_place(sweep, lost
     assert line in sweep.said
     page = (lost / "leaderboard.md").read_text()
     assert ("Some runs (1 of `add`) started from weights that were lost" in page) == moved
-    cells = read_results(Store(lost)).cells
+    cells = open_board(lost).cells
     assert cells["of_lost_weights"].sum() == moved
     assert (cells["processor"] == "").sum() == moved
 
@@ -70,7 +69,7 @@ def test_weights_of_a_second_pretraining_that_was_cut_off_are_not_those_of_the_f
         cut.setattr(module, "measure_quietly", interrupted)  # the weights are there, their record is not
         assert sweep(seeds=[1, 2]).finished == 0
     sweep(seeds=[1, 2])
-    assert read_results(Store(lost)).cells["of_lost_weights"].sum() == 1
+    assert open_board(lost).cells["of_lost_weights"].sum() == 1
 
 
 def interrupted(*_):
@@ -84,7 +83,7 @@ def cut_at(patch, step):
 
 
 def of_lost_weights(folder) -> int:
-    return read_results(Store(folder)).cells["of_lost_weights"].sum()
+    return open_board(folder).cells["of_lost_weights"].sum()
 
 
 def test_a_checkpoint_whose_state_was_not_saved_is_not_that_of_the_record(sweep, lost, elsewhere, monkeypatch):

@@ -18,11 +18,12 @@ from glue_bench.config import parse_experiment
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.results.diagnostics import without_diagnostic
-from glue_bench.results.submission import gather, lacking
 from glue_bench.sweep import again
 from glue_bench.sweep.claims import Claims, read_claims
 from glue_bench.sweep.predict import predict_tests
+from glue_bench.tables.board import open_board
+from glue_bench.tables.diagnostics import without_diagnostic
+from glue_bench.tables.submission import gather, lacking
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 BOTH = {"predict": ["validation", "test"]}
@@ -85,9 +86,9 @@ def test_by_default_only_validation_is_predicted_and_no_id_knows(finished, kept)
 
 
 def test_later_they_are_those_of_a_run_that_predicts_them_at_once(finished, kept):
-    both, needed = Store(kept / "both" / "tiny"), lacking(finished)
+    both, needed = Store(kept / "both" / "tiny"), lacking(open_board(finished.folder))
     assert len(needed) == 2  # of two seeds, at most one a task
-    assert lacking(both) == []
+    assert lacking(open_board(both.folder)) == []
     records = {path: path.read_bytes() for path in (finished.folder / "records").iterdir()}
     (rte,) = [cell_id for cell_id in needed if "-rte-" in cell_id]
     source = finished.read_record(rte).from_mnli
@@ -98,16 +99,16 @@ def test_later_they_are_those_of_a_run_that_predicts_them_at_once(finished, kept
         assert set(now.logits) == set(then.logits)
         assert all((now.logits[split] == then.logits[split]).all() for split in now.logits)
         assert now.diagnostic == then.diagnostic
-    assert lacking(finished) == []
-    assert gather(finished).files == gather(both).files
-    assert gather(finished).digests == gather(both).digests
+    assert lacking(open_board(finished.folder)) == []
+    assert gather(open_board(finished.folder)).files == gather(open_board(both.folder)).files
+    assert gather(open_board(finished.folder)).digests == gather(open_board(both.folder)).digests
     assert not list((finished.folder / "checkpoints").glob("add-mnli-*"))
     assert {path: path.read_bytes() for path in records} == records
     assert not [fault for each in verify(finished.folder) for fault in each.faults]
 
 
 def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished, monkeypatch, capsys):
-    needed = lacking(finished)
+    needed = lacking(open_board(finished.folder))
     (rte,) = [cell_id for cell_id in needed if "-rte-" in cell_id]
     (mnli,) = [cell_id for cell_id in needed if "-mnli-" in cell_id]
     finetune, claimed, told = again.finetune, [], []
@@ -127,8 +128,8 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
         assert "left out, since another sweep works on them or on what they start from: " in capsys.readouterr().err
     assert all(mnli in names for names in claimed)
     assert not (finished.folder / "claims").exists()
-    predicted(finished, lacking(finished))
-    assert lacking(finished) == []
+    predicted(finished, lacking(open_board(finished.folder)))
+    assert lacking(open_board(finished.folder)) == []
     assert claimed[-1] == {rte}  # what has ended is free
     assert {rte, finished.read_record(rte).from_mnli} == claimed[-2]
     assert [len(names) for names in told] == [1] * len(claimed)
@@ -136,7 +137,7 @@ def test_what_another_sweep_works_on_is_left_to_it_and_ours_is_claimed(finished,
 
 
 def test_what_a_sweep_of_another_boot_has_left_is_taken_over(finished, monkeypatch, capsys):
-    cell_id = lacking(finished)[0]
+    cell_id = lacking(open_board(finished.folder))[0]
     (folder := finished.folder / "claims").mkdir()
     left = json.dumps({**Claims(folder).own.__dict__, "machine": "host of an earlier boot"})
     (folder / cell_id).write_text(left)
@@ -147,12 +148,12 @@ def test_what_a_sweep_of_another_boot_has_left_is_taken_over(finished, monkeypat
 
 
 def test_whoever_does_not_agree_trains_nothing(finished):
-    predict_tests(finished, lacking(finished), lambda *_: False)
+    predict_tests(finished, lacking(open_board(finished.folder)), lambda *_: False)
     assert finished.tests.cells() == []
 
 
 def test_a_run_that_does_not_come_out_as_stored_is_refused(finished):
-    (cell_id,) = without_diagnostic(finished)
+    (cell_id,) = without_diagnostic(open_board(finished.folder))
     path = finished.folder / "predictions" / f"{cell_id}.safetensors"
     stored = finished.read_predictions(cell_id)
     stored["validation_matched"][0, 0] = np.nextafter(stored["validation_matched"][0, 0], np.float32(9))
@@ -174,7 +175,7 @@ def changed(store: Store, **changes) -> None:
 
 
 def test_what_the_plan_cannot_tell_is_asked_for(finished):
-    cells = lacking(finished)
+    cells = lacking(open_board(finished.folder))
     with pytest.raises(UserError, match="'add-rte' is not what the stored plan gives now"):
         predicted(finished, ["add-rte"])
     changed(finished, data_source="tsv")
@@ -190,7 +191,7 @@ def test_what_an_older_recipe_ran_is_refused(finished, monkeypatch):
 
     monkeypatch.setattr(recipe, "RECIPE", recipe.RECIPE + 1)
     with pytest.raises(UserError, match="by an older recipe, which this version cannot repeat"):
-        predicted(finished, lacking(finished))
+        predicted(finished, lacking(open_board(finished.folder)))
 
 
 def test_changed_test_predictions_are_found(finished, kept):

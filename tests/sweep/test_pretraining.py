@@ -13,7 +13,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.results.board import leaderboard, steps_frame
+from glue_bench.tables.board import leaderboard, open_board, steps_frame
 from glue_bench.training import pretrain as training
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
@@ -128,7 +128,7 @@ def test_every_kept_checkpoint_can_be_fine_tuned(sweep):
         assert float(row["cola"]) == pytest.approx(value, abs=0.006)
         assert (row["origin"], row["cola_n"]) == ("pretrained", "1")
     assert "## Against steps of pretraining" in (summary.folder / "leaderboard.md").read_text()
-    assert steps_frame(Store(summary.folder))["steps"].tolist() == [3, 3, 6, 6, 10, 10]
+    assert steps_frame(open_board(summary.folder))["steps"].tolist() == [3, 3, 6, 6, 10, 10]
     assert len(leaderboard(summary.folder)) == 2
     again = sweep(several)
     assert (again.skipped, again.finished) == (6, 0)

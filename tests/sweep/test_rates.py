@@ -9,8 +9,9 @@ from glue_bench.audit.verify import verify
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.results.budgets import budget_frame, measured_costs, rates_frame
 from glue_bench.sweep import attempts as module
+from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
+from glue_bench.tables.results import read_results
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.starts import pretraining_folder
 
@@ -64,18 +65,18 @@ def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_validation_loss(sweep,
     assert [steps for *_, steps in started] == [4] * 4 + [10] * 4
     assert not list(summary.folder.glob("checkpoints/*/step-4"))
 
-    rates = rates_frame(store)
+    rates = rates_frame(read_results(store.folder))
     assert rates[["arm", "learning_rate"]].values.tolist() == [
         ["add", 1e-5], ["add", 3e-3], ["untied", 1e-5], ["untied", 3e-3],
     ]  # fmt: skip
     for _, mine in rates.groupby("arm"):
         assert mine["chosen"].tolist() == (mine["validation_loss"] == mine["validation_loss"].min()).tolist()
-    budgets = budget_frame(store)
+    budgets = budget_frame(read_results(store.folder))
     for row in budgets.to_dict("records"):
         assert row["search_tokens"] == rates[rates["arm"] == row["arm"]]["tokens"].sum() > 0
         assert row["learning_rate"] in (1e-5, 3e-3)
     whole = [record["seconds"] for name, record in records.items() if name not in searches]
-    assert measured_costs(store)[0] == pytest.approx(sum(whole) / len(whole))
+    assert measured_costs(read_results(store.folder))[0] == pytest.approx(sum(whole) / len(whole))
     assert "## Search for the learning rate" in (summary.folder / "budget.md").read_text()
     assert "the best of 2 learning rates (1e-05, 0.003): " in (summary.folder / "leaderboard.md").read_text()
     assert "pretraining add: learning rate 0.003, by the validation loss of its search (1e-05: " in sweep.said
@@ -95,7 +96,7 @@ def test_a_rate_that_diverges_is_the_worst_and_all_of_them_are_a_failure(sweep, 
     assert (summary.finished, summary.failed) == (1, {})
     assert [rate for _, _, rate, _ in started] == [1e-5, 3e-3, 1e-5]
     assert "0.003: diverged)" in sweep.said
-    rates = rates_frame(Store(summary.folder))
+    rates = rates_frame(read_results(summary.folder))
     assert rates["validation_loss"].isna().tolist() == [False, True]
     assert rates["chosen"].tolist() == [True, False]
 

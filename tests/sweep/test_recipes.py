@@ -103,7 +103,7 @@ def recipes_of(store: Store) -> dict[str, tuple[int, int]]:
 def assert_good(store: Store) -> None:
     """Everybody who reads ids finds them: status, tables, verify, bundles."""
     assert {state for _, state in store.states()} == {"done"}
-    for path in export.write_tables(store.folder):
+    for path in export.write_tables(export.find(store.folder)):
         assert path.exists()
     assert [fault for verified in verify(store.folder) for fault in verified.faults] == []
     write_bundle([store], store.folder.parent / "bundle.zip")

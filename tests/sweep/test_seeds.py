@@ -12,9 +12,9 @@ from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.disk import record_digest
 from glue_bench.records.store import Store
-from glue_bench.results.board import leaderboard
-from glue_bench.results.budgets import budget_frame, losses_frame
-from glue_bench.results.frame import read_results
+from glue_bench.tables.board import leaderboard
+from glue_bench.tables.budget import budget_frame
+from glue_bench.tables.results import read_results
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import pretraining_folder
 
@@ -48,17 +48,17 @@ def test_arms_of_one_seed_are_a_block_and_further_seeds_change_nothing_of_it(swe
     ]  # fmt: skip
     assert before.items() <= weights(both.folder).items()
 
-    budgets = budget_frame(store)
+    budgets = budget_frame(read_results(store.folder))
     assert budgets[["arm", "pretraining_seed"]].values.tolist() == [
         ["add", 1], ["add", 2], ["untied", 1], ["untied", 2],
     ]  # fmt: skip
     assert budgets.groupby("pretraining_seed")["stream"].nunique().tolist() == [1, 1]
     assert budgets["stream"].nunique() == 2
     assert budgets["validation_loss"].nunique() == 4
-    assert losses_frame(store).groupby(["arm", "pretraining_seed"]).size().tolist() == [10] * 4
+    assert read_results(store.folder).losses.groupby(["arm", "pretraining_seed"]).size().tolist() == [10] * 4
     page = (both.folder / "budget.md").read_text()
     assert "All pretrained arms of one seed saw the same tokens, masks and order (hashes " in page
-    assert read_results(store).cells["pretraining_seed"].tolist() == [1, 1, 2, 2]
+    assert read_results(store.folder).cells["pretraining_seed"].tolist() == [1, 1, 2, 2]
     assert leaderboard(both.folder)["cola_n"].tolist() == [2, 2]
     assert store.pretrained_arms() == {"add": [True, True], "untied": [True, True]}
     assert not faults(both.folder)
@@ -108,7 +108,7 @@ def test_what_versions_with_one_seed_have_stored_keeps_its_id(sweep):
 
     again = sweep({"seed": 7}, arms=["add"])
     assert (again.skipped, again.finished) == (1, 0)
-    assert read_results(Store(folder)).cells["pretraining_seed"].tolist() == [7]
+    assert read_results(folder).cells["pretraining_seed"].tolist() == [7]
     assert not faults(folder)
     more = sweep({"seeds": [7, 8]}, arms=["add"])
     assert (more.skipped, more.finished) == (1, 1)

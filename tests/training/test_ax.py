@@ -11,8 +11,8 @@ from glue_bench.data.sources import DemoSource
 from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.results.submission import predictions
 from glue_bench.sweep.plan import plan_cells
+from glue_bench.tables.results import read_results
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -105,6 +105,6 @@ def test_predictions_of_mnli_do_not_depend_on_it(tiny, tmp_path, monkeypatch):
             monkeypatch.setattr("glue_bench.data.sources.DemoSource", WithoutAx)
         run(tiny(tasks=["mnli"], arms=["add"], finetuning=BOTH), results=tmp_path / name)
         store = Store(tmp_path / name / "tiny")
-        found.append(predictions(store, read_records(store)[0].cell_id))
+        found.append(read_results(store.folder).arrays.predicted(read_records(store)[0].cell_id))
     assert set(found[0]) - set(found[1]) == {AX_SPLIT}
     assert all((found[0][split] == logits).all() for split, logits in found[1].items())

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from glue_bench.analysis.finetuned_order import finetuned_order, mean_by_task
 from glue_bench.api import run
 from glue_bench.records.store import Store
+from glue_bench.tables.results import read_results
 from glue_bench.training.sample import SENTENCES
 from glue_bench.training.shuffled import SUFFIX, shuffled, with_shuffled
 from glue_bench.training.tokenizers import train_tokenizer
@@ -58,6 +58,7 @@ def test_cells_are_scored_without_order_and_keep_their_ids(tiny, tmp_path):
     assert not any(one.order for one in plain)
     none = next(one for one in asked if one.cell.arm == "none")
     assert none.order == none.scores  # it sees a bag of words
-    frame = finetuned_order([str(summary.folder) for summary in summaries])
-    assert frame["checkpoint"].tolist() == ["add", "none"]
-    assert mean_by_task(frame)["none"]["cola"]["validation"]["matthews_correlation"]["cells"] == 1
+    plain, asked = (read_results(summary.folder).scores for summary in summaries)
+    assert plain["shuffled"].isna().all()
+    assert asked["shuffled"].notna().equals(asked["last"])
+    assert "shuffled" in (summaries[1].folder / "scores.csv").read_text().splitlines()[0]

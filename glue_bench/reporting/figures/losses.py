@@ -18,7 +18,7 @@ AT_RIGHT = ("axes fraction", "data")
 def loss_curves(losses: pd.DataFrame, arms: Sequence[str] = (), reference: str | None = None) -> Figure:
     """The validation loss of each arm against the tokens it has seen; the training loss where none was measured.
 
-    `losses` is `results.budgets.losses_frame`: arm, step, tokens, train_loss, validation_loss (nats per masked token),
+    `losses` are those of `Results`: arm, step, tokens, train_loss, validation_loss (nats per masked token),
     and pretraining_seed where there are several. A line is the mean over seeds, its band goes from the lowest to the
     highest seed. The legend begins with the lowest last loss. `arms` are all arms of the page, which decide colours.
     """
@@ -49,7 +49,7 @@ def loss_curves(losses: pd.DataFrame, arms: Sequence[str] = (), reference: str |
 def tokens_to_loss(budgets: pd.DataFrame, reference: str) -> Figure:
     """After how many tokens each arm had the last validation loss of `reference`, which is also the vertical line.
 
-    `budgets` is `results.budgets.budget_frame`: arm, tokens (all that the arm has seen) and tokens_to_reference (NA
+    `budgets` is `tables.budget.budget_frame`: arm, tokens (all that the arm has seen) and tokens_to_reference (NA
     where it never came so far), a row for each seed of pretraining. A small dot is a seed, a large one the mean; an arm
     of which a seed never came so far has no mean, and how many did not stands at the right.
     """

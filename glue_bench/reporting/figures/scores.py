@@ -9,7 +9,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from glue_bench.reporting.figures import style
 from glue_bench.reporting.findings import title_of
-from glue_bench.results.protocol import AVERAGE
+from glue_bench.tables.averages import AVERAGE
 
 COSTS: Mapping[str, str] = {
     "parameters": "parameters of the encoder",
@@ -28,7 +28,7 @@ def score_by_steps(
 ) -> Figure:
     """The score of each arm in one column against the steps of pretraining after which it was fine-tuned.
 
-    `steps` is `results.board.steps_frame`: arm, steps, `<column>` (0 to 100) and `<column>_std`. A line is the mean
+    `steps` is `tables.board.steps_frame`: arm, steps, `<column>` (0 to 100) and `<column>_std`. A line is the mean
     over seeds, its band one sample standard deviation, where it is known; there are bands for FEW arms at most. The
     legend begins with the highest last score.
     """
@@ -57,7 +57,7 @@ def score_by_steps(
 def costs_frame(table: pd.DataFrame, budgets: pd.DataFrame) -> pd.DataFrame:
     """The leaderboard's frame with the mean `flops` and `seconds` of an arm's pretrainings, NaN where it had none.
 
-    `budgets` is `results.budgets.budget_frame`; the search for a rate is not counted.
+    `budgets` is `tables.budget.budget_frame`; the search for a rate is not counted.
     """
     spent = pd.DataFrame(
         {

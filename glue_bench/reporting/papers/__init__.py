@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from glue_bench.reporting.papers.published import Counterpart, Published
-from glue_bench.results.protocol import AVERAGES
+from glue_bench.tables.averages import AVERAGES
 from glue_bench.values import Loader
 
 

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+import pandas as pd
+
 from glue_bench.config import SCRATCH
 from glue_bench.data.tasks import TASKS
-from glue_bench.records.plan import NO_PLAN, ArmFacts, Plan
-from glue_bench.records.record import Record
-from glue_bench.records.store import Store
 from glue_bench.reporting.notes import is_demo
 from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.published import Published, Row
-from glue_bench.results.frame import Results
+from glue_bench.tables.board import Board
 
 SIZES = " parameters instead of "
 SAME_SIZE = 1.1
@@ -38,44 +37,37 @@ class OurArm:
     batch_tokens: int | None
 
 
-def read_arms(store: Store, results: Results) -> list[OurArm]:
-    """The arms that have run, in the plan's order (before any has, all); from their records what it does not say."""
-    plan = store.read_plan() or NO_PLAN
-    recorded = {record.cell.arm: record for record in store.scan_records()[0]}
-    finished = results.cells[results.cells["finished"]]
-    cells = (finished if len(finished) else results.cells).drop_duplicates("arm")
-    return [
-        _our_arm(cell, plan, recorded.get(cell["arm"]), results)
-        for cell in cells[["arm", "variant", "origin"]].to_dict("records")
-    ]
+def read_arms(board: Board) -> list[OurArm]:
+    """The arms that have run, in the experiment's order; before any has, all."""
+    plan, finished = board.results.plan, board.cells[board.cells["finished"]]
+    cells = finished if len(finished) else board.cells
+    rates = board.cells.groupby(["arm", "task"])["learning_rate"].nunique().groupby("arm").max()
+    arms = []
+    for row in board.results.arms.loc[list(dict.fromkeys(cells["arm"]))].to_dict("records"):
+        fresh = row["checkpoint"] == SCRATCH or (board.steps and plan.pretrained_from == SCRATCH)
+        arms.append(
+            OurArm(
+                name=row["arm"],
+                variant=row["variant"],
+                origin=row["origin"],
+                options=row["options"],
+                rates=int(rates[row["arm"]]),
+                parameters=None if pd.isna(row["parameters"]) else row["parameters"],
+                checkpoint=None if fresh else PurePath(row["checkpoint"]).name,
+                batch_tokens=plan.batch_tokens if board.steps else None,
+            )
+        )
+    return arms
 
 
-def _our_arm(cell: Mapping[Any, str], plan: Plan, record: Record | None, results: Results) -> OurArm:
-    name = cell["arm"]
-    configured, facts = plan.configured(name), plan.arms.get(name, ArmFacts())
-    checkpoint = configured.checkpoint or (record.checkpoint.name if record else "") or SCRATCH
-    fresh = checkpoint == SCRATCH or (results.steps and plan.pretrained_from == SCRATCH)
-    mine = results.cells[results.cells["arm"] == name]
-    return OurArm(
-        name=name,
-        variant=cell["variant"],
-        origin=cell["origin"],
-        options=configured.options or (record.options if record else {}),
-        rates=int(mine.groupby("task")["learning_rate"].nunique().max()),
-        parameters=facts.parameters or (record.parameters if record else None),
-        checkpoint=None if fresh else PurePath(checkpoint).name,
-        batch_tokens=plan.batch_tokens if results.steps else None,
-    )
-
-
-def differences(published: Published, row: Row, arm: OurArm, results: Results, seeds: int) -> list[str]:
+def differences(published: Published, row: Row, arm: OurArm, board: Board, seeds: int) -> list[str]:
     """In what an arm with so many finished seeds is not like the published row: a phrase each."""
     return [
         *([arm.origin] if arm.origin in ("grafted", "adapted") else []),
-        *_data(published, results),
+        *_data(published, board),
         *_size(row, arm),
-        *_pretraining(published, row, arm, results.steps),
-        *_runs(published, arm, results, seeds),
+        *_pretraining(published, row, arm, board.steps),
+        *_runs(published, arm, board, seeds),
     ]
 
 
@@ -85,7 +77,8 @@ def tasks_of(published: Published, tasks: Iterable[str]) -> list[str]:
     return [task for task in tasks if task in printed]
 
 
-def _data(published: Published, results: Results) -> list[str]:
+def _data(published: Published, board: Board) -> list[str]:
+    results = board.results
     partial = tasks_of(published, results.partial_tasks)
     if is_demo(results):
         yours = ["demo data"]
@@ -120,11 +113,11 @@ def _pretraining(published: Published, row: Row, arm: OurArm, steps: int | None)
     return [*start, *filter(None, [phrase])]
 
 
-def _runs(published: Published, arm: OurArm, results: Results, seeds: int) -> list[str]:
+def _runs(published: Published, arm: OurArm, board: Board, seeds: int) -> list[str]:
     if not seeds:
         return ["no finished run"]
     found = []
-    pretrainings = results.cells.loc[results.cells["arm"] == arm.name, "pretraining_seed"].nunique()
+    pretrainings = board.cells.loc[board.cells["arm"] == arm.name, "pretraining_seed"].nunique()
     if published.seeds and pretrainings > 1:  # the seeds of papers are of one pretraining
         found.append(f"{seeds} runs from {pretrainings} pretrainings instead of {published.seeds} from one")
     elif published.seeds and seeds != published.seeds:

@@ -5,17 +5,17 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.errors import unknown
-from glue_bench.records.store import open_store
 from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.formats import render_with
 from glue_bench.reporting.papers import TABLES
-from glue_bench.reporting.papers.compare import Comparison, compare
+from glue_bench.reporting.papers.compare import Beside, set_beside
 from glue_bench.reporting.papers.page import paper_page
+from glue_bench.tables.results import read_results
 
 LISTED = ("Table", "What it is", "Set", "Rows", "Source")
 
 
-def compare_named(name: str, path: str | Path | None = None) -> Comparison:
+def beside_named(name: str, path: str | Path | None = None) -> Beside:
     """The published table `name` beside the experiment in the folder `path`, or alone.
 
     Raises:
@@ -23,20 +23,20 @@ def compare_named(name: str, path: str | Path | None = None) -> Comparison:
     """
     if name not in TABLES:
         raise unknown("table", name, TABLES)
-    return compare(TABLES[name], None if path is None else open_store(path))
+    return set_beside(TABLES[name], None if path is None else read_results(path))
 
 
 def render(name: str, path: str | Path | None = None, format: str = "markdown") -> str:
-    """As `compare_named`, in one of FORMATS; as CSV and JSON one row per printed value and arm, with its interval.
+    """As `beside_named`, in one of FORMATS; as CSV and JSON one row per printed value and arm.
 
     Raises:
-        UserError: the format is unknown, or as `compare_named`.
+        UserError: the format is unknown, or as `beside_named`.
     """
-    comparison = compare_named(name, path)
-    published, results = comparison.published, comparison.results
+    beside = beside_named(name, path)
+    published, results = beside.published, beside.board.results if beside.board else None
     return render_with(
-        paper_page(comparison),
-        comparison.cells,
+        paper_page(beside),
+        beside.cells,
         format,
         source=published.source,
         split=published.split,

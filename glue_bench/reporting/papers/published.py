@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import TASKS
-from glue_bench.results.protocol import Average
+from glue_bench.tables.averages import Average
 
 Score = tuple[str, str, str]
 

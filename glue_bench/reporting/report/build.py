@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store, open_store
 from glue_bench.reporting.analysis_page import analysis_page
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.document import PageSection
@@ -17,7 +16,7 @@ from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
 from glue_bench.reporting.notes import banner, is_demo
 from glue_bench.reporting.papers import TABLES
-from glue_bench.reporting.papers.compare import compare
+from glue_bench.reporting.papers.compare import set_beside
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.reporting.report.drawings import (
     analysis_figures,
@@ -30,9 +29,9 @@ from glue_bench.reporting.report.drawings import (
 from glue_bench.reporting.report.method import commands_part, data_part, environment_part, protocol_part
 from glue_bench.reporting.report.parts import Part, Report, part_of
 from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
-from glue_bench.results.board import steps_frame
-from glue_bench.results.budgets import budget_frame, rates_frame
-from glue_bench.results.frame import Results
+from glue_bench.tables.board import Board, steps_frame
+from glue_bench.tables.budget import budget_frame
+from glue_bench.tables.results import Results
 
 DIFFERENCES = (
     "A panel for each column. A point is the difference of two means over seeds, a line its 95% interval; the "
@@ -51,34 +50,33 @@ def build_report(path: Paths, findings: Findings | None = None) -> Report:
     """
     findings = findings or find(path)
     if isinstance(path, str | Path):
-        parts = list(experiment_parts(open_store(path), findings))
+        parts = list(experiment_parts(findings))
     else:
         parts = [leaderboard_part(findings)]
-        for one in map(open_store, path):
-            mine = find(one.folder)
+        for mine in map(find, path):
             name = mine.results.experiment
-            parts += [replace(part, title=f"{name}: {part.title}") for part in experiment_parts(one, mine)]
+            parts += [replace(part, title=f"{name}: {part.title}") for part in experiment_parts(mine)]
     return Report(
         title=f"Report: {findings.results.experiment}",
         banner=banner(findings.results),
         lead=verdict(findings),
-        text=extent(findings.results),
+        text=extent(findings.board),
         parts=tuple(parts),
     )
 
 
-def experiment_parts(store: Store, findings: Findings) -> Iterator[Part]:
+def experiment_parts(findings: Findings) -> Iterator[Part]:
     """What one experiment has found, from the leaderboard to the commands that made it."""
     yield leaderboard_part(findings)
     yield from differences_part(findings)
-    yield from pretraining_part(store, findings)
-    yield from steps_part(store, findings)
-    yield from analysis_part(store)
-    yield from papers_part(store, findings)
-    yield protocol_part(store, findings)
-    yield data_part(findings.results)
-    yield environment_part(store)
-    yield commands_part(store, findings)
+    yield from pretraining_part(findings)
+    yield from steps_part(findings)
+    yield from analysis_part(findings.results)
+    yield from papers_part(findings)
+    yield protocol_part(findings)
+    yield data_part(findings.board)
+    yield environment_part(findings.results)
+    yield commands_part(findings)
 
 
 def leaderboard_part(findings: Findings) -> Part:
@@ -89,40 +87,40 @@ def leaderboard_part(findings: Findings) -> Part:
 
 def differences_part(findings: Findings) -> Iterator[Part]:
     """Forest plots, and the tables of the statistics' page behind a fold; nothing where no arm can be compared."""
-    if not contrast_frames(findings.assessment):
+    if not contrast_frames(findings.comparison):
         return
-    page = statistics_page(findings.assessment)
+    page = statistics_page(findings.comparison)
     tables = Part(title="Tables of these differences, and what varies", sections=page.sections, notes=page.notes)
     figures = (*contrast_figures(findings), *difference_figures(findings))
     yield Part(title="Differences from the reference", text=DIFFERENCES, figures=figures, folded=(tables,))
 
 
-def pretraining_part(store: Store, findings: Findings) -> Iterator[Part]:
+def pretraining_part(findings: Findings) -> Iterator[Part]:
     """Loss curves and budgets where arms are pretrained; cost against score where two arms have both."""
-    budgets = budget_frame(store)
+    budgets = budget_frame(findings.results)
     if budgets["stream"].notna().any():
-        part = part_of(budget_page(budgets, findings.results.experiment, rates_frame(store)), "Pretraining")
-        yield replace(part, figures=tuple(loss_figures(store, findings, budgets)))
+        part = part_of(budget_page(budgets, findings.results.experiment, findings.rates), "Pretraining")
+        yield replace(part, figures=tuple(loss_figures(findings, budgets)))
     if figures := tuple(cost_figures(findings, budgets)):
         yield Part(title="Cost against score", text=COSTS, figures=figures)
 
 
-def steps_part(store: Store, findings: Findings) -> Iterator[Part]:
+def steps_part(findings: Findings) -> Iterator[Part]:
     """Scores against steps of pretraining, where several checkpoints are fine-tuned."""
-    steps = steps_frame(store, findings.results)
+    steps = steps_frame(findings.board)
     if len(steps):
         section = PageSection(title="", grid=steps_grid(findings, steps))
         figures = tuple(steps_figures(findings, steps))
         yield Part(title="Against steps of pretraining", text=STEPS_MEAN, figures=figures, sections=(section,))
 
 
-def analysis_part(store: Store) -> Iterator[Part]:
+def analysis_part(results: Results) -> Iterator[Part]:
     """What `analyse` has left in the experiment's folder `analysis`; nothing where it has not been run.
 
     Raises:
         UserError: a file of it cannot be read.
     """
-    folder = store.folder / "analysis"
+    folder = results.folder / "analysis"
     if not (folder / "analysis.json").is_file():
         return
     try:
@@ -136,11 +134,11 @@ def analysis_part(store: Store) -> Iterator[Part]:
     yield replace(part_of(page, "Inside the encoders"), figures=tuple(analysis_figures(frames)))
 
 
-def papers_part(store: Store, findings: Findings) -> Iterator[Part]:
+def papers_part(findings: Findings) -> Iterator[Part]:
     """Published rows with ours under them, the table with most of our arms in sight; none beside made-up data."""
     if is_demo(findings.results):
         return
-    compared = [compare(table, store) for table in TABLES.values()]
+    compared = [set_beside(table, findings.results) for table in TABLES.values()]
     beside = sorted((one for one in compared if (one.cells["arm"] != "").any()), key=lambda one: len(one.without_row))
     parts = [part_of(paper_page(one)) for one in beside]
     if parts:
@@ -149,9 +147,9 @@ def papers_part(store: Store, findings: Findings) -> Iterator[Part]:
         yield replace(first, title="Beside published tables", sections=(section,), folded=(*first.folded, *others))
 
 
-def extent(results: Results) -> str:
+def extent(board: Board) -> str:
     """How much of the experiment there is."""
-    cells = results.cells
+    cells = board.cells
     finished, numbers = cells[cells["finished"]], []
     seeds = "fine-tuning seed" if cells["pretraining_seed"].notna().any() else "seed"
     names = {"arm": "arm", "task": "task", "pretraining_seed": "pretraining seed", "seed": seeds}

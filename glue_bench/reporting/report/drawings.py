@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from glue_bench.records.store import Store
 from glue_bench.reporting.analysis_figures import figures_of
 from glue_bench.reporting.figures.forest import forest_of_pairs, forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
@@ -12,10 +11,9 @@ from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs
 from glue_bench.reporting.findings import Findings, pair_of, title_of
 from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.reporting.report.parts import Drawing
-from glue_bench.results.budgets import losses_frame
-from glue_bench.results.encoders import block_names, blocks_of, title
-from glue_bench.results.protocol import AVERAGE
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
+from glue_bench.tables.arms import block_names, blocks_of, title
+from glue_bench.tables.averages import AVERAGE
 
 ANALYSES = {
     "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
@@ -58,7 +56,7 @@ def difference_figures(findings: Findings) -> Iterator[Drawing]:
 
 def contrast_figures(findings: Findings) -> Iterator[Drawing]:
     """A panel of the contrasts that the experiment names, on the column that decides."""
-    column, named = findings.columns[0], findings.assessment.contrasts
+    column, named = findings.columns[0], findings.comparison.of("declared")
     mine = named[(named["column"] == column) & named["difference"].notna()]
     if len(mine):
         pairs = mine.assign(arm=[pair_of(row) for row in mine.to_dict("records")])
@@ -70,9 +68,9 @@ def contrast_figures(findings: Findings) -> Iterator[Drawing]:
         )
 
 
-def loss_figures(store: Store, findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
+def loss_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]:
     """What pretraining has learnt by when."""
-    losses, reference = losses_frame(store), reference_of(findings)
+    losses, reference = findings.results.losses, reference_of(findings)
     ends = budgets.groupby("arm")["validation_loss"].mean().dropna().sort_values()
     named = [f"{arm} ends at {number(loss, 3)} nats" for arm, loss in ends.items()]
     yield Drawing(
@@ -107,7 +105,7 @@ def steps_figures(findings: Findings, steps: pd.DataFrame) -> Iterator[Drawing]:
 def _with_spread(findings: Findings, steps: pd.DataFrame, column: str) -> pd.DataFrame:
     """The frame with a standard deviation only where it is that of enough runs that are independent of each other."""
     counted = [f"{each}_n" for each in (findings.board.columns if column == AVERAGE else [column])]
-    several = findings.results.cells.groupby("arm")["pretraining_seed"].nunique() > 1
+    several = findings.board.cells.groupby("arm")["pretraining_seed"].nunique() > 1
     told = (steps[counted].min(axis=1) >= LEAST_FOR_DEVIATION) & ~steps["arm"].map(several)
     return steps.assign(**{f"{column}_std": steps[f"{column}_std"].where(told)})
 
@@ -142,7 +140,7 @@ def analysis_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Drawing]:
 
 def arms_of(findings: Findings) -> list[str]:
     """All arms in the experiment's order, by which they have their colours."""
-    return list(dict.fromkeys(findings.results.cells["arm"]))
+    return findings.board.arms
 
 
 def reference_of(findings: Findings) -> str:

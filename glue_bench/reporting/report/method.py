@@ -1,6 +1,5 @@
 """The parts of a report that say how its numbers were made: protocol, data, environment, commands."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -9,16 +8,16 @@ from typing import Any
 import yaml
 
 from glue_bench.data.tasks import TASKS
-from glue_bench.records.plan import NO_PLAN, Plan
+from glue_bench.records.plan import Plan
 from glue_bench.records.record import Environment
-from glue_bench.records.store import Store
 from glue_bench.reporting.document import Grid, PageSection
 from glue_bench.reporting.findings import Findings
 from glue_bench.reporting.next_step import next_step
 from glue_bench.reporting.notes import METRICS, protocol_notes
 from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.parts import Part
-from glue_bench.results.frame import Results
+from glue_bench.tables.board import Board
+from glue_bench.tables.results import Results
 
 SOURCES = {
     "tsv": "GLUE in the classic TSV layout",
@@ -31,30 +30,30 @@ _KEYS = {"start": "from"}
 """What keys of an experiment's file are called in a plan."""
 
 
-def protocol_part(store: Store, findings: Findings) -> Part:
+def protocol_part(findings: Findings) -> Part:
     """How runs become scores, and what they were trained with."""
-    results, plan = findings.results, store.read_plan() or NO_PLAN
-    settings = {TASKS[task].title: json.loads(text) for task, text in results.settings.items()}
+    board, plan = findings.board, findings.results.plan
+    settings = {TASKS[str(task)].title: each for task, each in findings.results.tasks["settings"].items() if each}
     rates = {
         TASKS[str(task)].title: {"learning_rate": ", ".join(f"{rate:g}" for rate in sorted(set(mine)))}
-        for task, mine in results.cells.groupby("task", sort=False)["learning_rate"]
+        for task, mine in board.cells.groupby("task", sort=False)["learning_rate"]
     }
     every = {task: settings.get(task, {}) | rates[task] for task in rates if task in settings or not settings}
     sections = told_apart("Task", every, "Fine-tuning") + _chosen_rates(findings)
     if pretraining := plan.config.get("pretraining"):
         sections += (PageSection(title="Pretraining", text=f"{_said(pretraining)}."),)
-    return Part(title="Protocol", text=" ".join(protocol_notes(results)), sections=sections)
+    return Part(title="Protocol", text=" ".join(protocol_notes(board)), sections=sections)
 
 
-def data_part(results: Results) -> Part:
+def data_part(board: Board) -> Part:
     """One row per task: its metric, how many rows GLUE has, and the digest of the content that was read."""
-    rows = []
-    for task in dict.fromkeys(results.cells["task"]):
+    rows, results = [], board.results
+    for task in dict.fromkeys(board.cells["task"]):
         metric, splits = TASKS[task].metrics[0], TASKS[task].splits
         sizes = [sum(s.rows for name, s in splits.items() if name.startswith(kind)) for kind in ("train", "validation")]
         share = "a part" if task in results.partial_tasks else "all"
         numbers = (f"{size:,}" for size in sizes)
-        digest = results.digests.get(task, MISSING)[:DIGITS]
+        digest = results.tasks["digest"][task][:DIGITS] or MISSING
         rows.append((TASKS[task].title, METRICS[metric], *numbers, share, digest))
     header = ("Task", "Metric", "Train rows", "Validation rows", "Here", "SHA-256")
     grid = Grid.of(header, rows, texts=(0, 1, 4, 5))
@@ -63,25 +62,25 @@ def data_part(results: Results) -> Part:
     return Part(title="Data", text=text, sections=(PageSection(title="", grid=grid),))
 
 
-def environment_part(store: Store) -> Part:
+def environment_part(results: Results) -> Part:
     """Where the runs were computed: what all of them share in a sentence, what differs in a table."""
-    records, pretrainings = store.scan_records()[0], store.read_pretrainings()
-    kinds = {"Fine-tuning runs": [record.environment for record in records]}
-    kinds |= {"Pretrainings": [record.environment for record in pretrainings]} if pretrainings else {}
+    frames = {"Fine-tuning runs": results.cells, "Pretrainings": results.pretrainings}
+    done = {kind: frame[frame["finished"]] for kind, frame in frames.items()}
+    kinds = {kind: list(frame["environment"]) for kind, frame in done.items() if len(frame) or kind != "Pretrainings"}
     made = {kind: Counter(_environment(each) for each in mine) for kind, mine in kinds.items()}
     rows = {
         f"{kind}, {i}" if len(counts) > 1 else kind: {"runs": f"{count:,}", **dict(facts)}
         for kind, counts in made.items()
         for i, (facts, count) in enumerate(sorted(counts.items()), 1)
     }
-    seconds = sum(each.seconds.total for each in records) + sum(each.seconds for each in pretrainings)
+    seconds = sum(frame["seconds"].sum() for frame in done.values())
     text = f"The runs took {seconds / 3600:,.1f} hours, added up over processes."
     return Part(title="Environment", text=text, sections=told_apart("Where", rows))
 
 
-def commands_part(store: Store, findings: Findings) -> Part:
+def commands_part(findings: Findings) -> Part:
     """What to type for the same numbers, with the experiment's file, and what to type next."""
-    plan, name = store.read_plan() or NO_PLAN, findings.results.experiment
+    plan, name = findings.results.plan, findings.results.experiment
     folder, kind = f"results/{name}", findings.results.data_source
     data = kind if kind in ("demo", "hub") else "GLUE_FOLDER"
     corpus = " --corpus TEXT" * bool(plan.config.get("pretraining"))
@@ -122,7 +121,7 @@ def told_apart(name: str, rows: Mapping[str, Mapping[str, Any]], title: str = ""
 def _chosen_rates(findings: Findings) -> tuple[PageSection, ...]:
     """Which rate is reported of each arm and task, where several were run."""
     rates = findings.board.rates
-    if findings.results.cells.groupby("task")["learning_rate"].nunique().max() < 2 or rates.empty:
+    if findings.board.cells.groupby("task")["learning_rate"].nunique().max() < 2 or rates.empty:
         return ()
     chosen: dict[str, dict[str, str]] = {arm: {} for arm in rates["arm"]}
     for row in rates.to_dict("records"):

@@ -16,7 +16,6 @@ from reported import analyse, fill
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
-from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.reporting.analysis_page import write_analysis
 from glue_bench.reporting.document import Page
@@ -28,7 +27,8 @@ from glue_bench.reporting.report.drawings import steps_figures
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
 from glue_bench.reporting.statistics_page import render_statistics
-from glue_bench.results.board import steps_frame
+from glue_bench.tables.board import open_board, steps_frame
+from glue_bench.tables.results import read_results
 
 
 def test_the_parts_and_their_links(made, text):
@@ -112,8 +112,8 @@ def test_an_experiment_without_records_has_a_report(bench):
 
 def test_pretraining_and_what_it_cost_have_figures(tmp_path):
     folder = shutil.copytree(OLDER, tmp_path / "tiny")
-    write_tables(folder)
-    pretraining, cost = pretraining_part(Store(folder), find(folder))
+    write_tables(find(folder))
+    pretraining, cost = pretraining_part(find(folder))
     assert [figure.name for figure in pretraining.figures] == ["loss", "tokens-to-loss"]
     assert "untied-relative ends at 4.316 nats, add ends at 4.671 nats." in pretraining.figures[0].description
     assert [figure.name for figure in cost.figures] == ["cost-parameters", "cost-flops", "cost-seconds"]
@@ -129,7 +129,7 @@ def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):
         for arm in ("add", "none"):
             bench.finish("rte", arm=arm, value=steps / 400, rate=steps * 1e-6, source="demo")
             bench.cells[-1]["steps"] = steps
-    (part,) = steps_part(bench.store, find(bench.plan(data_source="demo")))
+    (part,) = steps_part(find(bench.plan(data_source="demo")))
     assert [figure.name for figure in part.figures] == ["steps-rte"]
     assert [[cell.text for cell in row] for row in part.sections[0].grid.rows] == [
         ["add", "100", "25.00"], ["add", "200", "50.00"], ["none", "100", "25.00"], ["none", "200", "50.00"],
@@ -144,7 +144,7 @@ def test_a_band_is_of_three_independent_seeds_or_more(bench, pretrainings, seeds
         cell |= {"steps": steps, "pretraining_seed": pretraining, "learning_rate": 2e-5}
         bench.record(cell, 0.5 + seed / 10 + pretraining / 20)
     findings = find(bench.plan())
-    frame = steps_frame(bench.store)
+    frame = steps_frame(open_board(bench.path))
     assert frame["rte_std"].notna().all()
     (figure,) = steps_figures(findings, frame)
     assert len(figure.drawn.axes[0].collections) == bands
@@ -178,7 +178,7 @@ def test_figures_of_an_earlier_analysis_are_not_shown(bench):
     frames = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
     write_analysis(document, {"spectrum": frames["spectrum"]}, folder)
     assert (folder / "positions_cosine.csv").exists()
-    (part,) = analysis_part(bench.store)
+    (part,) = analysis_part(read_results(bench.path))
     assert [figure.name for figure in part.figures] == ["analysis-spectrum"]
 
 

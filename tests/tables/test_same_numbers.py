@@ -13,10 +13,9 @@ from glue_bench.reporting.document import Page
 from glue_bench.reporting.export import find, write_tables
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
-from glue_bench.reporting.papers.export import compare_named
+from glue_bench.reporting.papers.export import beside_named
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.papers.page import paper_page
-from glue_bench.results.board import steps_frame
 
 
 def fill(bench):
@@ -49,14 +48,14 @@ def findings(filled):
 
 
 @pytest.fixture(scope="module")
-def page(findings, filled):
-    return leaderboard_page(findings, steps_frame(filled.store))
+def page(findings):
+    return leaderboard_page(findings)
 
 
 @pytest.fixture(scope="module")
 def compared(filled):
     """The paper's table that most tests look at."""
-    return compare_named("tupe-1", filled.path)
+    return beside_named("tupe-1", filled.path)
 
 
 def tables_of(page: Page) -> list[Read]:
@@ -81,8 +80,8 @@ def parsed(line: dict[str, str]) -> dict[str, Any]:
     return {name: float(text) if re.fullmatch(r"-?\d+\.\d+", text or "") else text for name, text in values.items()}
 
 
-def test_steps_as_a_file(filled, findings, page):
-    files = {file.name: file.read_text() for file in write_tables(filled.path, findings)}
+def test_steps_as_a_file(findings, page):
+    files = {file.name: file.read_text() for file in write_tables(findings)}
     *_, steps = tables_of(page)
     flat = {(line["arm"], int(line["steps"])): parsed(line) for line in csv.DictReader(StringIO(files["steps.csv"]))}
     assert len(steps.rows) == len(flat) == 6
@@ -108,6 +107,6 @@ def test_bold_in_a_papers_table_is_its_best_printed_value(compared):
     ours = [row for row in table.rows if row[0][0].startswith("ours: ")]
     assert ours
     assert not any(is_bold for row in ours for _, is_bold in row)
-    (whole,) = tables_of(paper_page(compare_named("tupe-1")))
+    (whole,) = tables_of(paper_page(beside_named("tupe-1")))
     assert bold(whole, "RTE") == ["TUPE-R"]
     assert "Bold is the best value that the paper prints." in render_paper("tupe-1")

@@ -1,4 +1,4 @@
-"""How scores of single runs become one number: rate selection, aggregation over seeds, the averages."""
+"""How scores of single runs become one number: aggregation over seeds, rates, and the conventions of averaging GLUE."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -89,16 +89,6 @@ def average_of(columns: Sequence[str]) -> Average:
     return Average(title=f"Avg. of {len(parts)}", rule=f"mean of {len(parts)} columns", parts=parts)
 
 
-def reference_arm(variants: Mapping[str, str], chosen: str | None = None) -> str:
-    """The arm that others are compared with, of arms and their variants in the experiment's order.
-
-    It is `chosen` (`protocol.reference`) if that is among them, else the first whose variant is `add`, else the first.
-    """
-    if chosen in variants:
-        return str(chosen)
-    return next((arm for arm, variant in variants.items() if variant == "add"), next(iter(variants)))
-
-
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """The learning rate reported for each arm and task: arm, task, learning_rate.
 
@@ -111,11 +101,6 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
     best = rates.drop_duplicates(["arm", "task"]).sort_index()
     return best[["arm", "task", "learning_rate"]].reset_index(drop=True)
-
-
-def run_means(scores: pd.DataFrame) -> pd.DataFrame:
-    """One `value` for each run (arm, task, learning_rate, SEEDS): the mean of its scores given."""
-    return aggregate(scores, ["arm", "task", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
 
 
 def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:

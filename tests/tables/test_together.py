@@ -6,7 +6,7 @@ import pytest
 
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import render
-from glue_bench.results.board import leaderboard
+from glue_bench.tables.board import leaderboard
 
 
 @pytest.fixture

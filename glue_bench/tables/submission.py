@@ -1,7 +1,8 @@
-"""From the records of an experiment to one arm's submission: which run each file comes from, and what is missing."""
+"""From an experiment to one arm's submission: which run each file comes from, and what is missing."""
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.config import Protocol
+from glue_bench.config import HELD_OUT
 from glue_bench.data.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import write_atomically
-from glue_bench.records.record import Record
-from glue_bench.records.store import Store
-from glue_bench.results.board import Board, make_board
-from glue_bench.results.epochs import choosing_value
-from glue_bench.results.protocol import SEEDS, aggregate, at_rates, main_scores
+from glue_bench.tables.averages import SEEDS, aggregate, main_scores
+from glue_bench.tables.board import Board
 
 HOW = (
     "--yes trains the runs that it needs once more for that, on data that has test files (--data); "
@@ -68,46 +66,46 @@ class Submission:
         return make_zip(self.files)
 
 
-def gather(store: Store, arm: str | None = None) -> Submission:
+def gather(board: Board, arm: str | None = None) -> Submission:
     """The files that the stored predictions of an arm give; the only arm needs no name.
 
     Raises:
-        UserError: no such arm, an arm without any test prediction, or records or predictions that cannot be read.
+        UserError: no such arm, an arm without any test prediction, or predictions that cannot be read.
     """
-    board = make_board(store)
-    arm = known_arm(board, arm)
+    arm, results = known_arm(board, arm), board.results
     runs = median_runs(board, arm)
-    found = {name: _file(store, file, runs.get(file.model)) for name, file in FILES.items()}
+    found = {name: _file(board, file, runs.get(file.model)) for name, file in FILES.items()}
     files = {name: content for name, content in found.items() if isinstance(content, bytes)}
-    records = {record.cell_id: record for record in store.scan_records()[0]}
     if not files:
-        raise UserError(f"arm '{arm}' of '{store.folder}' has no test predictions at all; {HOW}")
-    made = {task: replace(run, value=choosing_value(records[run.cell_id], Protocol())) for task, run in runs.items()}
+        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
+    last = main_scores(results.scores[results.scores["last"]].merge(board.cells[["cell_id", "task"]], on="cell_id"))
+    values = aggregate(last[last["split"] != HELD_OUT], ["cell_id"])["mean"]
+    data = board.cells.set_index("cell_id")["data"]
+    ids = {name: runs[FILES[name].model].cell_id for name in files}
     return Submission(
-        experiment=board.results.experiment,
+        experiment=results.experiment,
         arm=arm,
-        data_source=board.results.data_source,
-        steps=board.results.steps,
+        data_source=results.data_source,
+        steps=board.steps,
         files=files,
-        runs={name: made[FILES[name].model] for name in files},
+        runs={name: replace(runs[FILES[name].model], value=float(values[cell])) for name, cell in ids.items()},
         digests={
-            name: record.data.digest if FILES[name].task == FILES[name].model else diagnostic_digest(store, record)
-            for name, record in ((name, records[runs[FILES[name].model].cell_id]) for name in files)
+            name: data[cell] if FILES[name].task == FILES[name].model else results.arrays.tests(cell).diagnostic
+            for name, cell in ids.items()
         },
         missing={name: why for name, why in found.items() if isinstance(why, str)},
     )
 
 
-def lacking(store: Store, arm: str | None = None) -> list[str]:
+def lacking(board: Board, arm: str | None = None) -> list[str]:
     """The runs that the files of an arm come from and that have not predicted what these need: at most one per task.
 
     Raises:
         UserError: as `gather`, but for an arm without any test prediction.
     """
-    board = make_board(store)
-    runs = median_runs(board, known_arm(board, arm))
+    runs, predicted = median_runs(board, known_arm(board, arm)), board.results.arrays.predicted
     files = [(runs[file.model].cell_id, file.split) for file in FILES.values() if file.model in runs]
-    return list(dict.fromkeys(cell for cell, split in files if split not in predictions(store, cell)))
+    return list(dict.fromkeys(cell for cell, split in files if split not in predicted(cell)))
 
 
 def fill(submission: Submission) -> Submission:
@@ -182,19 +180,41 @@ def _origin(submission: Submission, name: str) -> dict[str, Any]:
 
 def median_runs(board: Board, arm: str) -> dict[str, Run]:
     """The run of each task by RUN_RULE; an undefined score is lower than any other."""
-    cells = at_rates(board.results.cells, board.rates)
-    cells = cells[(cells["arm"] == arm) & cells["finished"]]
-    scores = main_scores(at_rates(board.results.scores, board.rates))
-    values = aggregate(scores[scores["arm"] == arm], ["task", *SEEDS])["mean"].rename("value").reset_index()
-    runs = cells.merge(values, on=["task", *SEEDS])
-    return {str(task): _median(group) for task, group in runs.groupby("task", sort=False)}
+    runs = main_scores(board.runs[board.runs["arm"] == arm])
+    values = aggregate(runs, ["task", "cell_id", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
+    return {str(task): _median(group) for task, group in values.groupby("task", sort=False)}
 
 
-def chosen_runs(store: Store) -> set[str]:
+def chosen_runs(board: Board) -> set[str]:
     """The ids of `median_runs` of all arms."""
-    board = make_board(store)
-    arms = board.results.cells["arm"].unique()
-    return {run.cell_id for arm in arms for run in median_runs(board, str(arm)).values()}
+    return {run.cell_id for arm in board.arms for run in median_runs(board, arm).values()}
+
+
+def arm_scores(board: Board, arm: str) -> pd.DataFrame:
+    """What one arm scored, at the reported rates: a row for each task, split and metric.
+
+    task, split, metric, the reported `epoch` of the run that stands for the task (`median_runs`), the `value` of that
+    run, `mean` over `n` independent runs and its standard error `error` (NaN for one run); all 0 to 1. An undefined
+    score makes both NaN, as in the tables. Runs that start from the same pretrained weights are not independent: where
+    there are several pretraining seeds, `n` counts these, and their means are averaged.
+    """
+    runs, rows = median_runs(board, arm), []
+    mine = board.runs[board.runs["arm"] == arm]
+    for (task, split, metric), group in mine.groupby(["task", "split", "metric"], sort=False):
+        independent = group["value"]
+        if group["pretraining_seed"].nunique() > 1:
+            independent = aggregate(group, ["pretraining_seed"])["mean"]
+        chosen = group[group["cell_id"] == runs[str(task)].cell_id].iloc[0]
+        rows.append(
+            {
+                **{"task": task, "split": split, "metric": metric, "epoch": chosen["epoch"]},
+                "value": chosen["value"] / 100,
+                "mean": independent.mean(skipna=False) / 100,
+                "error": independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100,
+                "n": len(independent),
+            }
+        )
+    return pd.DataFrame(rows, columns=["task", "split", "metric", "epoch", "value", "mean", "error", "n"])
 
 
 def _median(runs: pd.DataFrame) -> Run:
@@ -215,21 +235,20 @@ def known_arm(board: Board, arm: str | None) -> str:
     Raises:
         UserError: there is no such arm, or several and none is named.
     """
-    arms = list(dict.fromkeys(board.results.cells["arm"]))
-    if arm is None and len(arms) == 1:
-        return str(arms[0])
+    if arm is None and len(board.arms) == 1:
+        return board.arms[0]
     if arm is None:
-        raise UserError(f"--arm says which arm: {', '.join(arms)}")
-    if arm not in arms:
-        raise unknown("arm", arm, arms, board.results.experiment)
+        raise UserError(f"--arm says which arm: {', '.join(board.arms)}")
+    if arm not in board.arms:
+        raise unknown("arm", arm, board.arms, board.results.experiment)
     return arm
 
 
-def _file(store: Store, file: File, run: Run | None) -> bytes | str:
+def _file(board: Board, file: File, run: Run | None) -> bytes | str:
     """The file's content, or why there is none."""
     if run is None:
         return f"no finished run of {file.model}"
-    logits = predictions(store, run.cell_id).get(file.split)
+    logits = board.results.arrays.predicted(run.cell_id).get(file.split)
     if logits is None:
         what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
         return f"'{run.cell_id}' has predicted no {what}"
@@ -237,18 +256,3 @@ def _file(store: Store, file: File, run: Run | None) -> bytes | str:
         return write_file(file, logits)
     except ValueError as error:
         raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
-
-
-def diagnostic_digest(store: Store, record: Record) -> str | None:
-    """That of the diagnostic set that a run predicted; earlier versions had it in the record, or nowhere."""
-    return record.diagnostic.digest if record.diagnostic else store.tests.read(record.cell_id).diagnostic
-
-
-def predictions(store: Store, cell_id: str) -> dict[str, np.ndarray]:
-    """The stored logits of a cell by split, also of test splits; none where the files were left out of a copy.
-
-    Raises:
-        UserError: a file is damaged.
-    """
-    scored = store.read_predictions(cell_id) if store.has_predictions(cell_id) else {}  # of earlier versions: all
-    return {**scored, **store.tests.read(cell_id).logits}

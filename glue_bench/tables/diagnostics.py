@@ -3,7 +3,7 @@
 R3 is the Matthews correlation for three classes (Gorodkin 2004), x100 as Wang et al. 2019, "GLUE", report it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,9 @@ from glue_bench.data.diagnostic import Diagnostic, check_order
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store
-from glue_bench.results.board import Board, make_board
-from glue_bench.results.protocol import aggregate, at_rates
-from glue_bench.results.submission import HOW, diagnostic_digest, median_runs, predictions
+from glue_bench.tables.averages import aggregate
+from glue_bench.tables.board import Board
+from glue_bench.tables.submission import HOW, median_runs
 
 FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
 
@@ -26,7 +25,8 @@ class Scored:
     """The scores of an experiment and what has to be said about them.
 
     `frame` is R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon. `category` and
-    `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, `examples` pairs, `labels` the
+    `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, of several pretrainings these,
+    `examples` pairs, `labels` the
     different labels among them: with one of them R3 is 0, whatever is predicted. `without` are finished runs that
     predicted no AX; `verified` is whether labels and predictions are known to be of the same sentences in the same
     order.
@@ -38,17 +38,15 @@ class Scored:
     verified: bool
 
 
-def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
+def score_diagnostic(board: Board, diagnostic: Diagnostic) -> Scored:
     """Score every run that has predicted AX.
 
     Raises:
         UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the
             predicted sentences.
     """
-    board = make_board(store)
-    cells = at_rates(board.results.cells, board.rates)
-    cells = cells[(cells["task"] == "mnli") & cells["finished"]]
-    logits = {cell_id: predictions(store, cell_id).get(AX_SPLIT) for cell_id in cells["cell_id"]}
+    cells = board.reported[board.reported["task"] == "mnli"]
+    logits = {cell_id: board.results.arrays.tests(cell_id).logits.get(AX_SPLIT) for cell_id in cells["cell_id"]}
     predicted = {}
     for cell_id, output in logits.items():
         if output is not None:
@@ -57,8 +55,8 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
             except ValueError as error:
                 raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
     if not predicted:
-        raise UserError(f"no run of '{store.folder}' has predicted AX; {HOW}")
-    verified = check_order(diagnostic, _digest(store, predicted))
+        raise UserError(f"no run of '{board.results.folder}' has predicted AX; {HOW}")
+    verified = check_order(diagnostic, _digest(board, predicted))
     for cell_id, classes in predicted.items():
         if len(classes) != len(diagnostic.pairs):
             raise UserError(
@@ -69,28 +67,26 @@ def score_diagnostic(store: Store, diagnostic: Diagnostic) -> Scored:
     values = pd.DataFrame(_values(runs, predicted, diagnostic))
     without = tuple(cell_id for cell_id, values in logits.items() if values is None)
     by = ["arm", "category", "phenomenon"]
+    # Runs that start from the same pretraining are not independent: of several pretrainings their means are.
+    several = values.groupby("arm")["pretraining_seed"].transform("nunique") > 1
+    units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
+    means = aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index()
     sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
-    frame = aggregate(values, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
+    frame = aggregate(means, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
     return Scored(board, frame, without, verified)
 
 
-def without_diagnostic(store: Store) -> list[str]:
+def without_diagnostic(board: Board) -> list[str]:
     """Of each arm with finished runs of MNLI of which none has predicted AX, the median run."""
-    board = make_board(store)
-    cells = at_rates(board.results.cells, board.rates)
-    cells = cells[(cells["task"] == "mnli") & cells["finished"]]
-    has = cells["cell_id"].map(lambda cell_id: AX_SPLIT in predictions(store, cell_id)).astype(bool)
-    return [
-        median_runs(board, str(arm))["mnli"].cell_id
-        for arm in dict.fromkeys(cells["arm"])
-        if not has[cells["arm"] == arm].any()
-    ]
+    cells = board.reported[board.reported["task"] == "mnli"]
+    has = cells["cell_id"].map(lambda cell_id: AX_SPLIT in board.results.arrays.tests(cell_id).logits).astype(bool)
+    missing = [arm for arm in dict.fromkeys(cells["arm"]) if not has[cells["arm"] == arm].any()]
+    return [median_runs(board, arm)["mnli"].cell_id for arm in missing]
 
 
-def _digest(store: Store, cell_ids: dict[str, np.ndarray]) -> str | None:
+def _digest(board: Board, cell_ids: Iterable[str]) -> str | None:
     """The digest of the AX that all of the runs predicted."""
-    records = [record for record in store.scan_records()[0] if record.cell_id in cell_ids]
-    digests = {record.cell_id: diagnostic_digest(store, record) for record in records}
+    digests = {cell_id: board.results.arrays.tests(cell_id).diagnostic for cell_id in sorted(cell_ids)}
     if len(set(digests.values())) > 1:
         first, other = list({digest: cell_id for cell_id, digest in digests.items()}.values())[:2]
         raise UserError(f"'{first}' and '{other}' predicted different AX data; run the older one again")
@@ -101,9 +97,10 @@ def _values(
     runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
 ) -> Iterator[dict[str, object]]:
     labels = diagnostic.pairs["label"].to_numpy()
-    for cell_id, arm, seed in zip(runs["cell_id"], runs["arm"], runs["seed"], strict=True):
+    keys = ["cell_id", "arm", "pretraining_seed", "seed"]
+    for cell_id, arm, pretraining_seed, seed in runs[keys].itertuples(index=False):
         for (category, phenomenon), rows in diagnostic.phenomena.items():
             (value,) = score("ax", predicted[cell_id][rows], labels[rows]).values()
             size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
             place = {"arm": arm, "category": category, "phenomenon": phenomenon}
-            yield {**place, "seed": seed, "value": 100 * value, **size}
+            yield {**place, "pretraining_seed": pretraining_seed, "seed": seed, "value": 100 * value, **size}

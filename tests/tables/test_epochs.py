@@ -1,57 +1,58 @@
 """Which epoch is reported, which rate wins, and what the tables say about it."""
 
-import math
-
+import numpy as np
 import pytest
-from stored import record_of
 
 from glue_bench.config import Protocol, changed_protocol
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import render
-from glue_bench.results.board import make_board, open_board
-from glue_bench.results.epochs import choosing_value, reported
+from glue_bench.tables.board import make_board, open_board
+from glue_bench.tables.results import read_results
 
 LAST, BEST = Protocol(), Protocol(epoch="best")
 CLEAN, CLEAN_BEST = Protocol(choose_on="held_out"), Protocol(choose_on="held_out", epoch="best")
 
 
-MNLI = {"arm": "a", "variant": "add", "task": "mnli", "learning_rate": 2e-5, "seed": 1}
-
-
-def rte(*epochs):
-    """A record whose epochs scored (validation, held-out)."""
+def rte(bench, *epochs):
+    """A run whose epochs scored (validation, held-out)."""
     history = [
         {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}}}
         for i, (v, h) in enumerate(epochs, start=1)
     ]
-    return record_of(scores={"validation": {"accuracy": epochs[-1][0]}}, history=history)
+    bench.record(bench.expect(), epochs[-1][0], history=history)
+    return read_results(bench.plan())
+
+
+def shown_and_chosen(results, protocol):
+    """The score that is shown, and the value by which the run's rate competes."""
+    board = make_board(results, protocol)
+    return board.scores["value"].item(), board.choosing["value"].item()
 
 
 @pytest.mark.parametrize(
     ("protocol", "score", "value"),
-    [(LAST, 0.6, 60), (BEST, 0.7, 70), (CLEAN, 0.6, 55), (CLEAN_BEST, 0.5, 65)],
+    [(LAST, 60, 60), (BEST, 70, 70), (CLEAN, 60, 55), (CLEAN_BEST, 50, 65)],
     ids=["last", "best", "clean", "clean best"],
 )
-def test_the_epoch_and_the_value_that_chooses(protocol, score, value):
-    record = rte((0.5, 0.65), (0.7, 0.5), (0.6, 0.55))
-    assert reported(record, protocol)["validation"]["accuracy"] == score
-    assert choosing_value(record, protocol) == pytest.approx(value)
+def test_the_epoch_and_the_value_that_chooses(bench, protocol, score, value):
+    results = rte(bench, (0.5, 0.65), (0.7, 0.5), (0.6, 0.55))
+    assert shown_and_chosen(results, protocol) == pytest.approx((score, value))
 
 
-def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never():
-    record = rte((None, 0.5), (0.7, 0.6), (0.7, 0.6), (None, 0.5))
-    record.history[1].scores["validation"]["f1"] = 0.1
-    assert reported(record, BEST)["validation"] == {"accuracy": 0.7, "f1": 0.1}
-    assert math.isnan(choosing_value(record, LAST))
+def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never(bench):
+    results = rte(bench, (None, 0.5), (0.7, 0.6), (0.7, 0.6), (None, 0.5))
+    assert make_board(results, BEST).scores["epoch"].tolist() == [2]
+    assert np.isnan(shown_and_chosen(results, LAST)).all()
 
 
-def test_mnli_competes_by_the_mean_of_its_two_sets():
-    scores = {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.9}}
-    assert choosing_value(record_of(scores=scores, cell=MNLI), LAST) == pytest.approx(85)
+def test_mnli_competes_by_the_mean_of_its_two_sets(bench):
+    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.9}})
+    assert open_board(bench.plan()).choosing["value"].item() == pytest.approx(85)
 
 
-def test_a_run_without_a_held_out_slice_has_no_value_to_compete_by():
-    assert math.isnan(choosing_value(record_of(), CLEAN))
+def test_a_run_without_a_held_out_slice_has_no_value_to_compete_by(bench):
+    bench.finish()
+    assert make_board(read_results(bench.plan()), CLEAN).choosing["value"].isna().all()
 
 
 def outlier(bench):
@@ -69,14 +70,14 @@ def outlier(bench):
 def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
     outlier(bench)
     bench.plan(config={"protocol": protocol})
-    assert make_board(bench.store).table.iloc[0]["rte"] == pytest.approx(expected)
+    assert open_board(bench.path).table.iloc[0]["rte"] == pytest.approx(expected)
 
 
 def test_a_protocol_can_be_tried_on_the_same_records(bench):
     outlier(bench)
     bench.plan()
     tried = changed_protocol(Protocol(), ["rate=best-median", "seeds=median"])
-    assert make_board(bench.store, protocol=tried).table.iloc[0]["rte"] == pytest.approx(65)
+    assert make_board(read_results(bench.path), tried).table.iloc[0]["rte"] == pytest.approx(65)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_a_change_that_the_experiment_can_give_is_tried(bench, change):
     bench.record(bench.expect() | {"steps": 10}, 0.5)
     bench.cells[0]["steps"] = 10
     board = open_board(bench.plan(config={"finetuning": {"held_out_share": 0.1}}), [change])
-    assert change in str(board.results.protocol).replace("'", "")
+    assert change in str(board.protocol).replace("'", "")
 
 
 @pytest.mark.parametrize(

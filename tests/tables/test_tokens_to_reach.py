@@ -10,18 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from older_results import OLDER
 
-from glue_bench.records.record import LossPoint
-from glue_bench.records.store import Store
-from glue_bench.results.budgets import at_an_end, budget_frame, tokens_to_reach
-from glue_bench.results.protocol import reference_arm
+from glue_bench.tables.budget import at_an_end, budget_frame, tokens_to_reach
+from glue_bench.tables.compare import reference_arm
+from glue_bench.tables.results import read_results
 
 
-def curve(*losses: float | None) -> list[LossPoint]:
+def curve(*losses: float | None) -> pd.DataFrame:
     """A validation loss (None: not measured) every 100 tokens."""
-    return [
-        LossPoint(step=n, tokens=100 * n, train_loss=9.0, validation_loss=loss, seconds=0.0)
-        for n, loss in enumerate(losses, start=1)
-    ]
+    tokens = [100 * n for n in range(1, len(losses) + 1)]
+    return pd.DataFrame({"tokens": tokens, "validation_loss": np.array(losses, float)})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +58,7 @@ def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, t
     if reference:
         plan["config"]["protocol"] = {"reference": reference}
         (folder / "plan.json").write_text(json.dumps(plan))
-    budgets = budget_frame(Store(folder)).set_index("arm")
+    budgets = budget_frame(read_results(folder)).set_index("arm")
     losses, tokens = budgets["validation_loss"], budgets["tokens_to_reference"]
     goal = losses[reference or "add"]
     assert tokens[reference or "add"] == budgets["tokens"][reference or "add"]

@@ -3,26 +3,24 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import pandas as pd
 
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
-from glue_bench.results.encoders import UNRECORDED
-from glue_bench.results.frame import Results, in_order
+from glue_bench.tables.arms import UNRECORDED
+from glue_bench.tables.results import Results
 
-Value = TypeVar("Value")
 NOTHING = "nothing"
 
 
-def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Results:
-    """The results of several experiments, read by one protocol, as those of one.
+def join(several: Sequence[Results], protocol: Protocol) -> Results:
+    """Several experiments, shown by one protocol, as one: each with the cells after its last step of pretraining.
 
     Arms of one name are told apart as `experiment/arm`, and encoders of different shapes stand in blocks of their own.
-    A task that was run on different data is left out; other settings of fine-tuning, and protocols other than the one
-    used (`declared` has each experiment's own), are noted.
+    A task that was run on different data is left out; other settings of fine-tuning, and other protocols of their own,
+    are noted.
 
     Raises:
         UserError: two experiments have one name, or no task was run on the same data by all that have it.
@@ -30,41 +28,41 @@ def together(several: Sequence[Results], declared: Mapping[str, Protocol]) -> Re
     names = [results.experiment for results in several]
     if len(set(names)) < len(names):
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
-    others = _tasks_that_differ({name: results.digests for name, results in zip(names, several, strict=True)})
+    others = _tasks_that_differ(several)
     every = [arm for results in several for arm in results.cells["arm"].unique()]
-    twice = {arm for arm in every if every.count(arm) > 1}
-    several = [_comparable(results, list(others), twice) for results in several]
-    first = several[0]
-    undeclared = ", ".join(name for name, protocol in declared.items() if protocol != first.protocol)
+    kept = [_comparable(results, list(others), {arm for arm in every if every.count(arm) > 1}) for results in several]
+    frames = {
+        name: pd.concat([getattr(results, name) for results in kept], ignore_index=True)
+        for name in ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures")
+    }
+    tasks = frames["tasks"].drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
+    flags = {name: tasks["task"].map(frames["tasks"].groupby("task")[name].any()) for name in ("partial", "from_mnli")}
+    undeclared = ", ".join(results.experiment for results in several if results.protocol != protocol)
     return replace(
-        first,
-        experiment=", ".join(names),
-        data_source=", ".join(sorted({results.data_source for results in several})),
-        cells=pd.concat([results.cells for results in several], ignore_index=True),
-        scores=pd.concat([results.scores for results in several], ignore_index=True),
-        choosing=pd.concat([results.choosing for results in several], ignore_index=True),
-        partial_tasks=in_order(task for results in several for task in results.partial_tasks),
-        from_mnli=in_order(task for results in several for task in results.from_mnli),
-        digests={task: digest for results in several[::-1] for task, digest in results.digests.items()},
-        rows={task: rows for results in several[::-1] for task, rows in results.rows.items()},
+        several[0],
+        **frames
+        | {
+            "arms": frames["arms"].set_index("arm", drop=False),
+            "tasks": tasks.assign(**flags).set_index("task", drop=False),
+        },
+        experiments=tuple(names),
+        held_out_share=several[0].held_out_share if len({results.held_out_share for results in several}) == 1 else None,
+        one_segment=tuple(name for results in several for name in results.one_segment),
         problems=tuple(line for results in several for line in results.problems),
-        held_out_share=_if_alike([results.held_out_share for results in several]),
         differences=(
             *(f"{TASKS[task].title} is left out: its data differ ({who})." for task, who in others.items()),
-            *_settings_that_differ(several),
+            *_settings_that_differ(kept),
             *_said_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
-            *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in several}),
+            *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in kept}),
             *([f"{undeclared} declares another protocol; all are shown by the one above."] if undeclared else []),
         ),
         left_out=sum(results.left_out for results in several),
-        steps=_if_alike([results.steps for results in several]),
-        all_steps=(),
-        one_segment=tuple(name for results in several for name in results.one_segment),
     )
 
 
-def _tasks_that_differ(digests: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def _tasks_that_differ(several: Sequence[Results]) -> dict[str, str]:
     """Tasks that were run on more than one content -> which experiment has which, by the digests' first digits."""
+    digests = {r.experiment: r.tasks["digest"][r.tasks["digest"] != ""].to_dict() for r in several}
     differ = {}
     for task in TASKS:
         having = {name: found[task] for name, found in digests.items() if task in found}
@@ -80,19 +78,27 @@ def _comparable(results: Results, left_out: Sequence[str], twice: Collection[str
 
     That are arms whose names occur `twice`, and encoders of which nothing is known: they stand in a block of their own.
     """
-    names = {arm: f"{results.experiment}/{arm}" for arm in twice}
-    cells, scores, choosing = (
-        frame[~frame["task"].isin(left_out)].replace({"arm": names})
-        for frame in (results.cells, results.scores, results.choosing)
+    experiment, names = results.experiment, {arm: f"{results.experiment}/{arm}" for arm in twice}
+    steps = max(results.all_steps, default=None)
+    cells = results.after(steps)
+    cells = cells[~cells["task"].isin(left_out)].replace({"arm": names})
+    scores = results.scores[results.scores["cell_id"].isin(cells["cell_id"])]
+    arms = results.arms.replace({"shape": {UNRECORDED: f"{UNRECORDED} ({experiment})"}, "arm": names})
+    return replace(
+        results,
+        # Two experiments may have a cell of one id.
+        cells=cells.assign(cell_id=f"{experiment}/" + cells["cell_id"]),
+        scores=scores.assign(cell_id=f"{experiment}/" + scores["cell_id"]),
+        arms=arms.assign(start=arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")),
+        tasks=results.tasks[~results.tasks["task"].isin(left_out)],
     )
-    shapes = {UNRECORDED: f"{UNRECORDED} ({results.experiment})"}
-    return replace(results, cells=cells.replace({"shape": shapes}), scores=scores, choosing=choosing)
 
 
 def _settings_that_differ(several: Sequence[Results]) -> list[str]:
     notes = []
     for task in TASKS:
-        mine = {r.experiment: json.loads(r.settings[task]) for r in several if task in r.settings}
+        done = [results for results in several if results.tasks["digest"].get(task)]
+        mine = {results.experiment: results.tasks["settings"][task] for results in done}
         keys = sorted({key for settings in mine.values() for key in settings} - {"held_out_share"})  # has its own line
         for key in keys:
             values = {name: settings.get(key) for name, settings in mine.items()}
@@ -100,11 +106,6 @@ def _settings_that_differ(several: Sequence[Results]) -> list[str]:
                 shown = ", ".join(f"{name}: {value}" for name, value in values.items())
                 notes.append(f"{TASKS[task].title}: fine-tuned with another {key} ({shown}).")
     return notes
-
-
-def _if_alike(values: Sequence[Value]) -> Value | None:
-    """What all of them are; None where they differ."""
-    return values[0] if len(set(values)) == 1 else None
 
 
 def _said_of_each(what: str, values: Mapping[str, float | str | None]) -> list[str]:

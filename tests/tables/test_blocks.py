@@ -13,17 +13,16 @@ from simulated import REGIMES, simulate
 from stored import SHAPE, plan_with, record_of
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.records.record import Shape
-from glue_bench.reporting.assessment import assess_experiment
 from glue_bench.reporting.export import find, render
 from glue_bench.reporting.formats import FORMATS
 from glue_bench.reporting.leaderboard_page import best_of, leaderboard_page, leaderboard_screen
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.statistics_page import power_page, statistics_page
 from glue_bench.reporting.terminal import show
-from glue_bench.results.board import leaderboard, make_board
-from glue_bench.results.encoders import arm_facts, shape_text
 from glue_bench.stats.power import power_frame
+from glue_bench.tables.arms import arms_frame, with_starts
+from glue_bench.tables.board import leaderboard, open_board
+from glue_bench.tables.compare import compare
 from glue_bench.values import BLOCK
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
@@ -75,12 +74,12 @@ BOTH = [{"small", "other-small"}, {"large", "other-large"}]
 
 def test_no_table_ranks_encoders_of_two_shapes_together(bench):
     store = two_sizes(bench).store
-    board, statistics = make_board(store), assess_experiment(store)
-    assert arms_of(board.table) == arms_of(statistics.verdicts) == BOTH
-    assert set(statistics.verdicts["family"]) == {1}  # each block corrects for its own arms
+    board, statistics = open_board(store.folder), compare(open_board(store.folder))
+    assert arms_of(board.table) == arms_of(statistics.of("reference")) == BOTH
+    assert set(statistics.of("reference")["family"]) == {1}  # each block corrects for its own arms
     blocks = [table for _, table in board.table.groupby(BLOCK, sort=False)]
     assert all(len(best_of(block, ["sst2"])["sst2"]) == 1 for block in blocks)
-    power = power_frame(statistics.blocks, 1.0)
+    power = power_frame(statistics.assessed, 1.0)
     assert power.groupby(BLOCK, sort=False).size().to_dict() == {
         ("pretrained", SMALL_TEXT): 3,
         ("pretrained", LARGE_TEXT): 3,
@@ -165,8 +164,10 @@ def test_csv_keeps_its_columns_and_adds_what_arms_are_and_verdicts_at_the_end(be
 # What an arm started from
 
 
-def facts_of(arm="a", *, plan=None, steps=None, **record):
-    return arm_facts(plan_with(**{"arms": {arm: {"shape": SHAPE}}} | (plan or {})), arm, record_of(**record), steps)
+def start_of(plan, steps, **record):
+    made = record_of(**record)
+    facts = plan_with({"cell_id": "a", "arm": "a"}, **{"arms": {"a": {"shape": SHAPE}}} | plan)
+    return with_starts(arms_frame(facts, facts.cells, {"a": made}), steps)["start"]["a"]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +186,8 @@ def test_tables_name_what_an_arm_started_from(checkpoint, revision, steps, start
     """A person's folders are no one's business."""
     configured = {"name": "a", "checkpoint": checkpoint, "revision": revision}
     recorded = {"checkpoint": {"name": checkpoint, "revision": revision, "digest": ""}}
-    assert facts_of(plan={"config": {"arms": [configured]}}, steps=steps)["start"] == start
-    assert facts_of(steps=steps, **recorded, parameters=1000)["start"] == start
+    assert start_of({"config": {"arms": [configured]}}, steps) == start
+    assert start_of({}, steps, **recorded) == start
 
 
 def test_arms_of_a_block_that_started_from_different_checkpoints_are_told_apart(bench):
@@ -205,38 +206,10 @@ def test_checkpoints_of_one_name_and_different_contents_are_told_apart(bench):
     assert f"Started from: model ({'1' * 12}) (a); model ({'2' * 12}) (b, c)." in text
 
 
-def test_parameters_of_an_experiment_without_plan_are_those_of_its_records_without_the_head(bench):
-    for task, labels in (("rte", 2), ("mnli", 3), ("stsb", 1)):
-        head = (SHAPE["hidden_size"] + 1) * labels
-        bench.record(bench.expect(task, arm=task), parameters=1000 + head, checkpoint={"name": "org/model"})
-    table = leaderboard(bench.path)
-    assert table["parameters"].tolist() == [1000] * 3
-    assert set(table["shape"]) == {SMALL_TEXT}
-    assert set(table["start"]) == {"org/model"}
-
-
-# Plans and records of earlier versions, which hold no shape
-
-
 def unrecorded(bench, values: dict[str, float], **facts) -> None:
     for arm, value in values.items():
-        bench.record(bench.expect("rte", arm=arm), value, shape=None)
+        bench.record(bench.expect("rte", arm=arm), value)
         bench.arms[arm] = {"origin": "pretrained", **facts}
-
-
-def test_encoders_of_unrecorded_shape_are_told_by_what_add_would_have(bench):
-    unrecorded(bench, {"add": 0.5}, parameters=1000, added_over_add=0)
-    unrecorded(bench, {"concat": 0.6}, parameters=1064, added_over_add=64)
-    unrecorded(bench, {"large": 0.9}, parameters=2064, added_over_add=64)
-    table = leaderboard(bench.plan())
-    assert arms_of(table) == [{"add", "concat"}, {"large"}]
-    assert table["shape"].unique().tolist() == [
-        f"unrecorded shape of {size} parameters with add" for size in (1000, 2000)
-    ]
-    for notes in (leaderboard_page(find(bench.path)).notes, statistics_page(assess_experiment(bench.store)).notes):
-        assert any(
-            note.startswith("The shape of the encoder is not recorded for add, concat, large;") for note in notes
-        )
 
 
 def test_encoders_of_which_nothing_is_known_are_not_ranked_with_those_of_another_experiment(new_bench):
@@ -249,36 +222,6 @@ def test_encoders_of_which_nothing_is_known_are_not_ranked_with_those_of_another
     assert arms_of(table) == [{"first-a", "first-b"}, {"second-a", "second-b"}]
     assert table["parameters"].isna().all()
     assert "The shape of the encoder is not recorded for first-a, first-b, second-a, second-b;" in render(paths)
-
-
-SIZES = SHAPE | {"max_position_embeddings": 32}
-
-
-@pytest.mark.parametrize("found", [100, 93])
-def test_fresh_weights_of_an_earlier_version_have_the_shape_of_the_plan(found):
-    """The vocabulary is the tokenizer's, which may have found fewer words than were asked for."""
-    facts = {"arms": {"a": {"parameters": as_add(found) + 7, "added_over_add": 7}}}
-    config = {"scratch": SIZES, "arms": [{"name": "a", "checkpoint": "scratch"}]}
-    expected = shape_text(Shape(**SHAPE | {"vocab_size": found}))
-    assert arm_facts(plan_with(**facts, config=config), "a", None, None)["shape"] == expected
-
-
-@pytest.mark.parametrize("parameters", [101, 108])
-def test_a_plan_that_does_not_fit_its_parameters_is_not_believed(parameters):
-    """A number that no vocabulary gives, and more words than were asked for."""
-    size = as_add(100) + 1 if parameters == 101 else as_add(parameters)
-    facts = {"arms": {"a": {"parameters": size, "added_over_add": 0}}}
-    config = {"scratch": SIZES, "arms": [{"name": "a", "checkpoint": "scratch"}]}
-    assert arm_facts(plan_with(**facts, config=config), "a", None, None)["shape"].startswith("unrecorded shape of")
-
-
-def as_add(words: int) -> int:
-    """The parameters of `add` at SIZES: what the encoder itself has."""
-    from glue_bench.model.configuration import EncoderConfig
-    from glue_bench.model.encoder import EncoderModel
-
-    model = EncoderModel(EncoderConfig(**SIZES | {"vocab_size": words}))
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 # Recipe and precision
@@ -323,7 +266,7 @@ def test_blocks_and_pretrainings_of_several_recipes_are_said(bench):
 
 
 def mixed(bench) -> list[str]:
-    found = [note for note in statistics_page(assess_experiment(bench.store)).notes if "more than one" in note]
+    found = [note for note in statistics_page(compare(open_board(bench.path))).notes if "more than one" in note]
     assert leaderboard_page(find(bench.path)).notes[-1] == " ".join(found)
     return found
 

@@ -2,9 +2,8 @@ import math
 
 import pytest
 
-from glue_bench.results.board import leaderboard
-from glue_bench.results.frame import read_results
-from glue_bench.results.protocol import AVERAGES, COLUMNS, at_rates, average, average_of, best_rates
+from glue_bench.tables.averages import AVERAGES, COLUMNS, average, average_of
+from glue_bench.tables.board import leaderboard, open_board
 
 TUPE_TABLE_1_BERT_A = {
     "mnli": {"validation_matched": {"accuracy": 0.8493}, "validation_mismatched": {"accuracy": 0.8491}},
@@ -31,8 +30,7 @@ RUN_GLUE = {
 
 def chosen(bench):
     """Learning rate by (arm, task)."""
-    rates = best_rates(read_results(bench.store).choosing)
-    return {(arm, task): rate for arm, task, rate in rates.itertuples(index=False)}
+    return {(arm, task): rate for arm, task, rate in open_board(bench.path).rates.itertuples(index=False)}
 
 
 def test_the_nine_columns_average_reproduces_a_published_row(bench):
@@ -135,9 +133,7 @@ def test_averages_are_computed_at_the_chosen_rates(bench):
         bench.finish(task, 1, 0.5, rate=2e-5)
         bench.finish(task, 1, 0.6, rate=3e-5)
     bench.plan()
-    results = read_results(bench.store)
-    best = at_rates(results.scores, best_rates(results.choosing))
-    assert average(best, AVERAGES["average_official"]).loc["add", "mean"] == pytest.approx(60)
+    assert average(open_board(bench.path).runs, AVERAGES["average_official"]).loc["add", "mean"] == pytest.approx(60)
 
 
 def test_the_conventions_weigh_what_they_say():

@@ -11,8 +11,8 @@ from glue_bench.data.linter import lint
 from glue_bench.data.submission import FILES, MAJORITY
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.results.board import make_board
-from glue_bench.results.submission import fill, gather, manifest, median_runs, write_submission
+from glue_bench.tables.board import open_board
+from glue_bench.tables.submission import fill, gather, manifest, median_runs, write_submission
 
 
 def store_logits(bench, cell, without=(), rows=None) -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ def finish_all(bench, without=(), **where):
 
 
 def chosen(bench, task="rte", arm="add"):
-    return median_runs(make_board(bench.store), arm)[task]
+    return median_runs(open_board(bench.path), arm)[task]
 
 
 # Which run
@@ -100,7 +100,7 @@ def test_the_run_is_at_the_rate_that_the_board_reports(bench):
 def test_a_whole_experiment_gives_a_zip_without_findings(bench):
     logits = finish_all(bench)
     bench.plan()
-    submission = gather(bench.store)
+    submission = gather(open_board(bench.path))
     assert not submission.missing
     assert lint(submission.zip()) == []
     rows = submission.files["QNLI.tsv"].decode().split("\n")[1:-1]
@@ -111,7 +111,7 @@ def test_a_whole_experiment_gives_a_zip_without_findings(bench):
 def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(bench):
     logits = finish_all(bench)
     bench.plan()
-    rows = gather(bench.store).files["AX.tsv"].decode().split("\n")[1:-1]
+    rows = gather(open_board(bench.path)).files["AX.tsv"].decode().split("\n")[1:-1]
     expected = np.array(["entailment", "neutral", "contradiction"])[logits["mnli"]["test_ax"].argmax(axis=1)]
     assert [row.split("\t")[1] for row in rows] == expected.tolist()
 
@@ -122,7 +122,7 @@ def test_everything_that_is_missing_is_named_with_its_reason(bench):
     finish(bench, "mnli", without=["test_ax"])
     bench.expect("cola")
     bench.plan()
-    missing = gather(bench.store).missing
+    missing = gather(open_board(bench.path)).missing
     assert set(missing) == set(FILES) - {"RTE.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
     assert missing["CoLA.tsv"] == "no finished run of cola"
     assert missing["QQP.tsv"] == "'add-qqp-lr2e-05-s1' has predicted no split 'test'"
@@ -132,7 +132,7 @@ def test_everything_that_is_missing_is_named_with_its_reason(bench):
 def test_filling_names_what_it_filled_and_passes_the_linter(bench):
     finish(bench, "rte")
     bench.plan()
-    submission = gather(bench.store)
+    submission = gather(open_board(bench.path))
     filled = fill(submission)
     assert filled.filled == tuple(name for name in FILES if name != "RTE.tsv")
     assert filled.files["RTE.tsv"] == submission.files["RTE.tsv"]
@@ -142,7 +142,7 @@ def test_filling_names_what_it_filled_and_passes_the_linter(bench):
 def test_predictions_of_other_sizes_are_found_by_the_linter(bench):
     finish(bench, "rte", rows=12, source="demo")
     bench.plan()
-    submission = fill(gather(bench.store))
+    submission = fill(gather(open_board(bench.path)))
     assert submission.is_demo
     assert [str(finding) for finding in lint(submission.zip())] == ["RTE.tsv: 12 rows; expected 3000"]
 
@@ -151,7 +151,7 @@ def test_the_manifest_says_where_every_file_is_from(bench):
     for seed, value in ((1, 0.5), (2, 0.7), (3, 0.6)):
         finish(bench, "rte", seed, value)
     bench.plan()
-    submission = fill(gather(bench.store, "add"))
+    submission = fill(gather(open_board(bench.path), "add"))
     told = manifest(submission, "mine.zip")
     assert told["zip"] == "mine.zip"
     assert told["sha256"] == hashlib.sha256(submission.zip()).hexdigest()
@@ -177,21 +177,21 @@ def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench):
     store_logits(bench, bench.cells[-1])
     bench.plan(config={"protocol": {"epoch": "best"}})
     assert chosen(bench).value == pytest.approx(70)
-    assert manifest(gather(bench.store), "x.zip")["files"]["RTE.tsv"]["validation"] == 50
+    assert manifest(gather(open_board(bench.path)), "x.zip")["files"]["RTE.tsv"]["validation"] == 50
 
 
 def test_an_undefined_validation_score_is_null_in_the_manifest(bench):
     finish(bench, "stsb", value=None)
     bench.plan()
-    assert manifest(gather(bench.store), "x.zip")["files"]["STS-B.tsv"]["validation"] is None
+    assert manifest(gather(open_board(bench.path)), "x.zip")["files"]["STS-B.tsv"]["validation"] is None
 
 
 def test_the_zip_is_the_same_every_time(bench):
     finish(bench, "rte")
     bench.plan()
-    assert gather(bench.store).zip() == gather(bench.store).zip()
-    other = replace(gather(bench.store), files={"RTE.tsv": b"other"})
-    assert other.zip() != gather(bench.store).zip()
+    assert gather(open_board(bench.path)).zip() == gather(open_board(bench.path)).zip()
+    other = replace(gather(open_board(bench.path)), files={"RTE.tsv": b"other"})
+    assert other.zip() != gather(open_board(bench.path)).zip()
 
 
 # Bad input
@@ -201,7 +201,7 @@ def test_a_zip_is_not_replaced_by_its_manifest(bench, tmp_path):
     finish(bench, "rte")
     bench.plan()
     with pytest.raises(UserError, match=r"add\.json': the name of a submission ends in \.zip"):
-        write_submission(gather(bench.store), tmp_path / "add.json")
+        write_submission(gather(open_board(bench.path)), tmp_path / "add.json")
     assert not list(tmp_path.glob("add.*"))
 
 
@@ -209,7 +209,7 @@ def test_an_unknown_arm_is_refused_with_the_nearest(bench):
     finish(bench, "rte")
     bench.plan()
     with pytest.raises(UserError, match="unknown arm 'ad' in toy; did you mean 'add'"):
-        gather(bench.store, "ad")
+        gather(open_board(bench.path), "ad")
 
 
 def test_of_several_arms_one_must_be_named(bench):
@@ -217,7 +217,7 @@ def test_of_several_arms_one_must_be_named(bench):
     finish(bench, "rte", arm="none")
     bench.plan()
     with pytest.raises(UserError, match="--arm says which arm: add, none"):
-        gather(bench.store)
+        gather(open_board(bench.path))
 
 
 def test_an_arm_without_test_predictions_is_refused(bench):
@@ -225,7 +225,7 @@ def test_an_arm_without_test_predictions_is_refused(bench):
     bench.finish("cola")
     bench.plan()
     with pytest.raises(UserError, match="no test predictions at all"):
-        gather(bench.store)
+        gather(open_board(bench.path))
 
 
 def test_damaged_predictions_are_named(bench):
@@ -233,7 +233,7 @@ def test_damaged_predictions_are_named(bench):
     bench.plan()
     (bench.path / "predictions" / "add-rte-lr2e-05-s1.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"add-rte-lr2e-05-s1\.safetensors: cannot be read"):
-        gather(bench.store)
+        gather(open_board(bench.path))
 
 
 def test_predictions_of_another_shape_are_named(bench):
@@ -242,4 +242,4 @@ def test_predictions_of_another_shape_are_named(bench):
     path = bench.path / "predictions" / "add-rte-lr2e-05-s1.safetensors"
     path.write_bytes(save({"test": np.zeros((3, 3), np.float32)}))
     with pytest.raises(UserError, match=r"predictions of 'add-rte-lr2e-05-s1', split 'test': rte: logits of shape"):
-        gather(bench.store)
+        gather(open_board(bench.path))

@@ -1,1 +1,0 @@
-"""Records in, tables out: what an experiment's records say, as DataFrames. No torch."""

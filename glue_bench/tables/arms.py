@@ -1,0 +1,123 @@
+"""What an arm is made of: the shape of its encoder, what its weights started from, and its parameters.
+
+Arms are ranked together only if they have one origin and one shape. The shape is everything that decides how much an
+encoder can learn before any variant is chosen: layers, hidden size, heads and vocabulary; the intermediate size,
+because feed-forward layers hold most of a block's weights; and the embedding size where the tables are narrower than
+the blocks (ELECTRA), because it bounds what a word can say. Tables that are wider than the blocks (an arm's own
+`embedding_size`) are part of how the arm combines embeddings: a block still sees no more than the hidden size, and what
+they cost shows in the parameters. Positions are left out: rows of a table beyond the longest text take no part.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.config import AS_PUBLISHED, SCRATCH
+from glue_bench.records.identity import pretraining_of
+from glue_bench.records.plan import ArmFacts, AskedCell, Plan
+from glue_bench.records.record import Checkpoint, Record, Shape
+from glue_bench.values import BLOCK, BlockKey
+
+ARMS = ("arm", "variant", "origin", "options", "summary", "shape", "start", "start_digest", "checkpoint", "parameters",
+        "non_embedding_parameters", "added_over_add", "flops_per_token", "length")  # fmt: skip
+FACTS = ["shape", "start", "parameters"]
+"""What tables say of an arm's encoder."""
+ANY_SHAPE = "each its own"
+"""What stands for the shapes of native arms, which are shown together whatever they are."""
+UNRECORDED = "unrecorded shape"
+UNKNOWN_START = "an unrecorded start"
+FRESH = "fresh weights of this shape"
+
+
+def arms_frame(plan: Plan, cells: Sequence[AskedCell], records: Mapping[str, Record]) -> pd.DataFrame:
+    """One row per arm, in the plan's order, by its name: ARMS.
+
+    `summary` is the variant in words and the arm's options. `start` is what the weights started from, before any
+    pretraining of ours, and `start_digest` that of its files, "" of fresh weights; `checkpoint` is its name as the
+    experiment gives it. Counts are those of the encoder without any head.
+    """
+    planned = {cell.arm: cell for cell in reversed(cells)}
+    recorded = {records[cell.cell_id].cell.arm: records[cell.cell_id] for cell in cells if cell.cell_id in records}
+    names = dict.fromkeys([*plan.arms, *(cell.arm for cell in cells)])
+    rows = [_arm(plan, name, planned.get(name), recorded.get(name)) for name in names]
+    return pd.DataFrame(rows, columns=list(ARMS)).astype({"parameters": "Int64"}).set_index("arm", drop=False)
+
+
+def _arm(plan: Plan, name: str, cell: AskedCell | None, record: Record | None) -> dict[str, Any]:
+    facts, configured = plan.arms.get(name, ArmFacts()), plan.configured(name)
+    recorded = record.checkpoint if record else Checkpoint()
+    checkpoint, revision = configured.checkpoint or recorded.name, configured.revision or recorded.revision
+    digest = facts.start or recorded.digest
+    origin = cell.origin if cell else facts.origin
+    # Where a person keeps a checkpoint is no one's business.
+    shown = PurePath(checkpoint).name if checkpoint.startswith(("/", "~", ".")) else checkpoint
+    named = f"{shown}@{revision}" if revision else shown
+    options = [(option, str(value)) for option, value in configured.options.items()]
+    shape = shape_text(facts.shape) if facts.shape else UNRECORDED
+    return {
+        **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
+        "arm": name,
+        "variant": cell.variant if cell else facts.variant,
+        "origin": origin,
+        "options": configured.options or (record.options if record else {}),
+        "summary": "; ".join([facts.summary, *map(": ".join, options)] if facts.summary else []),
+        "shape": ANY_SHAPE if AS_PUBLISHED in (origin, facts.origin) else shape,
+        "start": FRESH if named == SCRATCH else named or UNKNOWN_START,
+        # Of a native arm it says behind the digest, too, how texts are given to the model.
+        "start_digest": "" if named == SCRATCH or pretraining_of(digest) else digest.partition(" ")[0],
+        "checkpoint": checkpoint or SCRATCH,
+    }
+
+
+def with_starts(arms: pd.DataFrame, steps: int | None) -> pd.DataFrame:
+    """The arms with the `steps` of their pretraining behind what they started from.
+
+    Where other contents have the same name, digests tell them apart.
+    """
+    known = arms[arms["start_digest"] != ""]
+    contents = known.groupby("start")["start_digest"].nunique()
+    unclear = arms["start"].isin(contents.index[contents > 1]) & (arms["start_digest"] != "")
+    starts = arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")
+    return arms.assign(start=starts.where(~unclear, starts + " (" + arms["start_digest"].str[:12] + ")"))
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape in words, equal for equal shapes."""
+    layers, heads = shape.num_hidden_layers, shape.num_attention_heads
+    narrow = shape.embedding_size < shape.hidden_size
+    return ", ".join(
+        [
+            f"{layers} layer{'s' * (layers != 1)}",
+            f"hidden size {shape.hidden_size}",
+            f"{heads} head{'s' * (heads != 1)}",
+            f"intermediate size {shape.intermediate_size}",
+            *([f"embedding size {shape.embedding_size}"] if narrow else []),
+            f"vocabulary {shape.vocab_size}",
+        ]
+    )
+
+
+def blocks_of(frame: pd.DataFrame) -> list[tuple[BlockKey, pd.DataFrame]]:
+    """The blocks of a frame with the columns of BLOCK, in its order."""
+    return [((str(origin), str(shape)), block) for (origin, shape), block in frame.groupby(BLOCK, sort=False)]
+
+
+def block_names(keys: Iterable[BlockKey]) -> dict[BlockKey, str]:
+    """Blocks as tables call them: by their origin, and by their shape too where an origin has several."""
+    keys = list(dict.fromkeys(keys))
+    origins = [origin for origin, _ in keys]
+    return {(origin, shape): origin if origins.count(origin) == 1 else f"{origin}, {shape}" for origin, shape in keys}
+
+
+def named_blocks(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """As `blocks_of`, by the names of the blocks."""
+    blocks = blocks_of(frame)
+    names = block_names(key for key, _ in blocks)
+    return [(names[key], block) for key, block in blocks]
+
+
+def title(name: str) -> str:
+    """A block's name as a heading."""
+    return name[:1].upper() + name[1:]

@@ -1,0 +1,241 @@
+"""Which arms of an experiment differ: stored predictions are read once, for every table."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.data.metrics import decide
+from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.errors import UserError
+from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
+from glue_bench.stats.verdicts import Assessed, Group, arms_frame, assess, columns_frame, declared, verdicts
+from glue_bench.tables.arms import UNKNOWN_START, blocks_of
+from glue_bench.tables.arrays import Arrays
+from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED, main_scores
+from glue_bench.tables.board import Board
+from glue_bench.values import BLOCK, BlockKey
+
+CONVERSION = "conversion"
+MEASURES = {"validation_loss": "loss", "swap_1": "share"}
+"""Measures of a pretrained encoder that are compared as columns, and their metrics."""
+LEAST_DOCUMENTS = 5
+"""Of fewer documents (as many of equal size) a variance is hardly known; pieces of at most 512 tokens count then."""
+OTHER_PIECES = "it was measured on other pieces of text"
+OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
+NO_LABELS = (
+    "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All that is known of which arms differ.
+
+    Every arm but a reference is in exactly one of the groups `assessed`: with the arms that were made from one
+    checkpoint and the arm that it came from, where the arm was converted, else with its block. `contrasts` has
+    VERDICT_COLUMNS behind a `kind`: "reference" within blocks, "conversion" for what a conversion costs, which ranks
+    nothing, and "declared" for those that the protocol names. `arms` and `columns` are the frames of `stats.verdicts`.
+    In all of them `origin` and `shape` are those of the (first) arm. `primary` is the column by which arms are judged,
+    the first one of each group.
+    """
+
+    board: Board
+    primary: str
+    assessed: tuple[Assessed, ...]
+    contrasts: pd.DataFrame
+    arms: pd.DataFrame
+    columns: pd.DataFrame
+
+    def of(self, *kinds: str) -> pd.DataFrame:
+        """The contrasts of these kinds, without their kind."""
+        return self.contrasts[self.contrasts["kind"].isin(kinds)].drop(columns="kind").reset_index(drop=True)
+
+
+def compare(board: Board) -> Comparison:
+    """Read every prediction once, and make every contrast; of several experiments together there are none."""
+    primary: str = board.protocol.primary
+    if primary == AVERAGE and len(board.average.parts) == 1:  # the average of a single column is that column
+        primary = next(iter(board.average.parts))
+    groups = groups_of(board) if len(board.results.experiments) == 1 else []
+    outcomes = chain(read_outcomes(board), read_measures(board)) if groups else ()
+    assessed = assess(outcomes, groups, primary)
+    found, arms = verdicts(assessed), arms_frame(assessed)
+    kinds = found["origin"].map({CONVERSION: "conversion"}).fillna("reference")
+    named = declared(assessed, [(a, b) for a, b in board.protocol.contrasts]).assign(kind="declared")
+    frames = [*(found[kinds == kind].assign(kind=kind) for kind in ("reference", "conversion")), named]
+    frames = [frame for frame in frames if len(frame)] or frames[:1]  # an empty one would leave numbers no numbers
+    return Comparison(
+        board=board,
+        primary=primary,
+        assessed=tuple(assessed),
+        contrasts=_placed(board, pd.concat(frames, ignore_index=True)[["kind", *found]]),
+        arms=_placed(board, arms[(arms["origin"] != CONVERSION) | (arms["arm"] != arms["shape"])]),
+        columns=_by_block(board, columns_frame(assessed, found), groups),
+    )
+
+
+def groups_of(board: Board) -> list[Group]:
+    """Arms that are compared: those of a block, and those that were converted from one arm's checkpoint, with it.
+
+    The latter's origin is CONVERSION and its shape the name of the arm that the checkpoint was made for.
+    """
+    sources, groups = _sources(board), dict[BlockKey, Group]()
+    for (origin, shape), block in blocks_of(board.table):
+        own = tuple(arm for arm in block["arm"] if arm not in sources)
+        if own:
+            reference = reference_arm(_variants(board, own), board.protocol.reference)
+            groups[origin, shape] = Group(origin=origin, shape=shape, arms=own, reference=reference)
+        for source in (sources[arm] for arm in block["arm"] if arm in sources):
+            arms = (source, *(arm for arm in board.table["arm"] if sources.get(arm) == source))
+            groups[CONVERSION, source] = Group(origin=CONVERSION, shape=source, arms=arms, reference=source)
+    return list(groups.values())
+
+
+def reference_arm(variants: Mapping[str, str], chosen: str | None = None) -> str:
+    """The arm that others are compared with, of arms and their variants in the experiment's order.
+
+    It is `chosen` (`protocol.reference`) if that is among them, else the first whose variant is `add`, else the first.
+    """
+    if chosen in variants:
+        return str(chosen)
+    return next((arm for arm, variant in variants.items() if variant == "add"), next(iter(variants)))
+
+
+def read_outcomes(board: Board) -> Iterator[Outcomes]:
+    """The runs of every column that has any, in the board's order; predictions are read as they are needed."""
+    arms, scores = tuple(board.table["arm"]), main_scores(board.runs)
+    data = board.cells.set_index("cell_id")["data"]
+    for column in board.columns:
+        task, split = COLUMNS[column]
+        runs = scores[(scores["task"] == task) & (scores["split"] == split)]
+        runs = runs.assign(data=runs["cell_id"].map(data))
+        if len(runs):
+            why, predictions, labels = _predictions(column, runs, board.results.arrays)
+            yield Outcomes(
+                column=column,
+                task=task,
+                metric=TASKS[task].metrics[0],
+                arms=arms,
+                owners=runs["arm"].map(arms.index).to_numpy(),
+                pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
+                seeds=runs["seed"].to_numpy(),
+                scores=runs["value"].to_numpy(),
+                predictions=predictions,
+                labels=labels,
+                why=dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH) | why,
+                averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
+            )
+
+
+def read_measures(board: Board) -> Iterator[Outcomes]:
+    """What the board's arms have learnt in pretraining, measured without a task: a run for each pretraining.
+
+    Arms are compared on the same pieces of text.
+    """
+    arms, pretrainings = tuple(board.table["arm"]), board.results.pretrainings
+    done = pretrainings[~pretrainings["is_search"] & pretrainings["arm"].isin(arms)]
+    sums = [_sums(board.results.arrays, name) for name in done["pretraining_id"]]
+    for measure, metric in MEASURES.items():
+        has = [measure in mine for mine in sums]
+        runs, pieces = done[has], [mine[measure] for mine in sums if measure in mine]
+        if pieces:
+            counts = pieces[0][1]
+            same = np.array([np.array_equal(counts, mine) for _, mine in pieces])
+            yield Outcomes(
+                column=measure,
+                task=measure,
+                metric=metric,
+                arms=arms,
+                owners=runs["arm"].map(arms.index).to_numpy(),
+                pretraining_seeds=runs["seed"].to_numpy(int),
+                seeds=np.zeros(len(runs), int),
+                scores=np.array([unit_of(metric) * hits.sum() / mine.sum() for hits, mine in pieces]),
+                predictions=np.stack([hits if a else 0.0 * counts for (hits, _), a in zip(pieces, same, strict=True)]),
+                labels=counts,
+                why=dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES),
+                averaged=False,
+                finetuned=False,
+            )
+
+
+def _sums(arrays: Arrays, pretraining_id: str) -> dict[str, np.ndarray]:
+    """By measure the numerators and denominators of pieces of text, (2, pieces), of a pretraining that has some.
+
+    Pieces of one document are alike, so that documents take their place in a loss, where enough of them count.
+    """
+    sums, losses = arrays.sums(pretraining_id), arrays.losses(pretraining_id)
+    if losses:  # of all validation text, of which the other measures take a part
+        places = np.unique(losses["document"], return_inverse=True)[1]
+        if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:
+            places = np.arange(len(places))
+        sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
+    return sums
+
+
+def _predictions(column: str, runs: pd.DataFrame, arrays: Arrays) -> tuple[dict[str, str], np.ndarray, np.ndarray]:
+    """Why some arms' runs cannot be compared, predictions (runs, examples; of theirs zeros) and labels (examples,)."""
+    (task, split), nothing = COLUMNS[column], (np.empty((0, 0)), np.empty(0))
+    if runs["data"].nunique() > 1:
+        return dict.fromkeys(runs["arm"], "its runs were made on different data"), *nothing
+    try:
+        labels = arrays.gold(task, runs["data"].iloc[0]).get(split)
+    except UserError as error:
+        return dict.fromkeys(runs["arm"], str(error)), *nothing
+    if labels is None:
+        return dict.fromkeys(runs["arm"], NO_LABELS), *nothing
+    why: dict[str, str] = {}
+    predictions = np.zeros((len(runs), len(labels)), np.float64 if task == "stsb" else np.int64)
+    for row, (arm, cell) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
+        try:
+            logits = arrays.logits(cell).get(split, np.empty((0, 1)))
+        except UserError as error:
+            why[arm] = str(error)
+            continue
+        if len(logits) != len(labels) or not np.isfinite(logits).all():
+            why[arm] = "a run has diverged, or predicted another number of rows"
+        else:
+            predictions[row] = decide(task, logits)
+    return why, predictions, labels
+
+
+def _sources(board: Board) -> dict[str, str]:
+    """Converted arm -> the pretrained arm that starts from the same checkpoint, the reference if there are several."""
+    sources: dict[str, str] = {}
+    known = board.table[board.table["start"] != UNKNOWN_START]
+    for _, started in known.groupby("start", sort=False):
+        pretrained = _variants(board, started.loc[started["origin"] == "pretrained", "arm"])
+        converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
+        if pretrained:
+            sources |= dict.fromkeys(converted, reference_arm(pretrained, board.protocol.reference))
+    return sources
+
+
+def _variants(board: Board, arms: Iterable[str]) -> dict[str, str]:
+    """Arm -> variant of some arms, in the experiment's order."""
+    variants, wanted = board.results.arms["variant"], set(arms)
+    return {arm: variants[arm] for arm in board.arms if arm in wanted}
+
+
+def _placed(board: Board, frame: pd.DataFrame) -> pd.DataFrame:
+    """With the origin and the shape of each row's arm."""
+    of_arm = board.table.set_index("arm")
+    return frame.assign(**{name: frame["arm"].map(of_arm[name]) for name in BLOCK}).reset_index(drop=True)
+
+
+def _by_block(board: Board, columns: pd.DataFrame, groups: Iterable[Group]) -> pd.DataFrame:
+    """With what is known of converted arms at the blocks that they stand in."""
+    of_arm = board.table.set_index("arm")[BLOCK]
+    places = {
+        (group.origin, group.shape): of_arm.loc[list(group.arms[1:])].drop_duplicates().to_numpy().tolist()
+        for group in groups
+        if group.origin == CONVERSION
+    }
+    rows = [
+        row | dict(zip(BLOCK, place, strict=True))
+        for row in columns.to_dict("records")
+        for place in places.get((row["origin"], row["shape"]), [(row["origin"], row["shape"])])
+    ]
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns.dtypes)
