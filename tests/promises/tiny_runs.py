@@ -1,0 +1,147 @@
+"""Runs of a second or two, and what they leave: this file knows what lies in their folders, and the tests do not."""
+
+import copy
+import io
+import json
+import random
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from safetensors.numpy import load_file
+
+import glue_bench
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+EXPERIMENT: dict[str, Any] = {
+    "name": "tiny",
+    "data": "demo",
+    "limit": 24,
+    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, "initializer_range": 0.2, **SIZES},
+    "arms": ["add"],
+    "tasks": ["stsb"],
+    "seeds": [1],
+    "pretraining": {
+        **{"steps": 4, "batch_tokens": 128, "length": 16, "learning_rate": 1e-3},
+        **{"validations": 2, "validation_share": 0.1},
+    },
+    "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 8, "max_length": 32},
+}
+CLOCKS = {"seconds", "tokens_per_second", "peak_memory_bytes"}
+"""What a record says of time and memory, which no two runs have alike."""
+_PLACE = tempfile.TemporaryDirectory()
+WORDS = ("cat", "dog", "horse", "fox", "tom", "anna", "old", "young", "chased", "helped", "called", "the", "by")
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    """The experiment above as plain values; a section is changed by its keys, and None takes a key away."""
+    values = copy.deepcopy(EXPERIMENT)
+    values["pretraining"]["corpus"] = str(text())
+    for key, value in changes.items():
+        values[key] = values[key] | value if isinstance(value, dict) and key in values else value
+        if isinstance(values[key], dict):
+            values[key] = {name: one for name, one in values[key].items() if one is not None}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def run(values: Mapping[str, Any], results: Path, **options: Any) -> Path:
+    """Run an experiment without a word; the folder that it leaves, with nothing failed."""
+    given = {"console": Console(file=io.StringIO()), "device": "cpu", "precision": "float32"} | options
+    summary = glue_bench.run(values, results=results, **given)
+    assert not summary.failed, summary.failed
+    return summary.folder
+
+
+@cache
+def glue() -> Path:
+    """A folder with a small STS-B in the classic layout, the same on every machine."""
+    draw, folder = random.Random(0), Path(_PLACE.name) / "glue"
+    (folder / "STS-B").mkdir(parents=True)
+    for name, rows in (("train", 40), ("dev", 12)):
+        lines = [[str(row), _sentence(draw), _sentence(draw), f"{draw.uniform(0, 5):.1f}"] for row in range(rows)]
+        text = "\n".join("\t".join(line) for line in [["index", "sentence1", "sentence2", "score"], *lines])
+        (folder / "STS-B" / f"{name}.tsv").write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+@cache
+def text() -> Path:
+    """A short text to pretrain on, the same on every machine."""
+    draw, path = random.Random(1), Path(_PLACE.name) / "text.txt"
+    path.write_text("".join(f"{_sentence(draw)} .\n" for _ in range(160)), encoding="utf-8")
+    return path
+
+
+def _sentence(draw: random.Random) -> str:
+    return " ".join(draw.choices(WORDS, k=draw.randint(3, 9)))
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    """The tables that a run leaves, but that of the budget, which has seconds."""
+    paths = [path for path in folder.iterdir() if path.suffix in (".md", ".csv") and path.stem != "budget"]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def results(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Each finished cell and pretraining by its id: what changes when it is stored anew."""
+    paths = [path for kind in ("records", "pretraining") for path in (folder / kind).glob("*.json")]
+    return {path.stem: (path.stat().st_ino, path.read_bytes()) for path in paths}
+
+
+def bits(folder: Path, *without: str) -> dict[str, Any]:
+    """All that cells and pretrainings have left, by file: numbers to the last bit, and no clocks.
+
+    The keys `without` are left out of JSON wherever they are.
+    """
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("*/**/*")):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == ".json":
+            found[name] = _still(json.loads(path.read_bytes()), CLOCKS | set(without))
+        elif path.suffix in (".safetensors", ""):
+            found[name] = path.read_bytes() if path.is_file() else b""
+    return found
+
+
+def _still(value: Any, moving: set[str]) -> Any:
+    """A JSON value without some keys; a document that has clocks has a digest of them, too."""
+    if isinstance(value, list):
+        return [_still(one, moving) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = value.keys() - moving
+    if kept < value.keys():
+        kept -= {"digest"}
+    return {key: _still(value[key], moving) for key in sorted(kept)}
+
+
+def numbers(folder: Path) -> dict[str, list[float]]:
+    """By arm, losses of its pretraining and of its cells, then their logits."""
+    found: dict[str, list[float]] = {}
+    for path in sorted(folder.glob("pretraining/*.json")):
+        record = json.loads(path.read_bytes())
+        found[record["arm"]] = [point[key] for point in record["losses"] for key in ("train_loss", "validation_loss")]
+    for path in sorted(folder.glob("records/*.json")):
+        record = json.loads(path.read_bytes())
+        logits = load_file(folder / "predictions" / f"{path.stem}.safetensors")
+        found[record["cell"]["arm"]] += [epoch["train_loss"] for epoch in record["history"]]
+        found[record["cell"]["arm"]] += [float(one) for split in sorted(logits) for one in np.ravel(logits[split])]
+    return {arm: [float(one) for one in values if one is not None] for arm, values in found.items()}
+
+
+def machine(folder: Path) -> str:
+    """The kind of processor, torch's version and the threads that its cells were computed with."""
+    told = {tuple(_machines(json.loads(path.read_bytes()))) for path in folder.glob("records/*.json")}
+    (one,) = told
+    return ", ".join(one)
+
+
+def _machines(record: dict[str, Any]) -> Iterator[str]:
+    where = record["environment"]
+    yield where["processor"]
+    yield f"torch {where['packages']['torch']}"
+    yield f"{where['threads']} thread{'s' * (where['threads'] != 1)}"
