@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -114,31 +112,7 @@ def test_a_plugin_joins_the_experiments_own(glue_bench, tiny, write_yaml, write_
     assert [line.split("-")[0] for line in said.out.splitlines()[:-1]] == ["mine", "yours"]
 
 
-def test_data_is_taken_from_the_command_line(refused, config, tmp_path):
-    said = refused("run", config, "--data", "dem", "--results", tmp_path)
-    assert said.startswith("unknown data source 'dem'; did you mean 'demo'?")
-
-
 # Bad input
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"tasks": ["colla"]}, "unknown task 'colla'; did you mean 'cola'?"),
-        ({"arms": ["conct"]}, "unknown variant 'conct' in arm 'conct'; did you mean 'concat'?"),
-        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' in variant 'add'; known: segments"),
-        ({"finetuning": {"epoch": 3}}, "unknown key 'epoch' in finetuning; did you mean 'epochs'?"),
-        ({"seeds": "all"}, "seeds: input should be a valid list, not 'all'"),
-        ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'; give a folder"),
-        ({"data": "./nowhere"}, "folder ./nowhere does not exist; give hub, demo or the path of a folder"),
-        ({"finetuning": {"max_length": 64}}, "max_length 64 exceeds the 32 positions"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_mistake_in_the_experiment_is_one_message(refused, tiny, write_yaml, tmp_path, changes, said):
-    assert said in refused("run", write_yaml(tiny(**changes)), "--results", tmp_path / "runs")
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_hub_out_of_reach_says_how_to_give_a_folder(refused, tiny, write_yaml, tmp_path, monkeypatch):
@@ -164,40 +138,12 @@ def test_a_vocabulary_that_does_not_fit_is_refused(refused, tiny, write_yaml, ma
     assert "embeds 20; give the tokenizer it was trained with" in said
 
 
-def test_a_results_folder_that_cannot_be_written_is_refused(refused, config, tmp_path):
-    (tmp_path / "file").write_text("")
-    said = refused("run", config, "--results", tmp_path / "file")
-    assert "cannot write results to" in said
-    assert "choose another folder with --results" in said
-
-
-@pytest.mark.parametrize("verb", ["status", "leaderboard"])
-def test_a_folder_without_an_experiment_is_refused(refused, finished, tmp_path, verb):
-    assert "no experiment in" in refused(verb, tmp_path / "nowhere")
-    assert "it holds experiments: tiny" in refused(verb, finished.parent)
-
-
 def test_a_plugin_that_is_none_is_refused(refused, config, write_plugin, tmp_path):
     broken = write_plugin(write_plugin().read_text() + "    uses_position = False\n")
     for words in (["run", config, "--results", tmp_path / "runs"], ["variants"]):
         assert "cannot read plugin" in refused(*words, "--plugin", tmp_path / "none.py")
         assert "variant 'mine' does not meet the contract: clause 'position'" in refused(*words, "--plugin", broken)
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_missing_file_only_and_source_are_refused(refused, config, tmp_path):
-    assert "cannot read experiment file" in refused("run", tmp_path / "none.yaml")
-    assert "unknown task 'colla' in --only" in refused("run", config, "--only", "task=colla", "--results", tmp_path)
-    assert "unknown data source" in refused("data", "nothing")
-
-
-@pytest.mark.parametrize(
-    "words", [["rnu"], ["run"], ["run", "x.yaml", "--resluts", "y"], ["status", "a", "b"]], ids=str
-)
-def test_words_that_are_no_command_are_refused(glue_bench, words):
-    said = glue_bench(*words)
-    assert said.status == 2
-    assert "Traceback" not in said.err
 
 
 # status and leaderboard
@@ -249,11 +195,6 @@ def test_run_writes_the_report_last(glue_bench, config, tmp_path, monkeypatch):
     assert written == [True]
 
 
-def test_bad_formats_and_files_are_refused(refused, finished, tmp_path):
-    assert "unknown format 'cvs'; did you mean 'csv'?" in refused("leaderboard", finished, "--format", "cvs")
-    assert "cannot write" in refused("leaderboard", finished, "-o", tmp_path / "no" / "board.md")
-
-
 def test_a_damaged_record_is_named_and_the_rest_is_printed(glue_bench, finished):
     first, *others = sorted((finished / "records").iterdir())
     first.write_text("{")
@@ -297,18 +238,3 @@ def test_data_shows_every_split(glue_bench):
         ["rte", "test", "12"],
     ]
     assert said.out.splitlines()[-1].startswith("demo: cola, sst2")
-
-
-def test_help_names_every_verb(glue_bench):
-    said = glue_bench("--help")
-    assert said.status == 0
-    assert all(verb in said.out for verb in ("run", "status", "leaderboard", "data", "variants", "tasks"))
-    assert "--dry-run" in glue_bench("run", "--help").out
-
-
-def test_the_installed_command_says_one_line_about_a_mistake(tmp_path):
-    command = [str(Path(sys.executable).with_name("glue-bench")), "status", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: no experiment in")
-    assert len(done.stderr.splitlines()) == 1

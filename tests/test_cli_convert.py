@@ -77,42 +77,12 @@ def test_a_tokenizer_may_be_named(glue_bench, make_tupe, bert, tmp_path):
     assert json.loads((tmp_path / "out" / "conversion.json").read_text())["tokenizer"] == str(bert)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--variant", "conct"], "unknown variant 'conct'; did you mean 'concat'?"),
-        (
-            ["--variant", "untied", "--option", "rank=3"],
-            "unknown option 'rank' in variant 'untied'; known: share, segments",
-        ),
-        (["--variant", "diet-abs", "--option", "rank"], "--option takes KEY=VALUE, not 'rank'"),
-        (["--variant", "diet-abs", "--option", "rank=many"], "option 'rank' of variant 'diet-abs': input should be"),
-        (["--variant", "untied", "--tokenizer", "./nowhere"], "no checkpoint folder './nowhere'"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_mistake_is_one_message(refused, bert, tmp_path, words, said):
-    assert said in refused("convert", bert, tmp_path / "out", *words)
-    assert not (tmp_path / "out").exists()
-
-
 def test_bad_sources_and_folders_are_refused(refused, bert, make_tupe, tmp_path):
     assert "no checkpoint folder './nowhere'" in refused("convert", "./nowhere", tmp_path / "out", "--variant", "add")
     assert "no checkpoint file 'tupe.pt'" in refused("convert", "tupe.pt", tmp_path / "out", "--variant", "add")
     assert "is not empty" in refused("convert", bert, bert, "--variant", "add")
     said = refused("convert", make_tupe(), tmp_path / "out", "--variant", "concat")
     assert "which is 'untied-relative'; only additive checkpoints can be grafted" in said
-
-
-def test_help_names_the_verb(glue_bench):
-    assert "convert" in glue_bench("--help").out
-    assert "--tokenizer" in glue_bench("convert", "--help").out
-
-
-def test_a_variant_must_be_named(glue_bench, bert, tmp_path):
-    said = glue_bench("convert", bert, tmp_path / "out")
-    assert said.status == 2
-    assert "--variant" in said.err
 
 
 @pytest.mark.usefixtures("small_demo")

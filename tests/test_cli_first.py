@@ -82,20 +82,10 @@ def test_a_run_without_a_file_has_a_name_that_is_one(checkpoint, name):
     assert parse_experiment(values).name == values["name"] == name
 
 
-def test_a_run_needs_a_file_or_a_checkpoint_and_not_both(refused, tmp_path):
-    assert "glue-bench init NAME" in refused("run")
-    assert "--checkpoint, --arm: only without CONFIG" in refused("run", tmp_path, "--checkpoint", "x", "--arm", "add")
-
-
 def test_version_and_short_help(glue_bench):
     assert glue_bench("--version").out == f"glue-bench {__version__}\n"
     assert "fetch-data" in glue_bench("-h").out
     assert "--checkpoint" in glue_bench("run", "-h").out
-
-
-def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "glue_bench", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"glue-bench {__version__}\n"
 
 
 @pytest.fixture

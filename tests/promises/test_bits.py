@@ -66,7 +66,7 @@ def usual(tmp_path_factory):
 
 def test_other_orders_of_arms_tasks_and_seeds_give_the_same_bits(usual, tmp_path):
     values = tiny_runs.experiment(**{key: given[::-1] for key, given in MORE.items()})
-    assert tiny_runs.bits(tiny_runs.run(values, tmp_path)) == usual
+    assert tiny_runs.unlike(usual, tiny_runs.bits(tiny_runs.run(values, tmp_path))) == []
 
 
 def test_cells_in_pieces_and_after_other_work_in_the_process_are_the_same(usual, tmp_path):
@@ -75,7 +75,17 @@ def test_cells_in_pieces_and_after_other_work_in_the_process_are_the_same(usual,
         random.random(), np.random.random(3), torch.rand(3)  # noqa: NPY002
         tiny_runs.run(tiny_runs.experiment(seeds=[random.randrange(9)], tasks=["cola"]), tmp_path / "other")
         folder = tiny_runs.run(values, tmp_path / "pieces", only=only)
-    assert tiny_runs.bits(folder) == usual
+    assert tiny_runs.unlike(usual, tiny_runs.bits(folder)) == []
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="tokens from the cache leave the truncation of a kept tokenizer unset"
+)
+def test_a_kept_model_is_the_same_whether_its_tokens_were_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
+    values = tiny_runs.experiment(pretraining=None, checkpoint="scratch", finetuning={"keep": "all"})
+    folders = [tiny_runs.run(values, tmp_path / name) for name in ("one", "other")]
+    assert tiny_runs.unlike(*map(tiny_runs.bits, folders)) == []
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import random
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from safetensors.numpy import load_file
 
@@ -56,6 +58,13 @@ def run(values: Mapping[str, Any], results: Path, **options: Any) -> Path:
     return summary.folder
 
 
+def waiting(values: Mapping[str, Any], results: Path) -> list[str]:
+    """What a run would do now: the ids of cells, and what would be pretrained, in words."""
+    given = {"console": Console(file=io.StringIO()), "device": "cpu", "precision": "float32", "dry_run": True}
+    summary = glue_bench.run(values, results=results, **given)
+    return [*summary.pretraining, *summary.waiting]
+
+
 @cache
 def glue() -> Path:
     """A folder with a small STS-B in the classic layout, the same on every machine."""
@@ -80,10 +89,12 @@ def _sentence(draw: random.Random) -> str:
     return " ".join(draw.choices(WORDS, k=draw.randint(3, 9)))
 
 
-def tables(folder: Path) -> dict[str, bytes]:
-    """The tables that a run leaves, but that of the budget, which has seconds."""
-    paths = [path for path in folder.iterdir() if path.suffix in (".md", ".csv") and path.stem != "budget"]
-    return {path.name: path.read_bytes() for path in paths}
+def tables(folder: Path) -> dict[str, Any]:
+    """The tables that a run leaves, without seconds and bytes; the page of the budget has them within sentences."""
+    pages = {path.name: path.read_bytes() for path in folder.glob("*.md") if path.stem != "budget"}
+    frames = {path.name: pd.read_csv(path, dtype=str, keep_default_na=False) for path in folder.glob("*.csv")}
+    still = {name: frame.filter(regex="^(?!.*(second|memory))") for name, frame in frames.items()}
+    return pages | {name: frame.to_csv() for name, frame in still.items()}
 
 
 def results(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -92,19 +103,43 @@ def results(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {path.stem: (path.stat().st_ino, path.read_bytes()) for path in paths}
 
 
+def lose_weights(folder: Path) -> None:
+    """Delete what cells have started from, as a person does who needs the room."""
+    shutil.rmtree(folder / "checkpoints")
+
+
 def bits(folder: Path, *without: str) -> dict[str, Any]:
     """All that cells and pretrainings have left, by file: numbers to the last bit, and no clocks.
 
-    The keys `without` are left out of JSON wherever they are.
+    The files and, wherever they are in JSON, the keys of the names `without` are left out.
     """
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*/**/*")):
         name = path.relative_to(folder).as_posix()
+        if path.name in without or any(part.startswith(".") for part in name.split("/")):
+            continue
         if path.suffix == ".json":
             found[name] = _still(json.loads(path.read_bytes()), CLOCKS | set(without))
-        elif path.suffix in (".safetensors", ""):
-            found[name] = path.read_bytes() if path.is_file() else b""
+        elif path.suffix == ".safetensors":
+            found[name] = _tensors(path.read_bytes())
+        elif path.is_file() and not path.suffix:
+            found[name] = path.read_bytes()
     return found
+
+
+def _tensors(content: bytes) -> dict[str, Any]:
+    """What a safetensors file holds, by name: the order of the names is another each time."""
+    size = 8 + int.from_bytes(content[:8], "little")
+    head = json.loads(content[8:size])
+    metadata = head.pop("__metadata__", None)
+    spans = {name: [size + offset for offset in one["data_offsets"]] for name, one in head.items()}
+    values = {name: (one["dtype"], one["shape"], content[slice(*spans[name])]) for name, one in head.items()}
+    return {"__metadata__": metadata, **values}
+
+
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The files of `one` that differ from those of `other`, or are not there: two of `bits` or `tables`."""
+    return sorted(name for name in one if one[name] != other.get(name))
 
 
 def _still(value: Any, moving: set[str]) -> Any:

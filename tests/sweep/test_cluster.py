@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import CLI, Forked
-from test_kill import write_rte
+from started import write_rte
 
 pytest.importorskip("ray")
 import heads

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from started import TABLES
 from stored import documents
-from test_kill import TABLES
 
 from glue_bench.api import run
 from glue_bench.errors import UserError

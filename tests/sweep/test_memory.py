@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from forked import Forked
+from started import WORDS
 from stored import documents
-from test_kill import WORDS
 
 from glue_bench.records.store import Store
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from test_kill import finish, write_rte
+from started import finish, write_rte
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs SIGINT"), pytest.mark.slow]
 

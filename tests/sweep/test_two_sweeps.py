@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_kill import TABLES, finish, start, write_rte
-from test_kill_pretraining import write_text
+from started import TABLES, finish, start, write_rte, write_text
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs /proc")
 

@@ -1,0 +1,127 @@
+"""Killed at any moment, a run that is started again ends as if nothing had happened, and does nothing twice."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tiny_runs
+from forked import Forked
+
+import glue_bench
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+
+ASKED = tiny_runs.experiment(
+    arms=["add", "untied"],
+    tasks=["mnli", "rte"],
+    pretraining={"steps": 30, "learning_rate": None, "learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 10}},
+    finetuning={"from_mnli": ["rte"], "predict": ["validation", "test"], "keep": "all"},
+)
+"""Of each arm two runs of a search for its rate, a pretraining, a cell on MNLI, and one that starts from that."""
+JOBS = 10
+# A state to continue from after every step, so that kills hit the writing of one, too.
+COMMAND = """
+import glue_bench.training.pretrain
+from glue_bench.cli import main
+glue_bench.training.pretrain.SAVE_SECONDS = 0
+"""
+AT_A_WRITE = """
+import os, sys
+writes = [0]
+def watch(event, arguments):
+    if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir"):
+        writes[0] += 1
+        if writes[0] == {write}:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(watch)
+"""
+WRITES = 150
+"""About as many changes of the disk as the run makes."""
+
+TOKENIZER = ("tokenizer.json", "checksums.json")
+"""Files of a kept model that are not always alike: see test_bits.py."""
+
+Moment = Callable[[Path, Path], None]
+"""Starts a run, kills it, and returns when it is gone."""
+
+
+def start(config: Path, results: Path, before: str = "") -> Forked:
+    environment = {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
+    options = ("--results", results, "--device", "cpu", "--precision", "float32")
+    return Forked(f"{COMMAND}{before}\nmain()", "run", config, *options, **environment)
+
+
+def after_jobs(count: int, seconds: float) -> Moment:
+    """So many seconds after so many jobs have ended."""
+
+    def kill(config: Path, results: Path) -> None:
+        process, deadline = start(config, results), time.monotonic() + 240
+        while len(tiny_runs.results(results / "tiny")) < count and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    return kill
+
+
+def before_write(number: int) -> Moment:
+    """Before a file or a folder is made, renamed or deleted."""
+
+    def kill(config: Path, results: Path) -> None:
+        start(config, results, AT_A_WRITE.format(write=number)).communicate(timeout=240)
+
+    return kill
+
+
+def moments(kills: int) -> Iterator[tuple[str, Moment]]:
+    """Kills from the first search to the last cell, half of them at a write."""
+    for kill in range(kills):
+        first, last = JOBS * kill // kills, JOBS * (kill + 1) // kills
+        count, seconds, number = random.randrange(first, last), random.uniform(0, 0.4), random.randrange(1, WRITES)
+        yield f"{seconds:.2f} s after {count} jobs", after_jobs(count, seconds)
+        if kill % 2:
+            yield f"before write {number}", before_write(number)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The folder of a run that nothing has disturbed."""
+    return tiny_runs.run(ASKED, tmp_path_factory.mktemp("whole"))
+
+
+def check(whole: Path, place: Path, kills: int) -> None:
+    config, results = place / "experiment.yaml", place / "runs"
+    config.write_text(json.dumps(ASKED))
+    killed, kept = results / "tiny", dict[str, tuple[int, bytes]]()
+    for told, kill in moments(kills):
+        print("killed", told)  # shown if the test fails
+        kill(config, results)
+        found = tiny_runs.results(killed)
+        assert kept.items() <= found.items(), "a result was lost, or stored twice"
+        kept = found
+    assert not set(tiny_runs.waiting(ASKED, results)) & kept.keys(), "what has ended would run again"
+    last = start(config, results)
+    out, err = last.communicate(timeout=240)
+    assert last.returncode == 0, out + err
+    assert kept.items() <= tiny_runs.results(killed).items()
+    assert tiny_runs.waiting(ASKED, results) == []
+    assert [verified.faults for verified in glue_bench.verify(killed)] == [[]]
+    assert tiny_runs.unlike(tiny_runs.bits(whole, *TOKENIZER), tiny_runs.bits(killed, *TOKENIZER)) == []
+    assert tiny_runs.unlike(tiny_runs.tables(whole), tiny_runs.tables(killed)) == []
+
+
+def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tmp_path):
+    check(whole, tmp_path, kills=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 2, 3, 5, 8, 10] * 5)
+def test_so_do_many_others(whole, tmp_path, kills):
+    check(whole, tmp_path, kills)

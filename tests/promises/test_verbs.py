@@ -1,0 +1,476 @@
+"""Verbs: the installed command answers soon, each function does what its verb does, and a mistake is one line."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny_runs
+
+import glue_bench
+
+ASKED = tiny_runs.experiment(
+    arms=["add", "untied"], tasks=["mnli", "stsb"], seeds=[1, 2], finetuning={"predict": ["validation", "test"]}
+)
+COMMAND = [str(Path(sys.executable).with_name("glue-bench"))]
+MODULE = [sys.executable, "-m", "glue_bench"]
+
+# The real entry points
+
+
+def called(*command: str, **given: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **given)
+
+
+@pytest.mark.parametrize("command", [COMMAND, MODULE], ids=["installed", "module"])
+def test_a_mistake_in_a_real_process_is_one_line_and_status_2(command, tmp_path):
+    done = called(*command, "status", str(tmp_path), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: ")
+    assert str(tmp_path) in done.stderr
+
+
+def test_both_entry_points_are_the_same_command(tmp_path):
+    said = [called(*command, "--help", cwd=tmp_path) for command in (COMMAND, MODULE)]
+    assert [done.returncode for done in said] == [0, 0]
+    assert said[0].stdout.splitlines()[2:] == said[1].stdout.splitlines()[2:]  # after the command's own name
+
+
+def test_help_answers_within_half_a_second():
+    def seconds(*command: str) -> float:
+        before = os.times()
+        assert called(*command).returncode == 0
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    # Processor time, and the best of several, in units of Python's own start, which a loaded machine makes longer, too.
+    for _ in range(6):
+        if seconds(*COMMAND, "--help") <= 0.5 * max(1, seconds(sys.executable, "-c", "pass") / 0.02):
+            return
+    pytest.fail("no --help took less than half a second")
+
+
+def verbs() -> list[str]:
+    from typer.main import get_command
+
+    from glue_bench.cli import app
+
+    return sorted(get_command(app).commands)
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_each_verb_has_help(glue_bench, verb):
+    said = glue_bench(verb, "--help")
+    assert (said.status, said.err) == (0, "")
+    assert f"glue-bench {verb}" in said.out
+    assert verb in glue_bench("--help").out
+
+
+# Functions and verbs
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> Path:
+    """The folder of a finished experiment, to be read."""
+    return tiny_runs.run(ASKED, tmp_path_factory.mktemp("ran"))
+
+
+Both = Callable[[Path, Path, Callable[..., str]], tuple[Any, Any]]
+"""Of a finished experiment, an empty folder and the command: what a function gives, and what its verb says."""
+
+
+def same_rows(frame: pd.DataFrame, printed: str, rounding: float = 1e-6) -> tuple[Any, Any]:
+    """The texts of a frame, and those of the same one as CSV, whose numbers are the same but for their rounding."""
+    read = pd.read_csv(io.StringIO(printed), dtype=str, keep_default_na=False)
+    assert len(frame) == len(read)
+    texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name]) and frame[name].notna().any()]
+    for name in frame.columns.difference(texts):
+        numbers = pd.to_numeric(frame[name]).to_numpy(float, na_value=np.nan)
+        np.testing.assert_allclose(pd.to_numeric(read[name]), numbers, rtol=0, atol=rounding, equal_nan=True)
+    return frame[texts].astype(object).fillna("").to_numpy().tolist(), read[texts].to_numpy().tolist()
+
+
+def of_run(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    (out / "tiny.yaml").write_text(json.dumps(ASKED))
+    words = ("run", out / "tiny.yaml", "--results", out, "--device", "cpu", "--precision", "float32")
+    verb(*words)
+    return tiny_runs.unlike(tiny_runs.bits(ran), tiny_runs.bits(out / "tiny")), []
+
+
+def of_plan(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    more = ASKED | {"seeds": [2, 3]}
+    (out / "tiny.yaml").write_text(json.dumps(more))
+    cells = glue_bench.plan(more, results=ran.parent)
+    said = verb("run", out / "tiny.yaml", "--dry-run", "--results", ran.parent).splitlines()
+    return cells.query("state == 'missing'")["cell_id"].to_list(), [
+        line for line in said if line.startswith(("add-", "untied-"))
+    ]
+
+
+def of_status(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    head, *rows = [line.split() for line in verb("status", ran).splitlines()[:3]]
+    done = {row[0]: int(row[head.index("done")]) for row in rows}
+    return glue_bench.status(ran).query("state == 'done'").value_counts("arm").to_dict(), done
+
+
+def of_checkpoint(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    source = str(next(ran.glob("checkpoints/add-*/step-4")))
+    glue_bench.convert(source, out / "function", "untied")
+    verb("convert", source, out / "verb", "--variant", "untied")
+    files = [{path.name: path.read_bytes() for path in (out / name).iterdir()} for name in ("function", "verb")]
+    return tuple({name: content for name, content in each.items() if name != "conversion.json"} for each in files)
+
+
+def of_intrinsic(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    source, text = str(next(ran.glob("checkpoints/add-*/step-4"))), str(tiny_runs.text())
+    said = verb("intrinsic", source, "--corpus", text, "--length", "16", "--tokens", "64", "--format", "csv")
+    return same_rows(glue_bench.intrinsic([source], [text], length=16, tokens=64), said, 1e-4)
+
+
+def of_analyse(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    source = str(next(ran.glob("checkpoints/add-*/step-4")))
+    found = glue_bench.analyse([source], only=["order"], sequences=8)
+    verb("analyse", source, "--only", "order", "--sequences", "8", "--figures", "none", "-o", out)
+    written = json.loads((out / "analysis.json").read_bytes())
+    return json.loads(json.dumps(found.document)), {name: written[name] for name in found.document}
+
+
+def of_file(function: Callable[[Path, Path], Any], *words: str) -> Both:
+    """A function and a verb that write a file."""
+
+    def both(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+        suffix = ".html" if words[0] == "report" else ".zip"
+        files = [out / f"{name}{suffix}" for name in ("function", "verb")]
+        function(ran, files[0])
+        verb(words[0], ran, *words[1:], "-o", files[1])
+        return files[0].read_bytes(), files[1].read_bytes()
+
+    return both
+
+
+def of_frame(function: Callable[[Path], pd.DataFrame], *words: str, rounding: float = 1e-6) -> Both:
+    """A function that gives a frame and a verb that prints one; RUNS is the folder."""
+
+    def both(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+        said = verb(*(str(ran) if word == "RUNS" else word for word in words), "--format", "csv")
+        return same_rows(function(ran), said, rounding)
+
+    return both
+
+
+def of_explain(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    cell = glue_bench.status(ran)["cell_id"].iloc[0]
+    found, said = glue_bench.explain(cell, ASKED, results=ran.parent), verb("explain", cell, ran)
+    return {found.cell_id, found.state}, {word for word in (found.cell_id, found.state) if word in said}
+
+
+def of_verify(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+    (verified,) = glue_bench.verify(ran)
+    said = verb("verify", ran)
+    return [check.name for check in verified.checks if check.name not in said], verified.faults
+
+
+PAIRS: dict[str, Both] = {
+    "run": of_run,
+    "plan": of_plan,
+    "status": of_status,
+    "leaderboard": of_frame(lambda ran: glue_bench.leaderboard(ran), "leaderboard", "RUNS", rounding=0.0051),
+    "statistics": of_frame(lambda ran: glue_bench.statistics(ran, pairs=True), "statistics", "RUNS", "--pairs"),
+    "power": of_frame(lambda ran: glue_bench.power(ran, 9.0), "power", "RUNS", "--difference", "9"),
+    "table": of_frame(lambda ran: glue_bench.table("tupe-1", ran), "table", "tupe-1", "RUNS", rounding=0.0051),
+    "report": of_file(lambda ran, out: glue_bench.report(ran, out), "report"),
+    "export": of_file(lambda ran, out: glue_bench.export(ran, out), "export"),
+    "submit": of_file(
+        lambda ran, out: glue_bench.submit(ran, out, arm="add", fill=True), "submit", "--arm", "add", "--fill"
+    ),
+    "card": lambda ran, _, verb: (glue_bench.card(ran, "add").text, verb("card", ran, "--arm", "add")),
+    "convert": of_checkpoint,
+    "intrinsic": of_intrinsic,
+    "analyse": of_analyse,
+    "explain": of_explain,
+    "verify": of_verify,
+}
+WITHOUT_VERB = {"predictions", "load_plugins"}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_function_does_what_its_verb_does(glue_bench, ran, tmp_path, name):
+    def verb(*words: object) -> str:
+        said = glue_bench(*words)
+        assert said.status in (0, 1), said
+        return said.out
+
+    one, other = PAIRS[name](ran, tmp_path, verb)
+    assert one == other
+
+
+def test_every_function_is_compared_with_its_verb_and_few_verbs_have_none():
+    functions = {name for name in dir(glue_bench) if callable(getattr(glue_bench, name)) and name.islower()}
+    assert functions == PAIRS.keys() | WITHOUT_VERB
+    assert set(verbs()) - functions - {"demo", "init", "fetch-data", "data", "tasks", "variants"} == {"diagnostics"}
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS.keys() | WITHOUT_VERB))
+def test_every_function_says_how_it_is_called_and_what_it_raises(name):
+    text = getattr(glue_bench, name).__doc__
+    assert f"glue_bench.{name}(" in text
+    assert "Raises:" in text
+
+
+def test_predictions_give_the_scores(ran):
+    """The function without a verb, against the tables."""
+    frame = glue_bench.predictions(ran, task="MNLI").query("split.str.startswith('validation')")
+    right = (frame["predicted"] == frame["label"]).groupby([frame["arm"], frame["split"]]).mean().unstack()
+    board = glue_bench.leaderboard(ran).set_index("arm")[["mnli_m", "mnli_mm"]]
+    np.testing.assert_allclose(100 * right.loc[board.index], board)
+
+
+# Refusals: what is wrong, and what the one line must name
+
+TWO_RATES = {"learning_rate": None, "learning_rates": [1e-3, 2e-3]}
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    *(({"name": name}, "name") for name in ("a b", "", "..", "x" * 300, 3)),
+    ({"nam": "x"}, "nam name"),
+    ({"epochs": 3}, "epochs finetuning"),
+    ({"data": "dem"}, "dem demo"),
+    ({"data": "./nowhere"}, "./nowhere"),
+    ({"data": ""}, "data"),
+    ({"limit": 1}, "limit"),
+    ({"tasks": ["colla"]}, "colla cola"),
+    ({"tasks": []}, "tasks"),
+    ({"tasks": ["rte", "rte"]}, "rte"),
+    ({"tasks": "rte"}, "tasks"),
+    ({"seeds": "all"}, "seeds all"),
+    ({"seeds": []}, "seeds"),
+    ({"seeds": [1, 1]}, "seeds 1"),
+    ({"seeds": [-1]}, "seeds -1"),
+    ({"seeds": [2**32]}, "seeds"),
+    ({"seeds": ["1"]}, "seeds 1"),
+    ({"arms": ["conct"]}, "conct concat"),
+    ({"arms": []}, "arms"),
+    ({"arms": ["add", "add"]}, "add"),
+    ({"arms": [{"name": "x"}]}, "variant"),
+    ({"arms": [{"variant": "add", "option": {}}]}, "option options"),
+    ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "x add"),
+    ({"arms": [{"variant": "concat-split", "options": {"position_share": 2}}]}, "position_share"),
+    ({"arms": [{"variant": "native"}]}, "native"),
+    ({"arms": [{"variant": "add", "revision": "main"}]}, "revision"),
+    ({"arms": ["mine"], "plugins": ["none.py"]}, "none.py"),
+    ({"scratch": {"hidden_size": 15}}, "hidden_size 15 num_attention_heads 2"),
+    ({"scratch": {"vocab_size": 5}}, "scratch.vocab_size"),
+    ({"scratch": {"num_hidden_layers": 0}}, "scratch.num_hidden_layers"),
+    ({"scratch": {"hidden": 16}}, "hidden scratch"),
+    ({"pretraining": {"length": 64}}, "pretraining.length 64 32"),
+    ({"pretraining": {"steps": 0}}, "pretraining.steps"),
+    ({"pretraining": {"steps": "4"}}, "pretraining.steps"),
+    ({"pretraining": {"stps": 4}}, "stps steps"),
+    ({"pretraining": {"batch_tokens": 8}}, "batch_tokens 8 16"),
+    ({"pretraining": {"learning_rates": [1e-3]}}, "learning_rate learning_rates"),
+    ({"pretraining": TWO_RATES}, "rate_search"),
+    ({"pretraining": {"rate_search": {"steps": 2}}}, "rate_search"),
+    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 9}}}, "rate_search.steps 9 4"),
+    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 2, "seed": 1}}}, "rate_search.seed 1"),
+    ({"pretraining": {"checkpoints": [4]}}, "checkpoints 4"),
+    ({"pretraining": {"schedule": "trapezoid"}}, "decay_share"),
+    ({"pretraining": {"decay_share": 0.2}}, "decay_share"),
+    ({"pretraining": {"validation_share": 1}}, "validation_share"),
+    ({"pretraining": {"mask_probability": 0}}, "mask_probability"),
+    ({"pretraining": {"corpus": None}}, "corpus"),
+    ({"pretraining": {"corpus": "none.txt"}}, "none.txt"),
+    ({"pretraining": {"from": "checkpoint"}}, "checkpoint"),
+    ({"pretraining": None}, "checkpoint"),
+    ({"pretraining": None, "checkpoint": "./nowhere"}, "./nowhere"),
+    ({"finetuning": {"epoch": 3}}, "epoch epochs"),
+    ({"finetuning": {"epochs": 0}}, "finetuning.epochs"),
+    ({"finetuning": {"batch_size": 0}}, "finetuning.batch_size"),
+    ({"finetuning": {"max_length": 3}}, "finetuning.max_length"),
+    ({"finetuning": {"max_length": 64}}, "max_length 64 32"),
+    ({"finetuning": {"learning_rates": []}}, "finetuning.learning_rates"),
+    ({"finetuning": {"learning_rates": [0]}}, "finetuning.learning_rates"),
+    ({"finetuning": {"learning_rates": [1e-3, 1e-3]}}, "finetuning.learning_rates 0.001"),
+    ({"finetuning": {"warmup_ratio": 2}}, "finetuning.warmup_ratio"),
+    ({"finetuning": {"held_out_share": 0.9}}, "finetuning.held_out_share"),
+    ({"finetuning": {"from_mnli": ["rte"]}}, "from_mnli mnli"),
+    ({"finetuning": {"from_mnli": ["cola"]}}, "cola rte"),
+    ({"finetuning": {"mnli_rate": 1e-3}}, "mnli_rate from_mnli"),
+    ({"tasks": ["mnli", "rte"], "finetuning": {"from_mnli": ["rte"], "mnli_rate": 5e-3}}, "mnli_rate 0.005"),
+    ({"finetuning": {"predict": ["test"]}}, "predict validation"),
+    ({"finetuning": {"predictions": "float8"}}, "predictions float16"),
+    ({"finetuning": {"keep": "some"}}, "keep best all"),
+    ({"finetuning": {"max_steps": 0}}, "max_steps"),
+    ({"finetuning": {"tasks": {"colla": {}}}}, "colla cola"),
+    ({"finetuning": {"tasks": {"rte": {"epoch": 1}}}}, "epoch epochs"),
+    ({"finetuning": {"learning_rates": [1e-3, 2e-3]}, "protocol": {"rate": "fixed"}}, "protocol.rate stsb"),
+    ({"protocol": {"choose_on": "held_out"}}, "choose_on held_out_share"),
+    ({"protocol": {"reference": "nobody"}}, "nobody reference"),
+    ({"protocol": {"contrasts": [["add", "nobody"]]}}, "nobody contrasts"),
+    ({"protocol": {"contrasts": [["add", "add"]]}}, "contrasts"),
+    ({"protocol": {"epoch": "first"}}, "protocol.epoch first"),
+    ({"protocol": {"primary": "validation_loss"}, "pretraining": None, "checkpoint": "scratch"}, "primary pretraining"),
+    ({"resources": {"cpus": 0}}, "resources.cpus"),
+    ({"resources": {"gpus": 1.5}}, "gpus 1.5"),
+    ({"resources": {"give_up_after": 1}}, "give_up_after"),
+    ({"seeds": list(range(9_000)), "arms": ["add", "none"], "tasks": ["cola", "rte", "stsb"]}, "54,000 50,000"),
+]  # fmt: skip
+
+
+def refusal(said: str, names: str) -> None:
+    assert said.count("\n") == 1, said
+    assert [name for name in names.split() if name not in said] == [], said
+
+
+@pytest.mark.parametrize(("change", "names"), MISTAKES, ids=[str(change)[:60] for change, _ in MISTAKES])
+def test_a_mistake_in_an_experiment_is_one_line_that_names_it(refused, tmp_path, monkeypatch, change, names):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_runs.experiment(**change)))
+    refusal(refused("run", "tiny.yaml", "--results", "runs"), names)
+    assert not (tmp_path / "runs").exists()
+
+
+WRONG_WORDS = [
+    tuple(line.split("  ", 1))
+    for line in """
+rnu                                                                rnu
+run                                                                --checkpoint
+run none.yaml                                                      none.yaml
+run tiny.yaml x                                                    x
+run tiny.yaml --resluts y                                          --resluts
+run tiny.yaml --only                                               --only
+run tiny.yaml --data=                                              empty
+run tiny.yaml --only task=colla                                    colla stsb --only
+run tiny.yaml --only task                                          task
+run tiny.yaml --only tsk=rte                                       tsk task
+run tiny.yaml --only seed=9                                        seed 9
+run tiny.yaml --data dem                                           dem demo
+run tiny.yaml --data ./none                                        ./none
+run tiny.yaml --corpus none.txt                                    none.txt
+run tiny.yaml --limit 1                                            --limit 2
+run tiny.yaml --workers 0                                          workers 0
+run tiny.yaml --workers many                                       workers many auto
+run tiny.yaml --address nowhere                                    --address nowhere
+run tiny.yaml --device tpu                                         tpu cpu
+run tiny.yaml --precision fp8                                      fp8 bf16
+run tiny.yaml --track diary                                        diary tensorboard
+run tiny.yaml --plugin none.py                                     none.py
+run tiny.yaml --checkpoint x                                       --checkpoint CONFIG
+run tiny.yaml --arm add                                            --arm CONFIG
+run --arm add                                                      --checkpoint
+run tiny.yaml --results tiny.yaml                                  tiny.yaml --results
+run broken.yaml                                                    broken.yaml
+run list.yaml                                                      list.yaml
+run twice.yaml                                                     twice.yaml
+run OUT                                                            OUT
+run tiny.yaml --results s3://x/y                                   s3
+init                                                               NAME
+init tiny                                                          tiny.yaml
+init a/b                                                           a/b
+status                                                             DIR
+status OUT                                                         OUT
+status RUNS/..                                                     tiny
+status RUNS x                                                      x
+status RUNS --interval 0                                           --interval
+leaderboard none                                                   none
+leaderboard RUNS none                                              none
+leaderboard RUNS --format cvs                                      cvs csv
+leaderboard RUNS -o none/board.md                                  none/board.md
+leaderboard RUNS --protocol seeds=max                              seeds max
+leaderboard RUNS --protocol x                                      x
+leaderboard RUNS --protocol sed=mean                               sed seeds
+leaderboard RUNS --protocol reference=nobody                       nobody
+leaderboard RUNS --protocol choose_on=held_out                     held_out
+report OUT                                                         OUT
+report RUNS -o a.pdf                                               .html
+report RUNS -o none/a.html                                         none
+statistics OUT                                                     OUT
+statistics RUNS --equivalent -1                                    -1
+statistics RUNS --format cvs                                       cvs csv
+power RUNS                                                         --difference
+power RUNS --difference 0                                          0
+power RUNS --difference x                                          --difference
+power RUNS --difference 1 --power 2                                2
+table tupe-9                                                       tupe-9
+table tupe-1 OUT                                                   OUT
+submit                                                             --check
+submit RUNS                                                        -o
+submit RUNS -o a.zip                                               add untied
+submit RUNS --arm ad -o a.zip                                      ad add
+submit RUNS --arm add -o a.tar                                     .zip
+submit RUNS --arm add -o a.zip                                     --fill
+submit RUNS --arm add -o none/a.zip --fill                         none
+submit --check none.zip                                            none.zip
+submit --check tiny.yaml                                           tiny.yaml
+submit --check a.zip --fill                                        --check
+diagnostics RUNS                                                   --labels
+diagnostics RUNS --labels none                                     none
+diagnostics RUNS --labels tiny.yaml                                tiny.yaml
+card RUNS                                                          add untied
+card RUNS --arm ad                                                 ad add
+card OUT                                                           OUT
+export RUNS                                                        -o
+export RUNS -o a.tar                                               .zip
+export RUNS -o a.zip --format zp                                   zp zip
+export RUNS -o a --format eee                                      --organization
+export RUNS -o a.zip --organization us                             organization eee
+export OUT -o a.zip                                                OUT
+verify none                                                        none
+verify OUT                                                         OUT
+verify tiny.yaml                                                   tiny.yaml
+data                                                               SOURCE
+data nothing                                                       nothing
+data OUT                                                           OUT
+variants --plugin none.py                                          none.py
+convert none c --variant add                                       none
+convert RUNS c --variant add                                       RUNS
+convert CHECKPOINT c                                               --variant
+convert CHECKPOINT c --variant ad                                  ad add
+convert CHECKPOINT c --variant add --option x                      x
+convert CHECKPOINT c --variant diet-abs --option rank=many         rank diet-abs many
+convert CHECKPOINT c --variant add --option x=1                    x add
+convert CHECKPOINT tiny.yaml --variant add                         tiny.yaml
+convert CHECKPOINT RUNS --variant add                              RUNS
+convert CHECKPOINT c --variant add --tokenizer none                none
+intrinsic none --corpus demo                                       none
+intrinsic CHECKPOINT                                               --corpus
+intrinsic CHECKPOINT --corpus none                                 none
+intrinsic CHECKPOINT --corpus demo --length 7                      --length
+analyse none                                                       none
+analyse                                                            SOURCE
+analyse CHECKPOINT --only odour                                    odour order
+analyse CHECKPOINT --layers a                                      --layers a
+analyse CHECKPOINT --layers 9                                      9
+analyse CHECKPOINT --figures gif                                   gif svg
+analyse CHECKPOINT -o tiny.yaml                                    tiny.yaml
+explain                                                            CELL
+explain nobody RUNS                                                nobody
+explain add RUNS                                                   add
+explain add-stsb OUT                                               OUT
+explain add-stsb RUNS --data demo                                  --data
+""".strip().splitlines()
+]
+"""The words, and what the line must name. RUNS is a finished experiment, CHECKPOINT an encoder, OUT an empty folder."""
+FILES = {
+    "broken.yaml": "a: [",
+    "list.yaml": "- a",
+    "twice.yaml": "name: a\nname: b\n",
+    "tiny.yaml": json.dumps(tiny_runs.experiment()),
+}
+
+
+@pytest.mark.parametrize(("words", "names"), WRONG_WORDS, ids=[words for words, _ in WRONG_WORDS])
+def test_a_mistake_on_the_command_line_is_one_line_that_names_it(refused, ran, tmp_path, monkeypatch, words, names):
+    (tmp_path / "empty").mkdir()
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    places = {"RUNS": ran, "OUT": tmp_path / "empty", "CHECKPOINT": next(ran.glob("checkpoints/add-*/step-4"))}
+    for name, place in places.items():
+        words, names = (text.replace(name, str(place)) for text in (words, names))
+    refusal(refused(*words.split()), names)
+    assert {path.name for path in tmp_path.iterdir()} == FILES.keys() | {"empty"}
