@@ -209,23 +209,32 @@ def predictions(path: str | Path, *, task: str | None = None) -> "pd.DataFrame":
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
-def statistics(path: str | Path, *, equivalent: float | None = None, pairs: bool = False) -> "pd.DataFrame":
+def statistics(
+    path: str | Path, *, reference: str | None = None, lower: Sequence[str] = (), equivalent: float | None = None,
+    pairs: bool = False,
+) -> "pd.DataFrame":  # fmt: skip
     """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
 
     One row per comparison and column. `kind` is reference, conversion, declared or pair (with `pairs`); the other
     columns are `glue_bench.stats.verdicts.VERDICT_COLUMNS`. With `equivalent`, a margin in points, those of a test of
     differing by less are added.
 
+    If `path` is a table of anyone's runs (FILE.csv), its systems are compared with the `reference`; `lower` has metrics
+    whose lowest is best, and the columns are `glue_bench.tables.foreign.CONTRAST_COLUMNS`.
+
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment, or the margin is not above 0.
+        UserError: there is no such experiment, the margin is not above 0, or as `glue_bench.tables.foreign.judge_runs`.
     """
+    from glue_bench.reporting.foreign_page import is_table, judge_file
     from glue_bench.reporting.statistics_page import contrast_frames, in_one
     from glue_bench.tables.board import open_board
     from glue_bench.tables.compare import compare
 
+    if is_table(path, reference, lower, pairs):
+        return judge_file(path, reference, lower, equivalent).contrasts
     return in_one(contrast_frames(compare(open_board(path)), equivalent=equivalent, pairs=pairs))
 
 

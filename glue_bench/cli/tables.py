@@ -89,7 +89,21 @@ def table(
 
 @app.command()
 def statistics(
-    folder: Folder,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR/EXPERIMENT|FILE.csv",
+            help="The folder of an experiment's results, or a table of anyone's runs: a row for each, with the columns "
+            "system, task, seed, metric, score, and block where runs share a pretraining or a fold.",
+        ),
+    ],
+    reference: Annotated[
+        str | None, typer.Option(metavar="SYSTEM", help="Of a table: the system to compare the others with.")
+    ] = None,
+    lower: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC", help="Of a table: a metric whose lowest is best; may be repeated."),
+    ] = None,
     equivalent: Annotated[
         float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
     ] = None,
@@ -97,11 +111,16 @@ def statistics(
     format: Format = None,
     output: Output = None,
 ) -> None:
-    """Say which arms differ from the reference, by how much, and what the runs could have shown."""
+    """Say which arms or systems differ from the reference, by how much, and what the runs could have shown."""
+    from glue_bench.reporting.foreign_page import is_table, judge_file, render_foreign
     from glue_bench.reporting.formats import chosen_format
     from glue_bench.reporting.statistics_page import render_statistics
 
-    emit(render_statistics(folder, chosen_format(format, output), equivalent=equivalent, pairs=pairs), output)
+    chosen = chosen_format(format, output)
+    if is_table(source, reference, lower or (), pairs):
+        emit(render_foreign(judge_file(source, reference, lower or (), equivalent), source.stem, chosen), output)
+    else:
+        emit(render_statistics(source, chosen, equivalent=equivalent, pairs=pairs), output)
 
 
 @app.command()
