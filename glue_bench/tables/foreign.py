@@ -94,7 +94,7 @@ def _check_rows(path: Path, runs: pd.DataFrame, texts: pd.Series, scores: pd.Ser
         raise UserError(f"'{path}', row {place + 2}: the score {quoted(texts[place])} is no number")
     for place in np.flatnonzero(runs.duplicated().to_numpy()):
         first = int(np.flatnonzero((runs == runs.iloc[place]).all(axis=1).to_numpy())[0])
-        named = ", ".join(f"{name} {quoted(runs[name][place])}" for name in RUN)
+        named = ", ".join(f"{name} {quoted(runs[name][place])}" for name in NEEDED[:-1])
         raise UserError(f"'{path}', row {place + 2}: the run of row {first + 2} again ({named}); leave one of them out")
     if (runs.groupby(["task", "metric"]).size() > MOST_RUNS).any() or runs["system"].nunique() > MOST_SYSTEMS:
         raise UserError(

@@ -140,7 +140,7 @@ def test_names_that_pandas_takes_for_missing_are_names(judged):
     [
         ("system,task,seed,score\n", "", "lacks the column metric; it has 'system, task, seed, score'"),
         (HEADER, "", "has no run"),
-        (HEADER + FOUR + "new,rte,2,acc,67\n", "", "row 6: the run of row 5 again"),
+        (HEADER + FOUR + "new,rte,2,acc,67\n", "", "row 6: the run of row 5 again (system 'new', task 'rte', seed"),
         (HEADER + FOUR + "new,rte,3,acc,sixty\n", "", "row 6: the score 'sixty' is no number"),
         (HEADER + FOUR + "new,rte,3,acc,nan\n", "", "row 6: the score 'nan' is no number"),
         (HEADER + FOUR + "new,rte,3,acc\n", "", "row 6: the score '' is no number"),
