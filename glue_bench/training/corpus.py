@@ -1,31 +1,26 @@
 """Text to pretrain on: files and folders, a hub dataset, or the demo's own sentences."""
 
-import codecs
 import hashlib
-import io
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from glue_bench.data.hub import quiet
 from glue_bench.data.sources import open_source
-from glue_bench.errors import UserError, quoted
+from glue_bench.errors import UserError, first_line, quoted
+from glue_bench.files import check_file
 from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
-AT_ONCE = 2**20  # bytes or characters of a file that are in memory
 HUB = "hub:"
-
-# A line that stops in mid-sentence and goes on in lower case was wrapped. Patterns begin with what is rare: faster.
-_WRAP = re.compile(r"\n(?=[a-z])(?<![.!?:;\"'\s]\n)")
 _SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
-# All up to the last line whose end is no wrap, so that no sentence goes on behind it.
-_WHOLE_SENTENCES = re.compile(r".*(?:\n(?=[^a-z])|[.!?:;\"']\n(?=[a-z]))", re.DOTALL)
-_BLANK_LINES = re.compile(r"(?:^|\n)[^\S\n]*\n")
+_LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
 
 
 @dataclass(frozen=True)
@@ -46,112 +41,103 @@ class Corpus:
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Each sentence with the number of its document, from 0; documents without text have no number."""
-        number, begins = -1, True
-        for text in self._texts():
-            if text is None:
-                begins = True
-                continue
-            for sentence in sentences(text):
-                number, begins = number + begins, False
-                yield number, sentence
-
-    def _texts(self) -> Iterator[str | None]:
-        """Pieces of text that end where a sentence does; None ends a document."""
-        for part in self.parts:
-            for text in (_blocks(part),) if isinstance(part, Path) else ((text,) for text in part):
-                for block in text:
-                    first, *others = _BLANK_LINES.split(block) if self.blank_lines else [block]
-                    yield first
-                    for other in others:
-                        yield None
-                        yield other
-                yield None
+        number = -1
+        for lines in chain.from_iterable(map(documents_of, self.parts)):
+            begins = True
+            for paragraph in paragraphs(lines):
+                begins |= self.blank_lines and not paragraph.strip()
+                for sentence in sentences(paragraph):
+                    number, begins = number + begins, False
+                    yield number, sentence
 
 
 def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     """Find and check all text, before anything is tokenised.
 
-    `names` are files, folders (files with a text suffix, sorted by path, also of folders below and of those that are
-    linked), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column `text`, split `train`) or `demo`. A document is a file,
-    or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too.
+    `names` are files, folders (files with a text suffix, sorted by path, also of folders below; links to folders are
+    not followed), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column `text`, split `train`) or `demo`. A document is a
+    file, or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too.
 
     Raises:
         UserError: nothing there, no text in it, not UTF-8 text, a huge line, or the hub is out of reach.
     """
-    parts = [part for name in names for part in _parts(name)]
-    total = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, Path):
-            total.update(_checked(part))
-        else:
-            rows = hashlib.sha256()
-            for text in part:
-                rows.update(text.encode() + b"\0")
-            total.update(rows.digest())
-    corpus = Corpus(", ".join(names), tuple(parts), total.hexdigest(), documents == "blank_lines")
+    parts = tuple(part for name in names for part in find(name))
+    digest = hashlib.sha256(b"".join(map(checked_digest, parts))).hexdigest()
+    corpus = Corpus(", ".join(names), parts, digest, documents == "blank_lines")
     if next(iter(corpus), None) is None:
         raise UserError(f"corpus '{corpus.name}' has no text in it")
     return corpus
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, by their final punctuation; a line ends one too, unless the line was only wrapped."""
-    if " \n" in text or "\t\n" in text:
-        text = "\n".join([line.rstrip(" \t") for line in text.split("\n")])
-    pieces = _SENTENCE_END.sub(r"\1\n", _WRAP.sub(" ", text)).splitlines()
-    return [sentence for piece in pieces if (sentence := piece.strip())]
+def documents_of(part: Path | Sequence[str]) -> Iterator[Iterable[str]]:
+    """The lines of a file, or of each text."""
+    if isinstance(part, Path):
+        with part.open(encoding="utf-8") as file:
+            yield file
+    else:
+        yield from (text.split("\n") for text in part)
 
 
-def _parts(name: str) -> Iterable[Path | Sequence[str]]:
+def paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Lines, those that were wrapped in one: a line that stops in mid-sentence and goes on in lower case was.
+
+    Where wrapped lines go on for longer than LONGEST_LINE, they are parted at a line.
+    """
+    wrapped, size = [""], 0
+    for raw in lines:
+        line, last = raw.rstrip(" \t\n"), wrapped[-1]
+        ends = not last or last.endswith(_LAST_OF_A_PARAGRAPH) or last[-1].isspace() or size > LONGEST_LINE
+        if ends or not "a" <= line[:1] <= "z":
+            yield " ".join(wrapped)
+            wrapped, size = [], 0
+        wrapped.append(line)
+        size += len(line)
+    yield " ".join(wrapped)
+
+
+def sentences(paragraph: str) -> Iterator[str]:
+    """The sentences of a paragraph, by their final punctuation."""
+    pieces = _SENTENCE_END.sub(r"\1\n", paragraph).splitlines()
+    return (sentence for piece in pieces if (sentence := piece.strip()))
+
+
+def find(name: str) -> Sequence[Path | Sequence[str]]:
+    """The parts that one of the names stands for; see `open_corpus`, errors included."""
     if name == "demo":
-        return [_demo_texts()]
+        return [demo_texts()]
     if name.startswith(HUB):
-        return [_hub_texts(name.removeprefix(HUB))]
+        return [hub_texts(name.removeprefix(HUB))]
     path = fetched(name) if is_url(name) else Path(name).expanduser()
     if path.is_dir():
-        # A link that leads nowhere is among them, and refused when it is read.
-        found = sorted(file for file in _files_in(path) if file.is_file() or not file.exists())
-        if not found:
-            raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
-        return found
+        return text_files(path)
     if not path.is_file():
         raise UserError(f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo")
     return [path]
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
-    """What has a text suffix in a folder and in all below it, those that links lead to included, each of them once.
+def text_files(folder: Path) -> list[Path]:
+    """All files with a text suffix in a folder and in those below, sorted by path."""
 
-    Raises:
-        UserError: one of them cannot be read.
-    """
-
-    def refuse(error: OSError) -> None:
+    def refuse(error: OSError) -> None:  # text would be missing without a word
         raise UserError(f"cannot read corpus folder '{error.filename}': {error.strerror}") from error
 
-    root, seen = folder.resolve(), set[Path]()
-    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        folders.sort()  # so that of two links to one folder the same is followed everywhere
-        real, here = Path(place).resolve(), Path(place)
-        is_by_link = real != root / here.relative_to(folder)
-        if real in seen or (is_by_link and real.is_relative_to(root)):
-            folders.clear()
-            continue
-        seen.add(real)
-        yield from (here / name for name in names if Path(name).suffix.lower() in SUFFIXES)
+    paths = (Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+    found = sorted(path for path in paths if path.suffix.lower() in SUFFIXES)
+    if not found:
+        raise UserError(f"corpus folder '{folder}' has no files that end in {', '.join(SUFFIXES)}")
+    return found
 
 
-def _demo_texts() -> list[str]:
+def demo_texts() -> list[str]:
+    """The training texts of all demo tasks, a row a document."""
     source = open_source("demo")
     frames = [source.load(task).splits["train"] for task in source.tasks() if task != "ax"]
-    return [
-        "\n".join(row)
-        for frame in frames
-        for row in frame[frame.columns.intersection(["text_a", "text_b"])].itertuples(index=False)
-    ]
+    texts = (frame[frame.columns.intersection(["text_a", "text_b"])] for frame in frames)
+    return ["\n".join(row) for frame in texts for row in frame.itertuples(index=False)]
 
 
-def _hub_texts(name: str) -> Sequence[str]:
+def hub_texts(name: str) -> Sequence[str]:
+    """The column `text` of a hub dataset, NAME[:CONFIG][@REVISION]."""
     import datasets
 
     name, _, revision = name.partition("@")
@@ -160,66 +146,36 @@ def _hub_texts(name: str) -> Sequence[str]:
         with quiet():
             loaded: Any = datasets.load_dataset(repository, config or None, revision=revision or None, split="train")
     except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"cannot read corpus '{HUB}{name}' ({first}); give text files or a folder instead") from error
+        said = first_line(error)
+        raise UserError(f"cannot read corpus '{HUB}{name}' ({said}); give text files or a folder instead") from error
     if "text" not in loaded.column_names:
         raise UserError(f"corpus '{HUB}{name}' has no column 'text', only {', '.join(loaded.column_names)}")
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
-    bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
-    if bad is not None:
-        raise UserError(f"corpus '{HUB}{name}', row {bad}: column 'text' holds {quoted(texts[bad])}; expected text")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"corpus '{HUB}{name}', row {row}: column 'text' holds {quoted(text)}; expected text")
     return texts
 
 
-def _checked(path: Path) -> bytes:
-    """The SHA-256 of a file that is text throughout.
-
-    Raises:
-        UserError: it cannot be read, is not UTF-8, has a NUL byte, or a line longer than LONGEST_LINE.
-    """
-    total, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    read, line, column = 0, 1, 0  # bytes before this block; where in the text it begins
+def checked_digest(part: Path | Sequence[str]) -> bytes:
+    """The SHA-256 of a file that is text throughout, or of texts."""
+    total = hashlib.sha256()
+    if not isinstance(part, Path):
+        for text in part:
+            total.update(text.encode() + b"\0")
+        return total.digest()
     try:
-        with path.open("rb") as file:
-            while True:
-                block = file.read(AT_ONCE)
-                left = len(decoder.getstate()[0])  # bytes of a character that the last block ended in
-                text = newlines.decode(decoder.decode(block, final=not block), final=not block)
-                lengths = list(map(len, text.split("\n")))
-                lengths[0] += column
-                if "\0" in text:
-                    line += text.count("\n", 0, text.index("\0"))
-                    raise UserError(f"corpus file '{path}', line {line}: a NUL byte; this is a binary file, remove it")
-                if max(lengths) > LONGEST_LINE:
-                    line += next(index for index, length in enumerate(lengths) if length > LONGEST_LINE)
-                    raise UserError(
-                        f"corpus file '{path}', line {line}: more than {LONGEST_LINE:,} characters without a line "
-                        "break; break it into lines"
-                    )
-                if not block:
-                    return total.digest()
-                total.update(block)
-                read, line, column = read + len(block), line + len(lengths) - 1, lengths[-1]
+        check_file(part, sys.maxsize)
+        with part.open(encoding="utf-8") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                if "\0" in line:
+                    raise UserError(f"corpus file '{part}' has a NUL byte; this is a binary file, remove it")
+                if len(line) > LONGEST_LINE and not line.endswith("\n"):
+                    most = f"more than {LONGEST_LINE:,} characters"
+                    raise UserError(f"corpus file '{part}' has {most} without a line break; break it into lines")
+        with part.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
     except UnicodeDecodeError as error:
-        byte = read - left + error.start
-        raise UserError(f"corpus file '{path}' is not UTF-8 text (byte {byte}); convert or remove it") from error
+        raise UserError(f"corpus file '{part}' is not UTF-8 text ({error.reason}); convert or remove it") from error
     except OSError as error:
-        raise UserError(f"cannot read corpus file '{path}': {error.strerror}") from error
-
-
-def _blocks(path: Path) -> Iterator[str]:
-    """A file's text in pieces of about AT_ONCE characters, none of which ends within a sentence.
-
-    Only where wrapped lines go on for longer than LONGEST_LINE does a piece end at any of them.
-    """
-    rest = ""
-    with path.open(encoding="utf-8") as file:
-        while text := file.read(AT_ONCE):
-            rest += text
-            found = _WHOLE_SENTENCES.match(rest)
-            end = found.end() if found else (len(rest) > LONGEST_LINE and rest.rfind("\n") + 1)
-            if end:
-                yield rest[:end]
-                rest = rest[end:]
-    yield rest
+        raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error

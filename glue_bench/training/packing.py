@@ -2,12 +2,15 @@
 
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -18,12 +21,9 @@ from glue_bench.training.corpus import Corpus
 from glue_bench.training.tokenizers import encode, tokenizer_digest, vocabulary_size
 
 LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id
-FILES_VERSION = 3  # of the arrays in the cache
 SENTENCES_AT_ONCE = 2_000
 PIECE_TOKENS = 512
-_SPLITS = ("train", "validation")
-_Sentence = tuple[str, int, list[int]]
-"""Its split, the number of its document, and its tokens."""
+SPLITS = ("train", "validation")
 
 
 @dataclass(frozen=True)
@@ -82,27 +82,34 @@ def pack(
         UserError: the corpus is too small to hold out a sequence, or none can be cut, or the tokenizer knows nothing
             of it, or has no [CLS], [SEP] or [MASK].
     """
-    _check_special(tokenizer)
-    parts = (f"v{FILES_VERSION}", corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share)
-    kind = [word for word, applies in (("blank", corpus.blank_lines), ("pairs", pairs)) if applies]
-    folder = cache_folder() / "corpora" / "-".join(map(str, (*parts, *kind)))
-    packed = kept_or_made(
-        folder,
-        read=lambda place: {split: _load(place, split, pairs) for split in _SPLITS},
-        make=lambda place: _write(place, corpus, tokenizer, length, validation_share, pairs),
-    )
-    empty = [split for split, text in packed.items() if not len(text)]
-    if empty:
-        raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {empty[0]}; add text")
-    if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
-        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}' (validation part); name another")
-    cuts = packed["train"].cuts
-    if cuts is not None and not cuts.any():
-        raise UserError(
-            f"pretraining.segments: pairs, but no sequence of corpus '{corpus.name}' has two sentences to cut between; "
-            "give each sentence a line or a full stop, raise pretraining.length, or leave segments out"
-        )
-    return packed
+    check_special(tokenizer)
+    ids = np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32
+    kinds = {"ids": ids, "cuts": np.uint16, "offsets": np.int64, "starts": np.int64, "documents": np.int64}
+
+    def make(folder: Path) -> None:
+        sizes = array("q", (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0))))
+        held_out = array("q", hold_out_ends(sizes, validation_share))
+        for split in SPLITS:
+            chosen = part_of(corpus, sizes, held_out, split)
+            if not write(sequences(encoded(chosen, tokenizer), tokenizer, length, pairs=pairs), folder, split, kinds):
+                raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
+        packed = read(folder)
+        check_words(packed["validation"], corpus, tokenizer)
+        if pairs and not np.any(packed["train"].cuts):
+            raise UserError(
+                f"pretraining.segments: pairs, but no sequence of corpus '{corpus.name}' has two sentences to cut "
+                "between; give each sentence a line or a full stop, raise pretraining.length, or leave segments out"
+            )
+
+    def read(folder: Path) -> dict[str, PackedText]:
+        names = [name for name in kinds if pairs or name != "cuts"]
+        return {
+            split: PackedText(**{name: np.memmap(folder / f"{split}.{name}", kinds[name], "r") for name in names})
+            for split in SPLITS
+        }
+
+    what = (corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share, corpus.blank_lines, pairs)
+    return kept_or_made(cache_folder() / "corpora" / "-".join(map(str, what)), make, read)
 
 
 def pack_beginning(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, tokens: int) -> PackedText:
@@ -111,22 +118,25 @@ def pack_beginning(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: i
     Raises:
         UserError: as `pack`, of the whole text.
     """
-    _check_special(tokenizer)
-    arrays = {name: array("q") for name in _names(pairs=False)}
-    packer = _Packer(arrays, tokenizer, length, pairs=False)
-    for _, document, ids in _encoded((("", *numbered) for numbered in corpus.numbered()), tokenizer):
-        packer.add(document, ids)
-        tokens -= len(ids)
-        if tokens <= 0:
-            break
-    packer.flush()
-    text = PackedText(**{name: np.array(values) for name, values in arrays.items()})
-    if np.isin(text.ids, tokenizer.all_special_ids).all():
-        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another")
+    check_special(tokenizer)
+
+    def beginning() -> Iterator[tuple[int, list[int]]]:
+        left = tokens
+        for document, ids in encoded(corpus.numbered(), tokenizer):
+            yield document, ids
+            left -= len(ids)
+            if left <= 0:
+                return
+
+    arrays: dict[str, array[int]] = defaultdict(lambda: array("q"))
+    collect(sequences(beginning(), tokenizer, length), lambda name, values: arrays[name].extend(values))
+    text = PackedText(**{name: np.array(arrays[name]) for name in ("ids", "offsets", "starts", "documents")})
+    check_words(text, corpus, tokenizer)
     return text
 
 
-def _check_special(tokenizer: PreTrainedTokenizerBase) -> None:
+def check_special(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises UserError where the tokenizer has no [CLS], [SEP] or [MASK]."""
     needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
     missing = [name for name, token_id in needed.items() if token_id is None]
     if missing:
@@ -135,141 +145,17 @@ def _check_special(tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
-class _Growing:
-    """A one-dimensional .npy file of a length that is not known before."""
-
-    def __init__(self, path: Path, kind: type[np.generic]) -> None:
-        self.file: IO[bytes] = path.open("wb")
-        self.kind, self.count = np.dtype(kind), 0
-        self._head()
-
-    def __len__(self) -> int:
-        return self.count
-
-    def extend(self, values: Iterable[int]) -> None:
-        added = array(self.kind.char, values)
-        self.file.write(added.tobytes())
-        self.count += len(added)
-
-    def close(self) -> None:
-        self.file.seek(0)
-        self._head()
-        self.file.close()
-
-    def _head(self) -> None:
-        # numpy leaves room in a header for any length, so that the second one has the size of the first.
-        header = {"descr": self.kind.str, "fortran_order": False, "shape": (self.count,)}
-        np.lib.format.write_array_header_1_0(self.file, header)
+def check_words(text: PackedText, corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises UserError where all tokens are special ones."""
+    if np.isin(text.ids, tokenizer.all_special_ids).all():
+        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
 
 
-def _names(*, pairs: bool) -> list[str]:
-    """The arrays of a PackedText."""
-    return ["ids", "offsets", "starts", "documents", *(["cuts"] if pairs else [])]
+def hold_out_ends(sizes: Iterable[int], share: float) -> Iterator[int]:
+    """How many sentences at the end of each document are held out, `share` of all, for documents of these sizes.
 
-
-class _Packer:
-    """Fills sequences with whole sentences and adds them to arrays; a sentence longer than a sequence is cut."""
-
-    def __init__(
-        self, arrays: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, length: int, *, pairs: bool
-    ) -> None:
-        self.arrays, self.pairs, self.room = arrays, pairs, length - 2 - pairs
-        self.cls, self.sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
-        self.document, self.cut = -1, 0
-        self.pending: list[int] = []
-        self.sentences: list[int] = []  # where they begin in `pending`
-        self.begun: list[tuple[int, int]] = []  # where documents begin in `pending`, and their numbers
-        self.random = random.Random(0)
-        arrays["offsets"].extend([0])
-
-    def add(self, document: int, sentence: list[int]) -> None:
-        # The next document goes on in the same sequence, behind one more separator.
-        if (
-            document != self.document
-            and self.pending
-            and self.pending[-1] != self.sep
-            and len(self.pending) < self.room
-        ):
-            self.pending.append(self.sep)
-        for start in range(0, len(sentence), self.room):
-            piece = sentence[start : start + self.room]
-            if len(self.pending) + len(piece) > self.room:
-                self.flush()
-            if document != self.document:
-                self.begun.append((len(self.pending), document))
-                self.document = document
-            self.sentences.append(len(self.pending))
-            self.pending += piece
-
-    def flush(self) -> None:
-        """Write the sequence that has been filled so far, if there is anything in it."""
-        while self.pending and self.pending[-1] == self.sep:
-            self.pending.pop()
-        if self.pending:
-            if self.pairs:
-                self.arrays["cuts"].extend([self._cut()])
-            ids = self.arrays["ids"]
-            # A document that begins a sequence has its [CLS], too.
-            self.arrays["starts"].extend([len(ids) + (place and place + 1) for place, _ in self.begun])
-            self.arrays["documents"].extend([number for _, number in self.begun])
-            ids.extend([self.cls, *self.pending, self.sep])
-            self.arrays["offsets"].extend([len(ids)])
-        self.pending, self.sentences, self.begun = [], [], []
-
-    def _cut(self) -> int:
-        """Cut the sequence at a sentence, unless half of all are cut already; where its second segment begins."""
-        places = [place for place in self.sentences if 0 < place < len(self.pending)]
-        if not places or 2 * self.cut > len(self.arrays["cuts"]):
-            return 0
-        self.cut += 1
-        place = self.random.choice(places)
-        if self.pending[place - 1] != self.sep:
-            self.pending.insert(place, self.sep)
-            self.begun = [(start + (start >= place), number) for start, number in self.begun]
-            place += 1
-        return place + 1  # behind [CLS]
-
-
-def _write(
-    folder: Path, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float, pairs: bool
-) -> None:
-    kinds = {"ids": np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32, "cuts": np.uint16}
-    arrays = {
-        split: {name: _Growing(_path(folder, split, name), kinds.get(name, np.int64)) for name in _names(pairs=pairs)}
-        for split in _SPLITS
-    }
-    packers = {split: _Packer(arrays[split], tokenizer, length, pairs=pairs) for split in _SPLITS}
-    for split, document, ids in _encoded(_split(corpus, validation_share), tokenizer):
-        packers[split].add(document, ids)
-    for split in _SPLITS:
-        packers[split].flush()
-        for grown in arrays[split].values():
-            grown.close()
-
-
-def _encoded(sentences: Iterator[tuple[str, int, str]], tokenizer: PreTrainedTokenizerBase) -> Iterator[_Sentence]:
-    while some := list(islice(sentences, SENTENCES_AT_ONCE)):
-        encoded = encode(tokenizer, [text for _, _, text in some])
-        yield from ((split, document, ids) for (split, document, _), ids in zip(some, encoded, strict=True))
-
-
-def _split(corpus: Corpus, share: float) -> Iterator[tuple[str, int, str]]:
-    """Each sentence with its split and the number of its document."""
-    sizes = array("q")
-    for document, _ in corpus.numbered():
-        if document == len(sizes):
-            sizes.append(0)
-        sizes[document] += 1
-    kept = chain.from_iterable(_held_out(sizes, share))
-    for (document, sentence), held_out in zip(corpus.numbered(), kept, strict=True):
-        yield "validation" if held_out else "train", document, sentence
-
-
-def _held_out(sizes: Iterable[int], share: float) -> Iterator[Iterator[bool]]:
-    """Which sentences of documents of these sizes are held out, `share` of all.
-
-    They are the end of a long document, and now and then a whole short one. A short document is
-    never cut: the second of two sentences is not what the first one is.
+    They are the end of a long document, and now and then a whole short one. A short document is never cut: the second
+    of two sentences is not what the first one is.
     """
     owed = 0.0
     for size in sizes:
@@ -277,15 +163,108 @@ def _held_out(sizes: Iterable[int], share: float) -> Iterator[Iterator[bool]]:
         whole = size if owed >= size else 0
         held_out = min(int(owed), size) if share * size >= 1 else whole
         owed -= held_out
-        yield chain(repeat(False, size - held_out), repeat(True, held_out))
+        yield held_out
 
 
-def _load(folder: Path, split: str, pairs: bool) -> PackedText:
-    text = PackedText(**{name: np.load(_path(folder, split, name), mmap_mode="r") for name in _names(pairs=pairs)})
-    if text.offsets[0] != 0 or text.offsets[-1] != len(text.ids) or (text.lengths < 1).any():
-        raise ValueError(f"offsets of '{folder}/{split}' do not lead through its tokens")
-    return text
+def part_of(corpus: Corpus, sizes: Iterable[int], held_out: Iterable[int], split: str) -> Iterator[tuple[int, str]]:
+    """The sentences of one split, each with the number of its document."""
+    documents = groupby(corpus.numbered(), itemgetter(0))
+    for (_, sentences), size, held in zip(documents, sizes, held_out, strict=True):
+        yield from islice(sentences, size - held) if split == "train" else islice(sentences, size - held, None)
 
 
-def _path(folder: Path, split: str, name: str) -> Path:
-    return folder / f"{split}.{name}.npy"
+def encoded(
+    sentences: Iterable[tuple[int, str]], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[int, list[int]]]:
+    """The tokens of each sentence, with the number of its document."""
+    rest = iter(sentences)
+    while some := list(islice(rest, SENTENCES_AT_ONCE)):
+        numbers, texts = zip(*some, strict=True)
+        yield from zip(numbers, encode(tokenizer, list(texts)), strict=True)
+
+
+@dataclass
+class Filling:
+    """A sequence without its [CLS] and last [SEP]: `tokens`, and where in them `sentences` and `documents` begin.
+
+    A document is (place, number). `cut` is where the second segment begins, counted from [CLS]; 0 without one.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    sentences: list[int] = field(default_factory=list)
+    documents: list[tuple[int, int]] = field(default_factory=list)
+    cut: int = 0
+
+    def cut_at(self, place: int, sep: int) -> None:
+        """Begin a second segment with the sentence at `place`, behind a separator."""
+        if self.tokens[place - 1] != sep:
+            self.tokens.insert(place, sep)
+            self.documents = [(start + (start >= place), number) for start, number in self.documents]
+            place += 1
+        self.cut = place + 1
+
+
+def sequences(
+    sentences: Iterable[tuple[int, list[int]]],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    *,
+    pairs: bool = False,
+) -> Iterator[Filling]:
+    """[CLS] ... [SEP] of at most `length` tokens, with `pairs` every other one cut, as far as there are sentences."""
+    cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
+    draw, count, cut = random.Random(0), 0, 0
+    for each in filled(sentences, sep, length - 2 - pairs):
+        while each.tokens and each.tokens[-1] == sep:
+            each.tokens.pop()
+        if not each.tokens:
+            continue
+        places = [place for place in each.sentences if 0 < place < len(each.tokens)]
+        if pairs and places and 2 * cut <= count:
+            each.cut_at(draw.choice(places), sep)
+            cut += 1
+        count += 1
+        each.tokens = [cls, *each.tokens, sep]
+        yield each
+
+
+def filled(sentences: Iterable[tuple[int, list[int]]], sep: int, room: int) -> Iterator[Filling]:
+    """Whole sentences in order, as many as there is room for; one that is longer than a sequence is parted."""
+    current, last = Filling(), -1
+    for document, sentence in sentences:
+        # The next document goes on in the same sequence, behind one more separator.
+        if document != last and current.tokens and current.tokens[-1] != sep and len(current.tokens) < room:
+            current.tokens.append(sep)
+        for start in range(0, len(sentence), room):
+            piece = sentence[start : start + room]
+            if len(current.tokens) + len(piece) > room:
+                yield current
+                current = Filling()
+            if document != last:
+                current.documents.append((len(current.tokens), document))
+                last = document
+            current.sentences.append(len(current.tokens))
+            current.tokens += piece
+    yield current
+
+
+def write(made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str, type[np.generic]]) -> int:
+    """Write sequences as one file an array, and return how many tokens they have."""
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in kinds}
+        return collect(made, lambda name, values: files[name].write(array(np.dtype(kinds[name]).char, values)))
+
+
+def collect(made: Iterable[Filling], put: Callable[[str, list[int]], Any]) -> int:
+    """Put what each sequence adds to the arrays of a PackedText, by their names; returns how many tokens there are."""
+    tokens = 0
+    put("offsets", [0])
+    for each in made:
+        # A document that begins a sequence has its [CLS], too.
+        put("starts", [tokens + (place and place + 1) for place, _ in each.documents])
+        put("documents", [number for _, number in each.documents])
+        put("cuts", [each.cut])
+        put("ids", each.tokens)
+        tokens += len(each.tokens)
+        put("offsets", [tokens])
+    return tokens

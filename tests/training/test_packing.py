@@ -13,7 +13,7 @@ from tiny_pretraining import corpus_of, word_tokenizer
 from glue_bench.errors import UserError
 from glue_bench.training import packing
 from glue_bench.training.corpus import Corpus
-from glue_bench.training.packing import pack
+from glue_bench.training.packing import pack, pack_beginning
 from glue_bench.training.tokenizers import train_tokenizer
 
 CLS, SEP = 2, 3
@@ -199,49 +199,55 @@ def check_held_out_last(lengths: list[list[int]], held_out: set[int], share: flo
         start += len(document)
 
 
-def test_equal_text_is_packed_once(tokenizer, monkeypatch):
-    lengths = [[4, 5, 6, 7, 8]]
-    first = packed(lengths, tokenizer)
-    monkeypatch.setattr(packing, "_write", None)
-    again = packed(lengths, tokenizer)
-    for split in first:
-        np.testing.assert_array_equal(again[split].ids, first[split].ids)
-        np.testing.assert_array_equal(again[split].offsets, first[split].offsets)
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
+    return tmp_path / "corpora"
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_a_damaged_cache_is_made_anew(tokenizer, damage, tmp_path, monkeypatch):
-    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
-    expected = sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"])
-    (path,) = tmp_path.glob("corpora/*/train.ids.npy")
-    content = path.read_bytes()
+def test_equal_text_is_packed_once_and_anew_where_the_cache_is_damaged(tokenizer, damage, cache):
+    text = packed([[4, 5, 6, 7, 8]], tokenizer)["train"]
+    expected = sequences(text)
+    assert isinstance(text.ids, np.memmap)
+    (path,) = cache.glob("*/train.ids")
+    content, made = path.read_bytes(), path.stat().st_ino
+    assert sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"]) == expected
+    assert path.stat().st_ino == made
     path.write_bytes(content[:-2] if damage == "cut" else content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
     assert sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"]) == expected
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("change", ["corpus", "tokenizer", "length", "share", "pairs"])
-def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, change, monkeypatch):
+def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, cache):
     usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": tokenizer, "length": 12, "share": 0.2}
-    others = {
-        "corpus": {"lengths": [[4, 5, 6, 7, 9, 3]]},
-        "tokenizer": {"tokenizer": word_tokenizer(401)},
-        "length": {"length": 13},
-        "share": {"share": 0.4},
-        "pairs": {"pairs": True},
-    }
-    packed(**usual)
-    write, written = packing._write, []
-    monkeypatch.setattr(packing, "_write", lambda *given: (written.append(given), write(*given)))
-    packed(**usual | others[change])
-    assert len(written) == 1
+    others = [
+        {},
+        {"lengths": [[4, 5, 6, 7, 9, 3]]},
+        {"tokenizer": word_tokenizer(401)},
+        {"length": 13},
+        {"share": 0.4},
+        {"pairs": True},
+    ]
+    for number, other in enumerate(others, start=1):
+        packed(**usual | other)
+        assert len(list(cache.iterdir())) == number
 
 
-def test_arrays_are_mapped_and_small(tokenizer):
-    text = packed([[4, 5, 6, 7, 8]], tokenizer)["train"]
-    assert isinstance(text.ids, np.memmap)
-    assert text.ids.dtype == np.uint16
+def test_ids_are_as_small_as_the_vocabulary_allows(tokenizer):
+    assert packed([[4, 5, 6, 7, 8]], tokenizer)["train"].ids.dtype == np.uint16
     assert packed([[4, 5, 6, 7, 8]], word_tokenizer(2**16))["train"].ids.dtype == np.int32
+
+
+def test_the_beginning_of_a_text_is_its_first_sequences(tokenizer):
+    corpus = corpus_of(documents_of([[3, 4, 2], [2, 5], [7] * 9]))
+    whole = pack_beginning(corpus, tokenizer, 12, 1000)
+    assert sequences(whole)[:2] == [[CLS, 5, 5, 5, 6, 6, 6, 6, 7, 7, SEP], [CLS, 8, 8, 9, 9, 9, 9, 9, SEP]]
+    for tokens, count in ((1, 1), (9, 1), (10, 2), (16, 2), (17, 3), (1000, 11)):
+        assert sequences(pack_beginning(corpus, tokenizer, 12, tokens))[: count - 1] == sequences(whole)[: count - 1]
+        assert len(pack_beginning(corpus, tokenizer, 12, tokens)) == count
+    with pytest.raises(UserError, match="the tokenizer knows no word of corpus 'made'; name another"):
+        pack_beginning(corpus_of([["Никто не знает"]]), tokenizer, 12, 10)
 
 
 def test_word_pieces_of_all_sentences_come_back_in_order():
