@@ -20,7 +20,7 @@ from transformers import (
 from transformers.modeling_outputs import MaskedLMOutput
 
 from glue_bench.config import Pretraining
-from glue_bench.model.checkpoints import Start
+from glue_bench.model.start import Start
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs

@@ -7,8 +7,9 @@ from typing import Any
 from cells import Settings
 from glue_bench.config import NATIVE, Arm, Cell
 from glue_bench.data.tasks import TASKS
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.native import read_native
+from glue_bench.model.start import Start
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs

@@ -11,8 +11,9 @@ from glue_bench.analysis.intrinsic import intrinsic_sums
 from glue_bench.analysis.sources import last_checkpoint, trained_positions
 from glue_bench.analysis.text import TOKENS, HeldOut
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import masked_lm
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import pack_beginning

@@ -15,9 +15,10 @@ from glue_bench.analysis.input_sum import InputSum, input_sum
 from glue_bench.analysis.measured import LeftOut
 from glue_bench.analysis.reading import Reading
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import encoder, masked_lm
 from glue_bench.training.corpus import Corpus
 
 LENGTH = 128  # tokens of a sequence, at most

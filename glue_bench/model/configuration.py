@@ -6,28 +6,34 @@ from transformers import AutoConfig, PretrainedConfig
 
 from glue_bench.errors import quoted
 
-SIZES = {
-    **{"vocab_size": 10**7, "hidden_size": 2**16, "embedding_size": 2**16, "num_hidden_layers": 2**10},
-    **{"num_attention_heads": 2**10, "intermediate_size": 2**18, "max_position_embeddings": 2**17},
+COUNTS = {
+    **{"vocab_size": (1, 10**7), "hidden_size": (1, 2**16), "embedding_size": (1, 2**16)},
+    **{"num_hidden_layers": (1, 2**10), "num_attention_heads": (1, 2**10), "intermediate_size": (1, 2**18)},
+    **{"max_position_embeddings": (1, 2**17), "type_vocab_size": (0, 2**10)},
 }
-"""The largest that each may be; 1 is the smallest."""
+"""The smallest and the largest that each may be, many times what the largest encoder has."""
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("hidden_act", "variant", "origin"), (str, "a text")),
+    **{"head_act": (str | None, "a text"), "variant_options": (dict | None, "a mapping")},
+    **dict.fromkeys(("embedding_norm",), (bool, "true or false")),
+}
 
 
 # transformers makes this a dataclass that takes any keyword, which the tests' type checks would refuse.
 @no_type_check
 class EncoderConfig(PretrainedConfig):
-    """Sizes of a post-layer-norm encoder, and the variant that feeds it.
+    """Sizes of an encoder, and the variant that feeds it.
 
     Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (ELECTRA's
     may be smaller than `hidden_size`; 0 means equal). `max_position_embeddings` counts usable positions,
     without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table. `head_act` is the activation
     of the masked-LM head; None means that it is `hidden_act`, too.
+    `embedding_norm` says that what enters is normalised, as everywhere but in some of TUPE's.
     `origin` is how the weights came to be: pretrained, adapted, grafted or scratch.
 
     Raises:
-        ValueError: a size or a rate that no encoder can have (the bounds are many times what the largest one has), or
-            a setting that this encoder does not compute.
+        ValueError: a size, a rate or a value that no encoder can have, or a setting that this encoder does not compute.
     """
 
     model_type = "glue_bench"
@@ -49,55 +55,40 @@ class EncoderConfig(PretrainedConfig):
     layer_norm_eps: float = 1e-12
     pad_token_id: int | None = 0
     tie_word_embeddings: bool = True
+    embedding_norm: bool = True
     variant: str = "add"
     variant_options: dict[str, Any] | None = None
     origin: str = "scratch"
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.embedding_size = self.embedding_size or self.hidden_size
-        _check_ranges(self)
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
-            )
+        for key, problem in _problems(self).items():
+            raise ValueError(f"{key} is {quoted(getattr(self, key))}; {problem}")
         super().__post_init__(**kwargs)
 
 
-def _check_ranges(config: EncoderConfig) -> None:
-    for key, most in SIZES.items():
-        value = getattr(config, key)
-        if type(value) is not int or not 1 <= value <= most:
-            raise ValueError(f"{key} is {quoted(value)}; it must be a whole number from 1 to {most}")
-    kinds = config.type_vocab_size
-    if type(kinds) is not int or not 0 <= kinds <= 2**10:
-        raise ValueError(f"type_vocab_size is {quoted(kinds)}; it must be a whole number from 0 to {2**10}")
-    for key in RATES:
-        value = getattr(config, key)
-        if not (value is None and key == "classifier_dropout") and not (_is_number(value) and 0 <= value < 1):
-            raise ValueError(f"{key} is {quoted(value)}; it must be at least 0 and below 1")
-    for key in ("initializer_range", "layer_norm_eps"):
-        value = getattr(config, key)
-        if not _is_number(value) or not 0 <= value <= 1:
-            raise ValueError(f"{key} is {quoted(value)}; it must be from 0 to 1")
-    for key in ("hidden_act", "variant"):
-        if not isinstance(getattr(config, key), str):
-            raise ValueError(f"{key} is {quoted(getattr(config, key))}; it must be a text")
-    if not isinstance(config.head_act, str | None):
-        raise ValueError(f"head_act is {quoted(config.head_act)}; it must be a text")
-    if config.tie_word_embeddings is not True:
-        given = quoted(config.tie_word_embeddings)
-        raise ValueError(f"tie_word_embeddings is {given}; it must be true, as the decoder is the token table")
-    if not isinstance(config.origin, str):
-        raise ValueError(f"origin is {quoted(config.origin)}; it must be text")
-    if not isinstance(config.variant_options, dict | None):
-        raise ValueError(f"variant_options is {quoted(config.variant_options)}; it must be a mapping")
-    padding = config.pad_token_id
-    if padding is not None and (type(padding) is not int or not 0 <= padding < config.vocab_size):
-        raise ValueError(f"pad_token_id {quoted(padding)} is not one of its {config.vocab_size} tokens")
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+def _problems(config: EncoderConfig) -> dict[str, str]:
+    """What must be said of settings that no encoder can have."""
+    values = {key: getattr(config, key) for key in EncoderConfig.__annotations__}
+    said = {
+        key: f"it must be a whole number from {least} to {most}"
+        for key, (least, most) in COUNTS.items()
+        if type(values[key]) is not int or not least <= values[key] <= most
+    }
+    said |= {key: f"it must be {what}" for key, (kind, what) in KINDS.items() if not isinstance(values[key], kind)}
+    for key in (*RATES, "initializer_range", "layer_norm_eps"):
+        value, top = values[key], "at least 0 and below 1" if key in RATES else "from 0 to 1"
+        number = type(value) in (int, float) and 0 <= value <= 1 and not (key in RATES and value == 1)
+        if not number and not (value is None and key == "classifier_dropout"):
+            said[key] = f"it must be {top}"
+    if values["tie_word_embeddings"] is not True:
+        said["tie_word_embeddings"] = "it must be true, as the decoder is the token table"
+    if not said and config.hidden_size % config.num_attention_heads:
+        said["hidden_size"] = f"it must be a multiple of num_attention_heads {config.num_attention_heads}"
+    padding = values["pad_token_id"]
+    if not said and padding is not None and (type(padding) is not int or not 0 <= padding < config.vocab_size):
+        said["pad_token_id"] = f"it must be one of its {config.vocab_size} tokens"
+    return said
 
 
 AutoConfig.register(EncoderConfig.model_type, EncoderConfig, exist_ok=True)

@@ -210,6 +210,8 @@ class EncoderModel(EncoderPreTrainedModel):
         in_scores = segments_enter(config) == "scores"
         self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        if not config.embedding_norm:
+            self.norm = nn.Identity()  # type: ignore[assignment]
         self.dropout = Dropout(float(config.hidden_dropout_prob))
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None

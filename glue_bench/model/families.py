@@ -1,8 +1,9 @@
 """Other libraries' weight names and settings, translated into ours: one table a family.
 
-Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT; XLM-RoBERTa and CamemBERT are RoBERTa. A pair
-is the checkpoint's name and ours, up to the final `weight` or `bias`; # is a block's number. The first pair that fits
-counts, a name without one is ignored (buffers, task heads). Query, key and value are stacked into `qkv` afterwards.
+Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT (XLM-RoBERTa and CamemBERT are RoBERTa), and of
+the official TUPE (guolinke/TUPE at 4c64ff7, built on fairseq). A pair is the checkpoint's name and ours, up to the
+final `weight` or `bias`; # is a block's number. The first pair that fits counts. Query, key and value are stacked into
+`qkv` afterwards.
 """
 
 import re
@@ -10,15 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from glue_bench.model.configuration import EncoderConfig
+
 Pairs = tuple[tuple[str, str], ...]
 
-_TABLES: Pairs = (
+TABLES: Pairs = (
     ("embeddings.word_embeddings.", "variant.words."),
     ("embeddings.position_embeddings.", "variant.positions."),
     ("embeddings.token_type_embeddings.", "variant.segments."),
     ("embeddings.LayerNorm.", "norm."),
 )
-_BERT_BLOCKS: Pairs = (
+BERT_BLOCKS: Pairs = (
     ("encoder.layer.#.attention.self.query.", "blocks.#.attention.query."),
     ("encoder.layer.#.attention.self.key.", "blocks.#.attention.key."),
     ("encoder.layer.#.attention.self.value.", "blocks.#.attention.value."),
@@ -28,7 +34,7 @@ _BERT_BLOCKS: Pairs = (
     ("encoder.layer.#.output.dense.", "blocks.#.down."),
     ("encoder.layer.#.output.LayerNorm.", "blocks.#.norm."),
 )
-_DISTILBERT_BLOCKS: Pairs = (
+DISTILBERT_BLOCKS: Pairs = (
     ("transformer.layer.#.attention.q_lin.", "blocks.#.attention.query."),
     ("transformer.layer.#.attention.k_lin.", "blocks.#.attention.key."),
     ("transformer.layer.#.attention.v_lin.", "blocks.#.attention.value."),
@@ -38,7 +44,7 @@ _DISTILBERT_BLOCKS: Pairs = (
     ("transformer.layer.#.ffn.lin2.", "blocks.#.down."),
     ("transformer.layer.#.output_layer_norm.", "blocks.#.norm."),
 )
-_BERT_SETTINGS = {
+BERT_SETTINGS = {
     name: name
     for name in (
         *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
@@ -52,72 +58,106 @@ _BERT_SETTINGS = {
 class Family:
     """How one family of checkpoints is read.
 
-    `prefix` is what a model with a head puts before the encoder's names. `settings` maps our configuration
-    names to theirs, `fixed` gives values that theirs do not have. `decoder` is the table that turns the head's output
-    into logits, which is tied to the words. Where `counts_from_padding` is true, positions are counted from
-    pad_token_id + 1 (fairseq's make_positions), and the rows of the position table before that are never used.
+    `prefix` is what a model with a head puts before the encoder's names. `settings` maps our configuration names to
+    theirs, `fixed` gives values that theirs do not have. Where `counts_from_padding` is true, positions are counted
+    from pad_token_id + 1 (fairseq's make_positions), and the rows of the position table before that are never used.
     """
 
     prefix: str
     encoder: Pairs
     head: Pairs
-    decoder: str
     settings: Mapping[str, str]
     fixed: Mapping[str, Any]
     counts_from_padding: bool = False
 
+    def configure(self, theirs: Mapping[str, Any]) -> EncoderConfig:
+        """Our configuration of their settings; what the checkpoint lacks is as EncoderConfig has it.
 
-_ROBERTA = Family(
+        Raises:
+            ValueError: a size or a rate that no encoder can have.
+        """
+        settings = {ours: theirs[name] for ours, name in self.settings.items() if name in theirs}
+        if self.counts_from_padding:
+            if settings["pad_token_id"] is None:
+                raise ValueError("it has no pad_token_id, from which positions are counted")
+            settings["max_position_embeddings"] -= settings["pad_token_id"] + 1
+        return EncoderConfig(**{"variant": "add", "origin": "pretrained"} | settings | dict(self.fixed))
+
+    def translate(
+        self, raw: Mapping[str, Tensor], padding_id: int | None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights of EncoderModel and of EncoderForMaskedLM's head, in float32; names without a pair are left out."""
+        weights = {ours: raw[name].float() for ours, name in rename(raw, self.encoder, self.prefix).items()}
+        for name in [name for name in weights if ".attention.query." in name]:
+            parts = [weights.pop(name.replace(".query.", f".{part}."), None) for part in ("query", "key", "value")]
+            whole = [part for part in parts if part is not None]
+            if len(whole) == 3 and len({part.shape[1:] for part in whole}) == 1:
+                weights[name.replace(".query.", ".qkv.")] = torch.cat(whole)
+        positions = weights.get("variant.positions.weight")
+        if self.counts_from_padding and padding_id is not None and positions is not None:
+            weights["variant.positions.weight"] = positions[padding_id + 1 :].clone()
+        return weights, {ours: raw[name].float() for ours, name in rename(raw, self.head).items()}
+
+
+def rename(names: Iterable[str], pairs: Pairs, prefix: str = "") -> dict[str, str]:
+    """Our name -> the checkpoint's name, for every name that has a pair."""
+    found: dict[str, str] = {}
+    for name in names:
+        # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
+        bare = name.removeprefix(prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
+        bare = bare.replace("LayerNorm.beta", "LayerNorm.bias")
+        for theirs, ours in pairs:
+            pattern = re.escape(theirs).replace(r"\#", r"(?P<block>\d+)")
+            if match := re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", bare):
+                block = match.groupdict().get("block", "")
+                found[ours.replace("#", block) + (match["ending"] or "")] = name
+                break
+    return found
+
+
+ROBERTA = Family(
     prefix="roberta.",
     # Released RoBERTa files carry a pooler that no objective trained; like transformers, start afresh.
-    encoder=(*_TABLES, *_BERT_BLOCKS),
-    head=(
-        ("lm_head.dense.", "dense."),
-        ("lm_head.layer_norm.", "head_norm."),
-        ("lm_head.bias", "decoder.bias"),
-    ),
-    decoder="lm_head.decoder.weight",
-    settings=_BERT_SETTINGS,
+    encoder=(*TABLES, *BERT_BLOCKS),
+    head=(("lm_head.dense.", "dense."), ("lm_head.layer_norm.", "head_norm."), ("lm_head.bias", "decoder.bias")),
+    settings=BERT_SETTINGS,
     fixed={"head_act": "gelu"},
     counts_from_padding=True,
 )
 FAMILIES: dict[str, Family] = {
     "bert": Family(
         prefix="bert.",
-        encoder=(*_TABLES, *_BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
+        encoder=(*TABLES, *BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
         head=(
             ("cls.predictions.transform.dense.", "dense."),
             ("cls.predictions.transform.LayerNorm.", "head_norm."),
             ("cls.predictions.bias", "decoder.bias"),
         ),
-        decoder="cls.predictions.decoder.weight",
-        settings=_BERT_SETTINGS,
+        settings=BERT_SETTINGS,
         fixed={},
     ),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "camembert": ROBERTA,
     "electra": Family(
         prefix="electra.",
-        encoder=(*_TABLES, *_BERT_BLOCKS, ("embeddings_project.", "project.")),
+        encoder=(*TABLES, *BERT_BLOCKS, ("embeddings_project.", "project.")),
         head=(
             ("generator_predictions.dense.", "dense."),
             ("generator_predictions.LayerNorm.", "head_norm."),
             ("generator_lm_head.bias", "decoder.bias"),
         ),
-        decoder="generator_lm_head.weight",
-        settings=_BERT_SETTINGS | {"embedding_size": "embedding_size"},
+        settings=BERT_SETTINGS | {"embedding_size": "embedding_size"},
         fixed={"head_act": "gelu"},
     ),
     "distilbert": Family(
         prefix="distilbert.",
-        encoder=(*_TABLES, *_DISTILBERT_BLOCKS),
+        encoder=(*TABLES, *DISTILBERT_BLOCKS),
         head=(
             ("vocab_transform.", "dense."),
             ("vocab_layer_norm.", "head_norm."),
             ("vocab_projector.bias", "decoder.bias"),
         ),
-        decoder="vocab_projector.weight",
         settings={
             "vocab_size": "vocab_size",
             "hidden_size": "dim",
@@ -135,25 +175,38 @@ FAMILIES: dict[str, Family] = {
         fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
     ),
 }
-
-
-def rename(names: Iterable[str], pairs: Pairs, prefix: str = "") -> dict[str, str]:
-    """Our name -> the checkpoint's name, for every name that has a pair."""
-    found: dict[str, str] = {}
-    for name in names:
-        # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
-        bare = name.removeprefix(prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
-        ours = exchange(bare.replace("LayerNorm.beta", "LayerNorm.bias"), pairs)
-        if ours:
-            found[ours] = name
-    return found
-
-
-def exchange(name: str, pairs: Iterable[tuple[str, str]]) -> str | None:
-    """A name in the other's terms, by the first pair that fits; None where none does."""
-    for source, target in pairs:
-        pattern = re.escape(source).replace(r"\#", r"(?P<block>\d+)")
-        match = re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", name)
-        if match:
-            return target.replace("#", match.groupdict().get("block", "")) + (match["ending"] or "")
-    return None
+TUPE = Family(
+    prefix="decoder.sentence_encoder.",
+    encoder=(
+        ("embed_tokens.", "variant.words."),
+        ("pos.", "variant.positions."),
+        ("pos_q_linear.", "variant.position_query."),
+        ("pos_k_linear.", "variant.position_key."),
+        ("pos_ln.", "variant.position_norm."),
+        ("relative_attention_bias.", "variant.relative.table."),
+        ("emb_layer_norm.", "norm."),
+        ("layers.#.self_attn.in_proj_", "blocks.#.attention.qkv."),
+        ("layers.#.self_attn.out_proj.", "blocks.#.attention.out."),
+        ("layers.#.self_attn_layer_norm.", "blocks.#.attention_norm."),
+        ("layers.#.fc1.", "blocks.#.up."),
+        ("layers.#.fc2.", "blocks.#.down."),
+        ("layers.#.final_layer_norm.", "blocks.#.norm."),
+    ),
+    head=(
+        ("decoder.lm_head.dense.", "dense."),
+        ("decoder.lm_head.layer_norm.", "head_norm."),
+        ("decoder.lm_head.bias", "decoder.bias"),
+    ),
+    settings={
+        "hidden_size": "encoder_embed_dim",
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+        "intermediate_size": "encoder_ffn_embed_dim",
+        "max_position_embeddings": "max_positions",
+        "hidden_act": "activation_fn",
+        "embedding_norm": "embedding_normalize",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+    },
+    fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-5, "pad_token_id": 1},  # fairseq's begin with <s>, <pad>, </s>
+)

@@ -1,11 +1,14 @@
 """Find a checkpoint (hub id, folder or file), fingerprint it, read its weights. Knows nothing of their meaning."""
 
 import hashlib
-import time
+import warnings
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError, first_line
@@ -16,10 +19,8 @@ SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
 LARGEST_WEIGHTS = 2**34
 """Bytes of a file of weights, at most: several times what the largest known encoder takes."""
-TICK = 2 * 10**9  # ns: no file system's clock is coarser
-_digests: dict[tuple[Path, int, int, int], str] = {}
-# Everything an encoder and its tokenizer need but the weights, of which other frameworks' copies stay where they are.
-_WANTED = ["*.json", "*.txt", "*.model"]
+WANTED = ["*.json", "*.txt", "*.model"]
+"""All that an encoder and its tokenizer need but the weights, of which other frameworks' copies stay where they are."""
 
 
 def locate(name: str, revision: str | None = None, *, weights: bool = True) -> Path:
@@ -72,7 +73,7 @@ def _download(name: str, revision: str | None, weights: bool) -> Path:
     )
 
     try:
-        wanted = [*_WANTED, "model*.safetensors"] if weights else _WANTED
+        wanted = [*WANTED, "model*.safetensors"] if weights else WANTED
         folder = _snapshot(name, revision, wanted)
         # An index of shards says nothing of the shards: torch's are fetched wherever safetensors are absent.
         if weights and not any((folder / file).exists() for file in SAFETENSORS):
@@ -97,47 +98,29 @@ def _download(name: str, revision: str | None, weights: bool) -> Path:
 def fingerprint(place: Path) -> str:
     """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes.
 
-    A file is hashed again only once it has changed.
-
     Raises:
-        UserError: the folder has no weights.
+        UserError: the folder has no weights, or a file cannot be read.
     """
-    if not place.is_dir():
-        return _digest(place)
     total = hashlib.sha256()
-    for path in [place / "config.json", *_weight_files(place)]:
-        total.update(f"{path.name} {_digest(path)}\n".encode())
+    for path in [place / "config.json", *weight_files(place)] if place.is_dir() else [place]:
+        try:
+            check_file(path, LARGEST_WEIGHTS)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise UserError(f"cannot read '{path}': {error.strerror}") from error
+        if not place.is_dir():
+            return digest
+        total.update(f"{path.name} {digest}\n".encode())
     return total.hexdigest()
 
 
-def _digest(path: Path) -> str:
-    try:
-        check_file(path, LARGEST_WEIGHTS)
-    except OSError as error:
-        raise UserError(f"cannot read '{path}': {error.strerror}") from error
-    seen = path.stat()
-    state = (path.absolute(), seen.st_ino, seen.st_size, seen.st_mtime_ns)
-    # Two changes within one tick of a file system's clock leave the same time.
-    settled = time.time_ns() - seen.st_mtime_ns > TICK
-    if not settled or state not in _digests:
-        with path.open("rb") as file:
-            _digests[state] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _digests[state]
-
-
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint folder, on the CPU, in the checkpoint's names.
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights of a checkpoint folder.
 
     Raises:
-        UserError: no weights, or a file that cannot be read as such.
+        UserError: there are none, or their index is damaged.
     """
-    weights: dict[str, Tensor] = {}
-    for path in _weight_files(folder):
-        weights |= _read_file(path)
-    return weights
-
-
-def _weight_files(folder: Path) -> list[Path]:
     for name in WEIGHT_FILES:
         path = folder / name
         if path.exists():
@@ -169,34 +152,40 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_file(path: Path) -> dict[str, Tensor]:
-    import torch
-    from safetensors.torch import load_file
-
-    try:
-        check_file(path, LARGEST_WEIGHTS)
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        refuse_compressed(path)
-        return checked_weights(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:
-        said = first_line(error)
-        raise UserError(
-            f"cannot read weights from '{path}': {said}; the file may be cut short, copy it again"
-        ) from error
-
-
-def refuse_compressed(path: Path) -> None:
-    """Refuse a file of torch.save that would unpack to more than it has: torch itself compresses nothing.
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint folder, on the CPU, in the checkpoint's names.
 
     Raises:
-        ValueError: it would.
-        zipfile.BadZipFile: it is damaged.
+        UserError: no weights, or a file that cannot be read as such.
     """
+    weights: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        try:
+            check_file(path, LARGEST_WEIGHTS)
+            weights |= load_file(path) if path.suffix == ".safetensors" else checked_weights(unpickle(path))
+        except Exception as error:
+            reason = first_line(error)
+            raise UserError(
+                f"cannot read weights from '{path}': {reason}; the file may be cut short, copy it again"
+            ) from error
+    return weights
+
+
+def unpickle(path: Path, allowed: Sequence[Any] = ()) -> Any:
+    """What a file of torch.save holds: tensors, plain values and objects of the classes `allowed`; no code is run.
+
+    Raises:
+        ValueError: it would unpack to more than it has, as torch itself compresses nothing.
+        Exception: whatever torch raises of a file that is none of its own, or holds anything else.
+    """
+    check_file(path, LARGEST_WEIGHTS)
     if zipfile.is_zipfile(path):
         with opened_zip(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
                 raise ValueError("it unpacks to more than it has")
+    with warnings.catch_warnings(), torch.serialization.safe_globals(list(allowed)):
+        warnings.simplefilter("ignore")  # torch warns of what it then refuses
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def checked_weights(loaded: Any) -> dict[str, Tensor]:
@@ -205,12 +194,10 @@ def checked_weights(loaded: Any) -> dict[str, Tensor]:
     Raises:
         ValueError: it holds other things, or a tensor that says to be larger than what is stored of it.
     """
-    from torch import Tensor, strided
-
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise ValueError("it holds no tensors by their names")
     for name, tensor in loaded.items():
-        if not isinstance(tensor, Tensor) or tensor.layout != strided or tensor.device.type != "cpu":
+        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise ValueError(f"its {name} is no plain tensor")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise ValueError(f"its {name} is larger than what is stored of it")

@@ -25,12 +25,11 @@ from transformers.masking_utils import sdpa_mask
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError
 from glue_bench.model import cpu
-from glue_bench.model.bars import transformers_quiet
-from glue_bench.model.checkpoints import Start
+from glue_bench.model.checks import cannot_compute
 from glue_bench.model.encoder import padding_scores
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.reference import failing_in_one_line
+from glue_bench.model.start import Start
 
 SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
@@ -110,18 +109,23 @@ def read_native(
     folder = locate(name, revision)
     if not folder.is_dir():
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
-    with transformers_quiet(), drawing(), failing_in_one_line(name):
+    try:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise cannot_compute(name, error) from error
     _settle_padding(config, tokenizer, name)
-    with transformers_quiet(), drawing(), failing_in_one_line(name):
-        model, found = AutoModelForSequenceClassification.from_pretrained(
-            str(folder),
-            config=config,
-            local_files_only=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+    try:
+        with drawing():
+            model, found = AutoModelForSequenceClassification.from_pretrained(
+                str(folder),
+                config=config,
+                local_files_only=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+    except Exception as error:
+        raise cannot_compute(name, error) from error
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
     reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)

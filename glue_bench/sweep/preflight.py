@@ -7,12 +7,12 @@ import torch
 from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
+from glue_bench.model.checks import check_order
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedPretraining
-from glue_bench.testing.order import check_order
 from glue_bench.testing.plugins import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import most_bytes
@@ -41,7 +41,7 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
         )
     for arm in ours:
         check_memory(arm, inputs)
-        check_order(inputs.initial(arm), arm.name, arm.checkpoint)
+        check_order(inputs.initial(arm), arm.name)
     if experiment.pretraining:
         check_pretraining(experiment, inputs)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from glue_bench.config import AS_PUBLISHED, NATIVE, Arm, Experiment
 from glue_bench.model import native
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.cost import budget
 from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.recipe import older_recipes
 from glue_bench.records.plan import ArmFacts, Hashed, Plan, PretrainingFacts, TaskFacts

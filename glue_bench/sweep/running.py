@@ -10,6 +10,7 @@ from rich.console import Console
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to
+from glue_bench.model.checks import check_order
 from glue_bench.records.record import LossPoint
 from glue_bench.records.store import Store
 from glue_bench.sweep.claims import Claims
@@ -23,7 +24,6 @@ from glue_bench.sweep.records import failure_of, store_outcome
 from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.terminal import tell
-from glue_bench.testing.order import check_order
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.starts import pretrained, pretraining_folder
 
@@ -160,8 +160,7 @@ class Running:
         assert run is not None, "the cell starts from a pretraining"
         try:
             for steps in run.settings.finetuned_steps:
-                place = pretraining_folder(run, self.inputs).checkpoint(steps)
-                check_order(pretrained(run, self.inputs, steps), planned.arm, str(place))
+                check_order(pretrained(run, self.inputs, steps), planned.arm)
         except UserError as error:
             return Failure(str(error), traceback.format_exc())
         return None

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
 
-from glue_bench.model.checkpoints import Checkpoint, Start, graft
+from glue_bench.model.checkpoints import graft
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
+from glue_bench.model.start import Start
 from glue_bench.model.variants.base import EncoderInput, Variant
 from glue_bench.testing.tiny import (
     HEADS,
@@ -317,8 +318,8 @@ def _is_bias(scores: Tensor, batch: int, length: int) -> bool:
 
 
 def _grafted(additive: EncoderModel, subject: Subject) -> Start:
-    checkpoint = Checkpoint("additive", encoder_config("add", **subject.sizes), additive.state_dict(), {})
-    return graft(checkpoint, subject.name, subject.options)
+    start = Start(encoder_config("add", **subject.sizes), additive.state_dict(), "pretrained", name="additive")
+    return graft(start, subject.name, subject.options)
 
 
 def _differs(model: nn.Module, again: nn.Module) -> str | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from glue_bench.model.bars import transformers_quiet
 from glue_bench.model.fresh import drawing
 from glue_bench.model.plugins import place
 from glue_bench.model.variants import VARIANTS
@@ -63,7 +62,7 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
         # Only where another device is the default: a mode of torch makes each of its small operations twice as slow.
         device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
         try:
-            with transformers_quiet(), drawing(), device:
+            with drawing(), device:
                 wrong = CLAUSES[clause](Subject(variant, options or {}, sizes))
         except Exception as error:
             said = " ".join(str(error).split())

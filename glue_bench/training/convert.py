@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, Start, encoder, graft, masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.start import Start, encoder, masked_lm
 from glue_bench.model.variants.options import check_variant
 from glue_bench.testing.plugins import check_plugin
 from glue_bench.training.quiet import quiet_transformers
@@ -63,8 +65,8 @@ def convert(
     start = graft(checkpoint, variant, options)
     head = dict(start.head)
     with _aside(target) as folder:
-        before = _model(Checkpoint(source, checkpoint.config, checkpoint.weights, head))
-        after = _model(Checkpoint(source, start.config, start.weights, head))
+        before = _model(replace(checkpoint, head=head))
+        after = _model(replace(start, head=head))
         record = {
             **_history(checkpoint, revision, digest, start),
             "masked_lm_head": _fate(checkpoint, start),
@@ -85,7 +87,7 @@ def _unused(out: Path) -> Path:
     return target
 
 
-def _tokenizer(checkpoint: Checkpoint, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
+def _tokenizer(checkpoint: Start, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
     """The one named, else the checkpoint's own, else none."""
     try:
         tokenizer = load_tokenizer(name or checkpoint.name, None if name else revision)
@@ -102,7 +104,7 @@ def _tokenizer(checkpoint: Checkpoint, revision: str | None, name: str | None) -
     return tokenizer
 
 
-def _fate(checkpoint: Checkpoint, start: Start) -> str:
+def _fate(checkpoint: Start, start: Start) -> str:
     """What has become of the masked-LM head."""
     if not checkpoint.head:
         return "none in the source"
@@ -112,11 +114,11 @@ def _fate(checkpoint: Checkpoint, start: Start) -> str:
     return "dropped: " + ("its words are narrower" if narrower else "it is incomplete, or has not its encoder's shapes")
 
 
-def _model(checkpoint: Checkpoint) -> Model:
+def _model(checkpoint: Start) -> Model:
     return (masked_lm(checkpoint) if checkpoint.head else encoder(checkpoint)).eval()
 
 
-def _history(checkpoint: Checkpoint, revision: str | None, digest: str, start: Start) -> dict[str, Any]:
+def _history(checkpoint: Start, revision: str | None, digest: str, start: Start) -> dict[str, Any]:
     return {
         "source": checkpoint.name,
         "source_variant": checkpoint.config.variant,

@@ -11,11 +11,11 @@ from transformers import PreTrainedModel, set_seed
 from glue_bench.config import HELD_OUT, Cell
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.fresh import unfilled
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier, NativeStart, build_native
+from glue_bench.model.start import Start
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
 from glue_bench.training.batches import Batch, bucketed_rows, evaluation_batches, training_batches
 from glue_bench.training.compute import Compute, on_threads

@@ -15,10 +15,11 @@ from glue_bench.data.schema import TaskData, limited
 from glue_bench.data.sources import Source, open_source
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
+from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
@@ -190,7 +191,7 @@ class Inputs:
             variant_options=canonical_options(arm.variant, arm.options),
             pad_token_id=tokenizer.pad_token_id,
         )
-        return Start(config, {}, SCRATCH)
+        return Start(config, {}, SCRATCH, name=SCRATCH)
 
     def fingerprint(self, arm: Arm) -> str:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""

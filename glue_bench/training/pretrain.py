@@ -16,9 +16,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import ArmPretraining, Pretraining
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import fresh, number
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start
 from glue_bench.records.record import LossPoint, curve_digest
 from glue_bench.training.compute import Compute, on_threads
 from glue_bench.training.inputs import TRAINED, Inputs

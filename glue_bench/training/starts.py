@@ -6,8 +6,9 @@ from pathlib import Path
 from glue_bench.config import NATIVE, Arm, ArmPretraining, Cell
 from glue_bench.errors import UserError
 from glue_bench.files import check_checksums
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.native import read_native
+from glue_bench.model.start import Start
 from glue_bench.training.identities import cell_identity, pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrained import PretrainingFolder

@@ -18,9 +18,9 @@ from glue_bench.analysis.score_terms import terms_of
 from glue_bench.analysis.term_effect import divergences
 from glue_bench.analysis.terms import EXACT, check_sum, heads, parts, permuted, position_bias, redrawn, shares, turned
 from glue_bench.analysis.watching import changed, watching
-from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.start import encoder as encoder_of
 from glue_bench.testing.tiny import POSITIONS, VOCABULARY, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)

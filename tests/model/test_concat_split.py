@@ -23,10 +23,11 @@ from torch import Tensor
 from transformers import BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, graft, masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start, masked_lm
 from glue_bench.model.variants.base import Grafted
 from glue_bench.model.variants.concatenated import position_width, principal_basis, variance_kept
 
@@ -119,7 +120,7 @@ def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes: dict[str, int], e
 # The graft
 
 
-def additive(folder: Path, kind: Any = BertModel, family: str = "bert") -> Checkpoint:
+def additive(folder: Path, kind: Any = BertModel, family: str = "bert") -> Start:
     return read_checkpoint(saved(folder, kind, family)[1])
 
 

@@ -22,8 +22,9 @@ from tiny_models import (
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import BlockScores, EncoderModel
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 
 MODELS = {
@@ -35,12 +36,12 @@ MODELS = {
 every_family = pytest.mark.parametrize("family", CONFIGS)
 
 
-def additive(folder: Path, family: str = "bert") -> Checkpoint:
+def additive(folder: Path, family: str = "bert") -> Start:
     """A random additive checkpoint of a family."""
     return read_checkpoint(saved(folder, MODELS[family], family)[1])
 
 
-def start_states(start: Start | Checkpoint, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def start_states(start: Start, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """Hidden states of a padded batch with two segments."""
     ids, _ = pad(tokens(), [11, 7, 2], start.config.pad_token_id)
     model = encoder(start.config, start.weights).to(dtype)
@@ -188,7 +189,7 @@ def test_untied_bias_is_computed_once_for_all_blocks() -> None:
     assert sorted(calls) == ["key", "query"]
 
 
-def our_checkpoint(folder: Path, variant: str) -> Checkpoint:
+def our_checkpoint(folder: Path, variant: str) -> Start:
     random_model(EncoderModel, encoder_config(variant, origin="adapted")).save_pretrained(folder)
     return read_checkpoint(str(folder))
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import AutoModel, BertModel, DistilBertModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import PLACES
 
@@ -68,7 +69,7 @@ def test_a_graft_without_segments_to_lose_is_exact(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", PLACES)
 def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, after: str, variant: str) -> None:
     theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
-    start = graft(Checkpoint("additive", theirs.config, theirs.state_dict(), {}), variant, {"segments": after})
+    start = graft(Start(theirs.config, theirs.state_dict(), "pretrained"), variant, {"segments": after})
     ours = EncoderModel(start.config).eval()
     ours.load_state_dict(start.weights)
     ids = tokens()

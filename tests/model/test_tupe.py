@@ -1,4 +1,4 @@
-"""Official TUPE checkpoints: every weight finds its place, and what does not fit is named."""
+"""The official TUPE checkpoints are read as TUPE's equations and its own code compute them, or refused."""
 
 import argparse
 import pickle
@@ -10,60 +10,137 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, graft, masked_lm, read_checkpoint, read_config
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.locate import fingerprint
+from glue_bench.model.start import Start, masked_lm
 
 Spoil = Callable[[dict[str, Any]], Any]
 ENCODER = "decoder.sentence_encoder."
-OURS = {
-    "embed_tokens.weight": "variant.words.weight",
-    "pos.weight": "variant.positions.weight",
-    "pos_q_linear.weight": "variant.position_query.weight",
-    "pos_k_linear.bias": "variant.position_key.bias",
-    "pos_ln.bias": "variant.position_norm.bias",
-    "relative_attention_bias.weight": "variant.relative.table.weight",
-    "emb_layer_norm.weight": "norm.weight",
-    "layers.1.self_attn.in_proj_weight": "blocks.1.attention.qkv.weight",
-    "layers.0.self_attn.in_proj_bias": "blocks.0.attention.qkv.bias",
-    "layers.1.self_attn.out_proj.bias": "blocks.1.attention.out.bias",
-    "layers.0.self_attn_layer_norm.weight": "blocks.0.attention_norm.weight",
-    "layers.1.fc1.weight": "blocks.1.up.weight",
-    "layers.0.fc2.weight": "blocks.0.down.weight",
-    "layers.1.final_layer_norm.bias": "blocks.1.norm.bias",
-}
-OUR_HEAD = {
-    "decoder.lm_head.dense.weight": "dense.weight",
-    "decoder.lm_head.dense.bias": "dense.bias",
-    "decoder.lm_head.layer_norm.weight": "head_norm.weight",
-    "decoder.lm_head.layer_norm.bias": "head_norm.bias",
-    "decoder.lm_head.bias": "decoder.bias",
-}
+GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
+ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "tanh": torch.tanh}
 
 
-def raw(path: Path) -> dict[str, torch.Tensor]:
+def raw(path: Path) -> dict[str, Tensor]:
     """The weights by fairseq's names."""
     with torch.serialization.safe_globals([argparse.Namespace]):
         return torch.load(path, weights_only=True)["model"]
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> Start:
     return read_checkpoint(str(path))
 
 
-def test_every_weight_has_its_place(make_tupe: Callable[..., Path]) -> None:
-    path = make_tupe()
-    theirs, ours = raw(path), read(path)
-    assert all(torch.equal(ours.weights[mine], theirs[ENCODER + name]) for name, mine in OURS.items())
-    assert {name: tensor.tolist() for name, tensor in ours.head.items()} == {
-        mine: theirs[name].tolist() for name, mine in OUR_HEAD.items()
-    }
-    assert len(ours.weights) + len(ours.head) + 1 == len(theirs)  # 1: the decoder, which is the words
+def random_weights(saved: dict[str, Any]) -> None:
+    """Weights far from zero, the decoder tied to the words."""
+    generator = torch.Generator().manual_seed(0)
+    saved["model"] = {name: 0.4 * torch.randn(each.shape, generator=generator) for name, each in saved["model"].items()}
+    saved["model"]["decoder.lm_head.weight"] = saved["model"][f"{ENCODER}embed_tokens.weight"]
+    if not saved["args"].embedding_normalize:
+        drop(saved, "emb_layer_norm.weight", "emb_layer_norm.bias")
+    if not saved["args"].rel_pos:
+        drop(saved, "relative_attention_bias.weight")
+
+
+def drop(saved: dict[str, Any], *names: str) -> None:
+    for name in names:
+        del saved["model"][ENCODER + name]
+
+
+def put(saved: dict[str, Any], name: str, *shape: int) -> None:
+    saved["model"][name] = torch.zeros(shape)
+
+
+def equations(weights: dict[str, Tensor], args: dict[str, Any], ids: Tensor) -> Tensor:
+    """Logits of the masked-LM head by equations 10 and 11 of TUPE, one sequence (l) at a time and without padding.
+
+    theta_1 = (p_0 U^Q)(p_0 U^K)^T is of [CLS] to all, theta_2 = (p_1 U^Q)(p_1 U^K)^T of the others to [CLS], position i
+    is row i + 1 of the table. Of the relative part [CLS] to others is bucket 16, others to [CLS] bucket 32.
+    """
+    w = {name.removeprefix(ENCODER): each.double() for name, each in weights.items()}
+    heads, act = args["encoder_attention_heads"], ACTIVATIONS[args["activation_fn"]]
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], eps=1e-5)
+
+    def split(x: Tensor) -> Tensor:
+        return x.view(len(x), heads, -1).transpose(0, 1)
+
+    length = len(ids)
+    x = w["embed_tokens.weight"][ids]
+    x = norm(x, "emb_layer_norm") if args["embedding_normalize"] else x
+    size = x.shape[-1] // heads
+    p = norm(w["pos.weight"], "pos_ln")
+    position = split(linear(p, "pos_q_linear")) @ split(linear(p, "pos_k_linear")).mT / (2 * size) ** 0.5
+    bias = torch.empty(heads, length, length, dtype=torch.float64)
+    for i in range(length):
+        for j in range(length):
+            bias[:, i, j] = position[:, 0, 0] if i == 0 else position[:, 1, 1] if j == 0 else position[:, i + 1, j + 1]
+            if args["rel_pos"]:  # of distances below 8 every one has a bucket, keys to the right 16 further
+                bucket = 16 if i == 0 else 32 if j == 0 else abs(j - i) + 16 * (j > i)
+                bias[:, i, j] += w["relative_attention_bias.weight"][bucket]
+    for block in (f"layers.{number}." for number in range(args["encoder_layers"])):
+        projected = x @ w[f"{block}self_attn.in_proj_weight"].T + w[f"{block}self_attn.in_proj_bias"]
+        query, key, value = map(split, projected.chunk(3, dim=-1))
+        attention = (query @ key.mT / (2 * size) ** 0.5 + bias).softmax(-1) @ value
+        attention = linear(attention.transpose(0, 1).flatten(1), f"{block}self_attn.out_proj")
+        x = norm(x + attention, f"{block}self_attn_layer_norm")
+        x = norm(x + linear(act(linear(x, f"{block}fc1")), f"{block}fc2"), f"{block}final_layer_norm")
+    x = norm(act(linear(x, "decoder.lm_head.dense")), "decoder.lm_head.layer_norm")
+    return x @ w["embed_tokens.weight"].T + w["decoder.lm_head.bias"]
+
+
+@pytest.mark.parametrize("rel_pos", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"embedding_normalize": False}, {"activation_fn": "relu"}, {"activation_fn": "tanh"}, {"dropout": 0.0}],
+    ids=str,
+)
+def test_what_is_read_is_the_equation(rel_pos: bool, changes: dict[str, Any], make_tupe: Callable[..., Path]) -> None:
+    path = make_tupe(spoil=random_weights, rel_pos=rel_pos, **changes)
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        args = vars(torch.load(path, weights_only=True)["args"])
+    ids = torch.tensor([0, 7, 9, 31, 9, 200, 2])
+    with torch.no_grad():
+        found = masked_lm(read(path)).double().eval()(ids[None]).logits[0]
+    expected = equations(raw(path), args, ids)
+    assert float((found - expected).abs().max()) < 1e-5
+    assert float(expected.std()) > 0.1
+
+
+@pytest.fixture(scope="module", params=["tupe_a", "tupe_r"])
+def golden(request: pytest.FixtureRequest) -> tuple[Any, dict[str, Tensor]]:
+    """A checkpoint in the release's layout as ours, and what the official code computes from it."""
+    path = GOLDEN / f"{request.param}.pt"
+    if not path.exists():
+        pytest.skip("no golden outputs of the official TUPE code here")
+    return masked_lm(read(path)).eval(), load_file(path.with_suffix(".expected.safetensors"))
+
+
+@torch.no_grad()
+def test_hidden_states_and_logits_are_those_of_the_official_code(golden: tuple[Any, dict[str, Tensor]]) -> None:
+    model, expected = golden
+    real = expected["mask"].bool()
+    hidden = model.base(expected["tokens"], expected["mask"]).last_hidden_state
+    logits = model(expected["tokens"], expected["mask"]).logits
+    assert float((hidden - expected["hidden"])[real].abs().max()) < 1e-4
+    assert float((logits - expected["logits"])[real].abs().max()) < 1e-4
+    positions = model.base.variant.positions.weight
+    positions[:2] = positions[:2].flip(0)  # the comparison sees a swap of the two [CLS] parameters
+    hidden = model.base(expected["tokens"], expected["mask"]).last_hidden_state
+    positions[:2] = positions[:2].flip(0)
+    assert float((hidden - expected["hidden"])[real].abs().max()) > 1e-2
 
 
 def test_the_configuration_is_that_of_its_args(make_tupe: Callable[..., Path]) -> None:
-    config = read_config(str(make_tupe()))
+    config = read_checkpoint(str(make_tupe())).config
     assert (config.vocab_size, config.hidden_size, config.intermediate_size) == (250, 16, 32)
     assert (config.num_hidden_layers, config.num_attention_heads, config.max_position_embeddings) == (2, 2, 20)
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.2, 0.3)
@@ -77,15 +154,6 @@ def test_without_relative_positions_it_is_tupe_a(make_tupe: Callable[..., Path])
     start = graft(checkpoint, "untied", {})
     assert (start.config.variant, start.origin, start.exact) == ("untied", "pretrained", True)
     assert masked_lm(checkpoint)(torch.tensor([[0, 7, 9, 2]])).logits.shape == (1, 4, 250)
-
-
-def drop(saved: dict[str, Any], *names: str) -> None:
-    for name in names:
-        del saved["model"][ENCODER + name]
-
-
-def put(saved: dict[str, Any], name: str, *shape: int) -> None:
-    saved["model"][name] = torch.zeros(shape)
 
 
 def test_half_precision_becomes_float32(make_tupe: Callable[..., Path]) -> None:
@@ -118,85 +186,59 @@ def test_what_a_training_or_fine_tuning_leaves_is_no_hindrance(
 
 
 MISFITS: dict[str, tuple[Spoil, str]] = {
-    "missing": (lambda saved: drop(saved, "pos_ln.weight", "layers.1.fc2.bias"), "lacks .*1.fc2.bias.*pos_ln.weight"),
-    "no words": (lambda saved: drop(saved, "embed_tokens.weight"), r"lacks decoder\.sentence_encoder\.embed_tokens"),
-    "no head": (lambda saved: saved["model"].pop("decoder.lm_head.dense.bias"), r"lacks decoder\.lm_head\.dense\.bias"),
-    "unknown": (lambda saved: put(saved, f"{ENCODER}pos_proj.weight", 32, 16), "unknown .*pos_proj.weight"),
-    "a block more": (lambda saved: put(saved, f"{ENCODER}layers.2.fc1.bias", 32), "unknown .*layers.2.fc1.bias"),
-    "shape": (
-        lambda saved: put(saved, f"{ENCODER}pos.weight", 33, 16),
-        r"another shape: decoder.*pos.weight \(33, 16\) where its args say \(21, 16\)",
-    ),
-    "untied decoder": (
-        lambda saved: put(saved, "decoder.lm_head.weight", 250, 16),
-        "lm_head.weight differs from .*embed_tokens.weight",
-    ),
+    "missing": (lambda saved: drop(saved, "pos_ln.weight", "layers.1.fc2.bias"), "lacks 2 weights of its encoder"),
+    "no words": (lambda saved: drop(saved, "embed_tokens.weight"), r"lacks 1 weights .* variant\.words"),
+    "unknown": (lambda saved: put(saved, f"{ENCODER}pos_proj.weight", 32, 16), "unknown weights.*pos_proj.weight"),
+    "a block more": (lambda saved: put(saved, f"{ENCODER}layers.2.fc1.bias", 32), "unknown weights.*blocks.2.up.bias"),
+    "shape": (lambda saved: put(saved, f"{ENCODER}pos.weight", 33, 16), r"positions\.weight has shape \(33, 16\)"),
+    "decoder": (lambda saved: put(saved, "decoder.lm_head.weight", 250, 16), "lm_head.weight differs from the words"),
+    "no args": (lambda saved: saved.pop("args"), "a file of torch.save with args and model"),
+    "no model": (lambda saved: saved.pop("model"), "a file of torch.save with args and model"),
+    "plain args": (lambda saved: saved.update(args={"rel_pos": True}), "a file of torch.save with args and model"),
+    "no tensors": (lambda saved: saved.update(model={"a": 1}), "its a is no plain tensor"),
 }
 
 
 @pytest.mark.parametrize("case", MISFITS)
-def test_weights_that_do_not_fit_are_named(case: str, make_tupe: Callable[..., Path]) -> None:
+def test_a_file_that_does_not_fit_is_refused_in_one_line(case: str, make_tupe: Callable[..., Path]) -> None:
     spoil, said = MISFITS[case]
-    with pytest.raises(UserError, match=f"TUPE checkpoint '.*tupe.pt'.*{said}"):
+    with pytest.raises(UserError, match=f"tupe.pt'.*{said}") as refused:
         read(make_tupe(spoil=spoil))
+    assert "\n" not in str(refused.value)
 
 
-def test_one_message_names_all_that_does_not_fit(make_tupe: Callable[..., Path]) -> None:
-    def spoil(saved: dict[str, Any]) -> None:
-        drop(saved, "pos_ln.weight")
-        put(saved, "surplus", 1)
-        put(saved, f"{ENCODER}pos.weight", 1, 1)
-
-    with pytest.raises(UserError, match=r"lacks .*pos_ln.weight; unknown surplus; of another shape: .*pos.weight"):
-        read(make_tupe(spoil=spoil))
-
-
-def test_a_long_list_of_names_is_cut(make_tupe: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"lacks (\S+, ){11}\S+ and 12 more$"):
-        read(make_tupe(encoder_layers=4))
+def test_a_file_without_a_whole_head_has_none(make_tupe: Callable[..., Path]) -> None:
+    assert read(make_tupe(spoil=lambda saved: saved["model"].pop("decoder.lm_head.dense.bias"))).head == {}
 
 
 ARGS: dict[str, tuple[dict[str, Any], str]] = {
-    "missing": ({"max_positions": None, "rel_pos": None}, "its args lack max_positions, rel_pos"),
-    "not a number": ({"encoder_layers": "2"}, "encoder_layers='2'"),
-    "zero": ({"encoder_attention_heads": 0}, "encoder_attention_heads=0"),
-    "heads": ({"encoder_attention_heads": 3}, "hidden_size 16 is not a multiple of num_attention_heads 3"),
+    "missing": ({"max_positions": None}, "its args lack max_positions"),
+    "not a number": ({"encoder_layers": "2"}, "num_hidden_layers is '2'"),
+    "zero": ({"encoder_attention_heads": 0}, "num_attention_heads is 0"),
+    "heads": ({"encoder_attention_heads": 3}, "hidden_size is 16; it must be a multiple of num_attention_heads 3"),
+    "width": ({"encoder_embed_dim": 32}, "has shape"),
     "activation": ({"activation_fn": "gelou"}, "activation_fn='gelou'"),
-    "no norm": ({"embedding_normalize": False}, "embedding_normalize=False"),
+    "activation of no fairseq": ({"activation_fn": "silu"}, "activation_fn='silu'"),
+    "a norm that is not there": ({"embedding_normalize": False}, "unknown weights, such as norm"),
+    "no truth": ({"embedding_normalize": "yes"}, "embedding_normalize='yes'"),
     "pre-norm": ({"encoder_normalize_before": True}, "encoder_normalize_before=True"),
-    "dropout": ({"dropout": "high"}, "dropout='high'"),
-    "other sizes": ({"encoder_ffn_embed_dim": 64}, r"fc1.bias \(32,\) where its args say \(64,\)"),
-    "not relative": ({"rel_pos": False}, "unknown .*relative_attention_bias.weight"),
+    "dropout": ({"dropout": "high"}, "hidden_dropout_prob is 'high'"),
+    "dropout of attention": ({"attention_dropout": 1.0}, "attention_probs_dropout_prob is 1.0"),
+    "other sizes": ({"encoder_ffn_embed_dim": 64}, r"up.weight has shape \(32, 16\), its settings say \(64, 16\)"),
+    "other positions": ({"max_positions": 12}, r"positions.weight has shape \(21, 16\)"),
+    "more blocks": ({"encoder_layers": 4}, "lacks 24 weights"),
+    "fewer blocks": ({"encoder_layers": 1}, "unknown weights"),
+    "not relative": ({"rel_pos": False}, "unknown weights, such as variant.relative.table"),
+    "other buckets": ({"rel_pos_bins": 64}, "rel_pos_bins=64"),
+    "other distances": ({"max_rel_pos": 256}, "max_rel_pos=256"),
 }
 
 
 @pytest.mark.parametrize("case", ARGS)
 def test_args_that_do_not_fit_are_named(case: str, make_tupe: Callable[..., Path]) -> None:
     changes, said = ARGS[case]
-    with pytest.raises(UserError, match=f"TUPE checkpoint '.*tupe.pt'.*{said}"):
+    with pytest.raises(UserError, match=f"checkpoint '.*tupe.pt'.*{said}"):
         read(make_tupe(**changes))
-
-
-LAYOUTS: dict[str, tuple[Spoil, str]] = {
-    "no args": (lambda saved: saved.pop("args"), "holds model, extra_state, not args and model"),
-    "no model": (lambda saved: saved.pop("model"), "holds args, extra_state, not args and model"),
-    "nothing": (lambda saved: saved.clear(), "holds nothing, not args and model"),
-    "plain args": (lambda saved: saved.update(args={"rel_pos": True}), r"its args are no argparse\.Namespace"),
-    "no tensors": (lambda saved: saved.update(model={"a": 1}), "its model is no dictionary of tensors"),
-}
-
-
-@pytest.mark.parametrize("case", LAYOUTS)
-def test_other_files_of_torch_are_refused(case: str, make_tupe: Callable[..., Path]) -> None:
-    spoil, said = LAYOUTS[case]
-    with pytest.raises(UserError, match=f"tupe.pt' is no official TUPE checkpoint: .*{said}"):
-        read(make_tupe(spoil=spoil))
-
-
-def test_a_tensor_alone_is_refused(tmp_path: Path) -> None:
-    torch.save(torch.zeros(3), tmp_path / "tensor.pt")
-    with pytest.raises(UserError, match="it holds a Tensor, not args and model"):
-        read(tmp_path / "tensor.pt")
 
 
 class RunsCode:
@@ -211,7 +253,9 @@ class RunsCode:
 
 def test_pickled_code_is_not_run(make_tupe: Callable[..., Path], tmp_path: Path) -> None:
     path = make_tupe(spoil=lambda saved: saved.update(extra_state=RunsCode(tmp_path / "ran")))
-    with pytest.raises(UserError, match=r"tupe.pt' pickles \S+, which might run code, and is not read") as error:
+    with pytest.raises(
+        UserError, match=r"tupe.pt' as an official TUPE .* it pickles \S+, which might run code$"
+    ) as error:
         read(path)
     assert "weights_only" not in str(error.value)
     assert not (tmp_path / "ran").exists()
@@ -223,7 +267,7 @@ def test_files_that_are_none_of_torch_are_refused(
 ) -> None:
     path = tmp_path / "bad.pt"
     path.write_bytes(make_tupe().read_bytes()[:-3000] if content is None else content)
-    with pytest.raises(UserError, match=r"cannot read '.*bad.pt' as an official TUPE checkpoint.* or cut short"):
+    with pytest.raises(UserError, match=r"cannot read '.*bad.pt' as an official TUPE checkpoint"):
         read(path)
 
 

@@ -24,9 +24,10 @@ from tiny_models import (
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start
 
 MODELS = {
     "bert": transformers.BertModel,

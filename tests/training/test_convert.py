@@ -14,8 +14,9 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, encoder, graft, masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.locate import fingerprint
+from glue_bench.model.start import encoder, masked_lm
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training import convert as conversion
 from glue_bench.training.convert import convert
@@ -68,7 +69,7 @@ def test_auto_model_reads_what_a_graft_starts_from(variant: str, bert: Path, tmp
     start = graft(read_checkpoint(str(bert)), variant, {})
     model = AutoModel.from_pretrained(tmp_path / "out")
     assert type(model).__name__ == "EncoderModel"
-    assert torch.equal(output(model), output(encoder(Checkpoint("", start.config, start.weights, {}))))
+    assert torch.equal(output(model), output(encoder(start)))
     assert (record["variant"], record["exact"], record["origin"]) == (variant, start.exact, start.origin)
     assert (max(record["distance"]["relative_error"]) < 1e-5) == start.exact
     assert (record["distance"]["cosine"] > 1 - 1e-5) == start.exact

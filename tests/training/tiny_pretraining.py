@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from glue_bench.config import ArmPretraining, parse_experiment
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.start import Start
 from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.inputs import Inputs

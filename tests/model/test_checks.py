@@ -4,35 +4,38 @@ from typing import Any
 
 import pytest
 import torch
+from option_sets import ARMS
 from torch import Tensor, nn
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, Start, graft
+from glue_bench.model.checkpoints import graft
+from glue_bench.model.checks import check_order
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import RelativeBias
-from glue_bench.testing.order import check_order
 from glue_bench.testing.tiny import encoder_config, random_model
 
 
 @pytest.fixture
-def additive() -> Checkpoint:
+def additive() -> Start:
     model = random_model(EncoderModel, encoder_config("add"))
-    return Checkpoint("additive", model.config, model.state_dict(), {})
+    return Start(model.config, model.state_dict(), "pretrained", name="additive")
 
 
 def trained(variant: str, **weights: Tensor) -> Start:
     """Random weights that count as trained with a variant, some of them replaced."""
     config = encoder_config(variant, origin="pretrained")
-    return Start(config, random_model(EncoderModel, config).state_dict() | weights, "pretrained")
+    weights = random_model(EncoderModel, config).state_dict() | weights
+    return Start(config, weights, "pretrained", name="folder/of-weights")
 
 
 def refusal(start: Start) -> str:
     with pytest.raises(UserError) as caught:
-        check_order(start, "mine", "folder/of-weights")
-    assert str(caught.value).startswith(f"arm 'mine' (variant '{start.config.variant}' from 'folder/of-weights'): ")
+        check_order(start, "mine")
+    assert str(caught.value).startswith(f"arm 'mine' (variant '{start.config.variant}' from '{start.name}'): ")
     return str(caught.value)
 
 
@@ -87,42 +90,74 @@ class AloneInName(NoPosition):
         return EncoderInput(hidden + self.words.weight[: token_ids.shape[1]])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_graft_is_alive_or_has_no_position(variant: str, additive: Checkpoint) -> None:
-    check_order(graft(additive, variant, {}), "mine", "additive")
+@pytest.mark.parametrize(("variant", "options"), ARMS)
+def test_every_graft_is_alive_or_has_no_position(variant: str, options: dict[str, Any], additive: Start) -> None:
+    check_order(graft(additive, variant, options), "mine")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_fresh_weights_are_alive_or_have_no_position(variant: str) -> None:
-    check_order(Start(encoder_config(variant, num_hidden_layers=1), {}, "scratch"), "mine", "scratch")
+@pytest.mark.parametrize(("variant", "options"), ARMS)
+def test_fresh_weights_are_alive_or_have_no_position(variant: str, options: dict[str, Any]) -> None:
+    config = encoder_config(variant, variant_options=options, num_hidden_layers=1)
+    check_order(Start(config, {}, "scratch"), "mine")
 
 
-def test_a_subset_of_terms_may_have_no_position(additive: Checkpoint) -> None:
-    check_order(graft(additive, "four-term", {"terms": ["word-word"]}), "mine", "additive")
+def test_a_subset_of_terms_may_have_no_position(additive: Start) -> None:
+    check_order(graft(additive, "four-term", {"terms": ["word-word"]}), "mine")
 
 
 @pytest.mark.parametrize("variant", [Bias, HalfStuckProduct])
 def test_a_graft_that_starts_dead_but_learns_is_let_through(
-    variant: type[Variant], additive: Checkpoint, monkeypatch: pytest.MonkeyPatch
+    variant: type[Variant], additive: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(VARIANTS, "quiet", variant)
     start = graft(additive, "quiet", {})
-    check_order(start, "mine", "additive")
+    check_order(start, "mine")
     with pytest.raises(UserError, match="position is dead"):  # or it would not have started dead
-        check_order(Start(start.config, start.weights, "pretrained"), "mine", "additive")
+        check_order(Start(start.config, start.weights, "pretrained"), "mine")
 
 
-def test_a_graft_that_starts_dead_and_cannot_learn_is_refused(
-    additive: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graft_that_starts_dead_and_cannot_learn_is_refused(additive: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(VARIANTS, "stuck", StuckProduct)
-    assert "position is dead, permuting tokens does not change the output and no gradient can make it" in refusal(
+    assert "position is dead, no gradient reaches queries, keys; give another checkpoint" in refusal(
         graft(additive, "stuck", {})
     )
 
 
+UNTIED_PARTS = "positions, position_norm, position_query, position_key"
+
+
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        ("untied", f"position is dead, no gradient reaches {UNTIED_PARTS};"),
+        ("untied-relative", f"position is dead in part, no gradient reaches {UNTIED_PARTS};"),
+    ],
+)
+def test_a_part_that_is_dead_from_the_start_is_refused(variant: str, said: str, additive: Start) -> None:
+    """A product of two factors of zero has no gradient; that T5's bias beside it learns does not wake it."""
+    additive.weights["variant.positions.weight"].zero_()
+    assert said in refusal(graft(additive, variant, {}))
+
+
+@pytest.mark.parametrize("variant", ["add-relative", "concat", "gate", "multiply"])
+def test_a_table_of_zeros_learns_where_it_is_added(variant: str, additive: Start) -> None:
+    additive.weights["variant.positions.weight"].zero_()
+    check_order(graft(additive, variant, {}), "mine")
+
+
+class Deaf(NoPosition):
+    """Says that it has a position, and has none."""
+
+    uses_position = True
+
+
+def test_a_graft_that_has_no_position_at_all_is_refused(additive: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VARIANTS, "deaf", Deaf)
+    assert "position is dead, no gradient reaches it;" in refusal(graft(additive, "deaf", {}))
+
+
 def test_trained_weights_with_dead_positions_are_refused() -> None:
-    check_order(trained("add"), "mine", "additive")
+    check_order(trained("add"), "mine")
     same = torch.ones(16, 24)  # one position like the other, and not only at zero
     assert "does not change the output of these trained weights; give another checkpoint, or take" in refusal(
         trained("add", **{"variant.positions.weight": same})
@@ -142,5 +177,5 @@ def test_random_numbers_stay_as_they_are() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    check_order(Start(encoder_config("add"), {}, "scratch"), "mine", "scratch")
+    check_order(Start(encoder_config("add"), {}, "scratch"), "mine")
     assert torch.equal(torch.rand(2), expected)

@@ -1,6 +1,8 @@
 """Whatever a config.json of another library sets is computed as transformers does, or refused in one line."""
 
+import dataclasses
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,15 +20,16 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers.activations import ACT2CLS
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Checkpoint, masked_lm, read_checkpoint, read_config
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.families import FAMILIES
+from glue_bench.model.start import Start, masked_lm
 from glue_bench.testing.tiny import randomise
 
 TOLERANCE = 1e-5
 LENGTH = 11
 ROBERTA = ("roberta", "xlm-roberta", "camembert")
 LIKE_BERT = ("bert", "electra", *ROBERTA)
-WITH_WEIGHTS = ("prelu", "xielu")
+SUMMARY = {"type": "last", "use_proj": False, "activation": "relu", "last_dropout": 0.0}
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 24,
@@ -35,37 +38,58 @@ SIZES = {
     "max_position_embeddings": 16,
 }
 
-# What a config.json may set beside the sizes: the families whose transformers have it, what is read, what is refused.
+# What a config.json may set: the families whose transformers have it, what must be read, and what is refused.
+EVERY = tuple(FAMILIES)
+ACTS = [act for act in ACT2CLS if act not in ("prelu", "xielu")]
 SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
-    "pad_token_id": (tuple(FAMILIES), [0, 1, 3], [-1, 50]),  # and None
-    "is_decoder": (tuple(FAMILIES), [False], [True]),
-    "add_cross_attention": (tuple(FAMILIES), [False], [True]),
-    "is_encoder_decoder": (tuple(FAMILIES), [True], []),
-    "position_embedding_type": (tuple(FAMILIES), ["absolute"], ["relative_key", "relative_key_query"]),
-    "hidden_act": (LIKE_BERT, [act for act in ACT2CLS if act not in WITH_WEIGHTS], [*WITH_WEIGHTS, "gelou"]),
-    "activation": (("distilbert",), [act for act in ACT2CLS if act not in WITH_WEIGHTS], [*WITH_WEIGHTS, "gelou"]),
-    "type_vocab_size": (LIKE_BERT, [1, 2, 3], [0, -1]),
-    "layer_norm_eps": (tuple(FAMILIES), [1e-12, 1e-5, 0.3], []),
+    "vocab_size": (EVERY, [50, 77], [0]),
+    "hidden_size": (LIKE_BERT, [12, 24], [0, 25]),
+    "dim": (("distilbert",), [12, 24], [0, 25]),
+    "num_hidden_layers": (LIKE_BERT, [3], [0]),
+    "n_layers": (("distilbert",), [3], [0]),
+    "num_attention_heads": (LIKE_BERT, [1, 24], [0, 5]),
+    "n_heads": (("distilbert",), [1, 24], [0, 5]),
+    "intermediate_size": (LIKE_BERT, [7], [0]),
+    "hidden_dim": (("distilbert",), [7], [0]),
     "embedding_size": (("electra",), [12, 24, 40], [0]),
-    "sinusoidal_pos_embds": (("distilbert",), [True], []),
-    "max_position_embeddings": (tuple(FAMILIES), [2 + 1, 16], [0]),
-    "num_attention_heads": (tuple(FAMILIES), [1, 24], [0, 5]),
-    "num_hidden_layers": (tuple(FAMILIES), [3], [0]),
-    "chunk_size_feed_forward": (tuple(FAMILIES), [1, 4], []),
-    "return_dict": (tuple(FAMILIES), [False], []),
-    "output_hidden_states": (tuple(FAMILIES), [True], []),
-    "use_cache": (LIKE_BERT, [True], []),
-    "dtype": (tuple(FAMILIES), ["float16", "bfloat16"], []),
-    "initializer_range": (tuple(FAMILIES), [1.0], []),
+    "hidden_act": (LIKE_BERT, ACTS, ["prelu", "xielu", "gelou"]),
+    "activation": (("distilbert",), ACTS, ["prelu", "xielu", "gelou"]),
     "hidden_dropout_prob": (LIKE_BERT, [0.0, 0.5], [1.0, -0.1]),
-    "pruned_heads": (tuple(FAMILIES), [{}], [{"0": [1]}]),
-    "quantization_config": (tuple(FAMILIES), [], [{"quant_method": "bitsandbytes", "load_in_8bit": True}]),
-    "auto_map": (tuple(FAMILIES), [], [{"AutoModel": "modeling.Mine"}]),
-    "per_layer_config": (tuple(FAMILIES), [], [{"0": {"layer_norm_eps": 0.1}}]),
-    "tie_word_embeddings": (tuple(FAMILIES), [True], [False]),
+    "attention_probs_dropout_prob": (LIKE_BERT, [0.0, 0.5], [1.0]),
+    "classifier_dropout": (LIKE_BERT, [0.3], [1.0]),
+    **{name: (("distilbert",), [0.3], [1.0]) for name in ("dropout", "attention_dropout", "seq_classif_dropout")},
+    "max_position_embeddings": (EVERY, [2 + 1, 16], [0]),
+    "type_vocab_size": (LIKE_BERT, [1, 2, 3], [0, -1]),
+    "initializer_range": (EVERY, [1.0], []),
+    "layer_norm_eps": (LIKE_BERT, [1e-12, 1e-5, 0.3], []),
+    "pad_token_id": (EVERY, [0, 1, 3], [-1, 50]),  # and None
+    "tie_word_embeddings": (EVERY, [True], [False]),
+    "is_decoder": (LIKE_BERT, [False], [True]),
+    "add_cross_attention": (LIKE_BERT, [False], [True]),
+    "position_embedding_type": (EVERY, ["absolute"], ["relative_key", "relative_key_query"]),
+    "quantization_config": (EVERY, [], [{"quant_method": "bitsandbytes", "load_in_8bit": True}]),
+    "chunk_size_feed_forward": (EVERY, [1, 4], []),
+    "dtype": (EVERY, ["float16", "bfloat16"], []),
+    # What changes nothing in transformers' encoder either.
+    **{name: (EVERY, [True], []) for name in ("is_encoder_decoder", "output_hidden_states")},
+    "return_dict": (EVERY, [False], []),
+    "use_cache": (LIKE_BERT, [False], []),
+    "sinusoidal_pos_embds": (("distilbert",), [True], []),
+    "qa_dropout": (("distilbert",), [0.4], []),
+    **{name: (EVERY, [3], []) for name in ("bos_token_id", "eos_token_id")},
+    **{f"summary_{name}": (("electra",), [value], []) for name, value in SUMMARY.items()},
 }
+LABELS = {"transformers_version", "architectures", "id2label", "label2id", "problem_type"}
+"""Fields that are of no encoder."""
 # Of these every family shows every value by default; of the others the first family that has it the last one.
 TELLING = ("pad_token_id", "is_decoder")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_setting_of_the_family_is_among_them(family: str) -> None:
+    """So that a setting which transformers adds is noticed here."""
+    fields = {field.name for field in dataclasses.fields(type(AutoConfig.for_model(family)))}
+    assert fields - LABELS <= {name for name, (families, *_) in SETTINGS.items() if family in families}
 
 
 def cases(read: bool) -> list[Any]:
@@ -100,7 +124,7 @@ def saved(folder: Path, family: str, head: bool, changes: dict[str, Any]) -> Pre
     return model.float()
 
 
-def inputs(checkpoint: Checkpoint, lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(checkpoint: Start, lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Token ids, mask and segment ids, no longer than the encoder has positions."""
     length = min(LENGTH, checkpoint.config.max_position_embeddings)
     ids, mask = pad(tokens(3, length), [min(each, length) for each in lengths], checkpoint.config.pad_token_id or 0)
@@ -108,7 +132,7 @@ def inputs(checkpoint: Checkpoint, lengths: list[int]) -> tuple[Tensor, Tensor, 
 
 
 @torch.no_grad()
-def apart(theirs: PreTrainedModel, checkpoint: Checkpoint, head: bool) -> float:
+def apart(theirs: PreTrainedModel, checkpoint: Start, head: bool) -> float:
     """The largest difference of hidden states and logits on real tokens; of values above 1 relative to the largest."""
     for module in theirs.modules():
         if hasattr(module, "chunk_size_feed_forward"):
@@ -248,7 +272,7 @@ def test_positions_of_roberta_are_counted_from_its_padding(
 @pytest.mark.parametrize("family", ["electra", *ROBERTA])
 def test_these_heads_are_gelu_whatever_the_blocks_are(family: str, tmp_path: Path) -> None:
     saved(tmp_path, family, True, {"hidden_act": "relu"})
-    config = read_config(str(tmp_path))
+    config = read_checkpoint(str(tmp_path)).config
     assert (config.hidden_act, config.head_act) == ("relu", "gelu")
 
 
@@ -259,10 +283,33 @@ def test_an_untied_encoder_without_a_head_is_read(family: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_that_differs_from_the_words_is_refused(family: str, plain: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(plain[family], tmp_path, dirs_exist_ok=True)
-    weights = load_file(tmp_path / "model.safetensors")
-    weights[FAMILIES[family].decoder] = torch.ones(50, 24 if family != "electra" else 128)
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match="the decoder of its masked-LM head is not tied to its words; save its encoder"):
+def test_a_decoder_that_differs_from_the_words_is_refused(family: str, tmp_path: Path) -> None:
+    theirs = built(family, True, {"tie_word_embeddings": False})
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"the masked-LM head does not compute .* Save its encoder alone, or use it as"):
         read_checkpoint(str(tmp_path))
+    theirs.base_model.save_pretrained(tmp_path)
+    assert apart(theirs.base_model, read_checkpoint(str(tmp_path)), head=False) < TOLERANCE
+
+
+def test_a_refusal_says_which_block_differs_by_how_much_and_what_to_do(plain: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
+    change_config(tmp_path, is_decoder=True)
+    with pytest.raises(UserError) as refused:
+        read_checkpoint(str(tmp_path))
+    said = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)\. Use it as a `native` arm\."
+    assert re.fullmatch(f"checkpoint '{tmp_path}': {said}", str(refused.value))
+
+
+def test_damaged_weights_are_said(plain: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(plain["roberta"], tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({name: tensor * float("nan") for name, tensor in weights.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"hidden states are not finite; its weights are damaged$"):
+        read_checkpoint(str(tmp_path))
+
+
+def test_to_read_draws_nothing(plain: dict[str, Path]) -> None:
+    before = torch.get_rng_state()
+    read_checkpoint(str(plain["bert"]))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,71 @@
+"""What an arm starts from, and the models that are made of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.fresh import fresh, on_meta
+from glue_bench.model.heads import EncoderForMaskedLM
+
+
+@dataclass(frozen=True)
+class Start:
+    """A configuration, and weights of EncoderModel (none: all fresh; without a pooler where a checkpoint has none).
+
+    `head` is that of EncoderForMaskedLM, where the checkpoint has a whole one that fits. `exact` and `variance_kept`
+    are a graft's (`Grafted`); without one nothing is lost. `name` is what the user called the checkpoint.
+    """
+
+    config: EncoderConfig
+    weights: dict[str, Tensor]
+    origin: str
+    exact: bool = True
+    variance_kept: Mapping[str, float] = field(default_factory=dict)
+    head: Mapping[str, Tensor] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def positions(self) -> int | None:
+        """The longest text in tokens that the encoder takes; None where nothing bounds it."""
+        return self.config.max_position_embeddings
+
+    @property
+    def segment_types(self) -> int:
+        """How many segments the encoder tells apart; 0 where it is given none."""
+        return self.config.type_vocab_size
+
+
+def encoder(start: Start) -> EncoderModel:
+    """The encoder of a start; what it has no weights for, such as a pooler, is fresh."""
+    model = fresh(EncoderModel, start.config)
+    model.load_state_dict(start.weights, strict=False)
+    return model
+
+
+def masked_lm(start: Start) -> EncoderForMaskedLM:
+    """The encoder with its masked-LM head, whose decoder is tied to the token table.
+
+    Raises:
+        UserError: the start has no such head.
+    """
+    if not start.head:
+        raise UserError(f"checkpoint '{start.name}' has no whole masked-LM head; give one that was saved with its head")
+    model = fresh(EncoderForMaskedLM, start.config)
+    state = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
+    model.load_state_dict(state, strict=False)
+    return model
+
+
+def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a masked-LM head if it is whole and of this encoder's shapes, else none."""
+    if not head:
+        return {}
+    expected = on_meta(EncoderForMaskedLM, config).state_dict()
+    names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
+    found = {name: head[name] for name in names if name in head}
+    fits = len(found) == len(names) and all(found[name].shape == expected[name].shape for name in names)
+    return found if fits else {}
