@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from glue_bench.reporting.card import card
     from glue_bench.reporting.report.page import report
     from glue_bench.tables.board import leaderboard
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _HOMES = {
     "export": "glue_bench.api",
     "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.tables.board",
-    "load_plugins": "glue_bench.testing.plugins",
+    "load_plugins": "glue_bench.testing",
     "plan": "glue_bench.api",
     "power": "glue_bench.api",
     "predictions": "glue_bench.api",

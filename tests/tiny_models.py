@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
 
+from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.testing.tiny import (
@@ -22,7 +23,6 @@ from glue_bench.testing.tiny import (
     pad,
     random_model,
     segments,
-    shuffled,
     states,
     tokens,
 )
@@ -43,6 +43,11 @@ __all__ = [  # with what the tests take from there through here
 ]
 
 HEAD_SIZE = HIDDEN // HEADS
+
+
+def shuffled(token_ids: Tensor) -> Tensor:
+    """The same tokens (batch, length) in the order of `permutation`."""
+    return token_ids[:, permutation(token_ids.shape[1])]
 
 
 def bert_config() -> BertConfig:

@@ -58,7 +58,7 @@ def analyse(
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.reporting.analysis_page import write_analysis
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
     found = measure(

@@ -31,7 +31,7 @@ def convert(
 
     options = parse_options(option or ())
     say("reading the checkpoint ...")
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert as convert_checkpoint
 
     load_plugins(plugin or ())
@@ -43,7 +43,7 @@ def convert(
 def variants(plugin: Plugins = None) -> None:
     """List the ways of combining embeddings, and hold those of plugins to the contract."""
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
     table = new_table("variant", "what it does", "source", wrap="what it does")
@@ -76,7 +76,7 @@ def intrinsic(
     say("reading the text and the checkpoints ...")
     from glue_bench.analysis.checkpoints import intrinsic as measure
     from glue_bench.reporting.intrinsic_page import render_intrinsic
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
     measured = measure(checkpoints, corpus, length=length, tokens=tokens, tokenizer=tokenizer, device=device)

@@ -146,7 +146,7 @@ def _predict(
     say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.records.store import Store
     from glue_bench.sweep.predict import predict_tests
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
 
     load_plugins(plugins)
     predict_tests(Store(board.results.folder), cells, agreement(yes, "test predictions"), data, corpus)

@@ -82,7 +82,11 @@ class Section(BaseModel):
 
 
 class ScratchEncoder(Section):
-    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
+    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them.
+
+    `norm_first` and `gated` make the blocks of recent encoders of BERT's: LayerNorm comes before attention and
+    feed-forward layers, and these are GeGLU. False ones are not written, so that ids stay as they were.
+    """
 
     vocab_size: int = Field(8000, ge=100, le=MOST_TOKENS)
     hidden_size: int = Field(128, gt=0, le=2**14)
@@ -93,6 +97,12 @@ class ScratchEncoder(Section):
     hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
     initializer_range: float = Field(0.02, gt=0, le=1)
+    norm_first: bool = False
+    gated: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in write(self).items() if value is not False}
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "ScratchEncoder":
@@ -100,7 +110,8 @@ class ScratchEncoder(Section):
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
             )
-        blocks = self.num_hidden_layers * self.hidden_size * (4 * self.hidden_size + 2 * self.intermediate_size)
+        inner = (2 + self.gated) * self.intermediate_size
+        blocks = self.num_hidden_layers * self.hidden_size * (4 * self.hidden_size + inner)
         if blocks + self.hidden_size * (self.vocab_size + self.max_position_embeddings) > MOST_PARAMETERS:
             raise ValueError(f"an encoder of these sizes has more than {MOST_PARAMETERS:.0e} parameters")
         return self

@@ -16,7 +16,7 @@ RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_drop
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("hidden_act", "variant", "origin"), (str, "a text")),
     **{"head_act": (str | None, "a text"), "variant_options": (dict | None, "a mapping")},
-    **dict.fromkeys(("embedding_norm",), (bool, "true or false")),
+    **dict.fromkeys(("embedding_norm", "norm_first", "gated"), (bool, "true or false")),
 }
 
 
@@ -29,7 +29,8 @@ class EncoderConfig(PretrainedConfig):
     may be smaller than `hidden_size`; 0 means equal). `max_position_embeddings` counts usable positions,
     without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table. `head_act` is the activation
     of the masked-LM head; None means that it is `hidden_act`, too.
-    `embedding_norm` says that what enters is normalised, as everywhere but in some of TUPE's.
+    `embedding_norm` says that what enters is normalised, as everywhere but in some of TUPE's. `norm_first` and
+    `gated` make the blocks of recent encoders: LayerNorm before attention and feed-forward layers, and GeGLU.
     `origin` is how the weights came to be: pretrained, adapted, grafted or scratch.
 
     Raises:
@@ -56,6 +57,8 @@ class EncoderConfig(PretrainedConfig):
     pad_token_id: int | None = 0
     tie_word_embeddings: bool = True
     embedding_norm: bool = True
+    norm_first: bool = False
+    gated: bool = False
     variant: str = "add"
     variant_options: dict[str, Any] | None = None
     origin: str = "scratch"

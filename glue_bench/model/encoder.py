@@ -125,7 +125,11 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """LN(x + attention(x)), then LN(x + feed-forward(x)) (Vaswani et al. 2017; BERT)."""
+    """LN(x + attention(x)), then LN(x + feed-forward(x)) (Vaswani et al. 2017; BERT).
+
+    The feed-forward layer is act(x W_1) W_2; `gated` it is (act(x W_1) * (x W_3)) W_2 (GeGLU, Shazeer 2020), with W_1
+    and W_3 side by side in `up`.
+    """
 
     def __init__(self, config: EncoderConfig, score_terms: int) -> None:
         super().__init__()
@@ -136,7 +140,8 @@ class Block(nn.Module):
             dropout=float(config.attention_probs_dropout_prob),  # many files say 0
         )
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.gated = config.gated
+        self.up = nn.Linear(config.hidden_size, (1 + config.gated) * config.intermediate_size)
         self.act = ACT2FN[config.hidden_act]
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -153,7 +158,31 @@ class Block(nn.Module):
         # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
         kept = hidden[:, :rows]
         hidden = self.attention_norm(self.dropout.add(kept, self.attention(hidden, given, mask, rows)))
-        return self.norm(self.dropout.add(hidden, self.down(self.act(self.up(hidden)))))
+        return self.norm(self.dropout.add(hidden, self.feed_forward(hidden)))
+
+    def feed_forward(self, hidden: Float[Tensor, "b q d"]) -> Float[Tensor, "b q d"]:
+        """Of each position alone."""
+        up = self.up(hidden)
+        if not self.gated:
+            return self.down(self.act(up))
+        gate, value = up.chunk(2, dim=-1)
+        return self.down(self.act(gate) * value)
+
+
+class PreNormBlock(Block):
+    """x + attention(LN(x)), then x + feed-forward(LN(x)) (Xiong et al. 2020); a LayerNorm follows the last block."""
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "b l d"],
+        given: BlockScores,
+        mask: Bool[Tensor, "b l"] | None = None,
+        rows: int | None = None,
+    ) -> Float[Tensor, "b q d"]:
+        """The first `rows` positions after this block, or all."""
+        kept = hidden[:, :rows]
+        hidden = self.dropout.add(kept, self.attention(self.attention_norm(hidden), given, mask, rows))
+        return self.dropout.add(hidden, self.feed_forward(self.norm(hidden)))
 
 
 class SegmentScores(nn.Module):
@@ -202,7 +231,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
 
 class EncoderModel(EncoderPreTrainedModel):
-    """Variant, LayerNorm, dropout, blocks, and BERT's pooler."""
+    """Variant, LayerNorm, dropout, blocks (after the last a LayerNorm where they have none there), BERT's pooler."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -215,7 +244,9 @@ class EncoderModel(EncoderPreTrainedModel):
         self.dropout = Dropout(float(config.hidden_dropout_prob))
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
-        self.blocks = nn.ModuleList(Block(config, self.variant.score_terms) for _ in range(config.num_hidden_layers))
+        block = PreNormBlock if config.norm_first else Block
+        self.blocks = nn.ModuleList(block(config, self.variant.score_terms) for _ in range(config.num_hidden_layers))
+        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.norm_first else None
         self.pooler = Pooler(config.hidden_size)
         self.post_init()
 
@@ -280,6 +311,8 @@ class EncoderModel(EncoderPreTrainedModel):
             rotate, scores = (f and partial(f, index) for f in (given.rotate, given.scores))
             rows = last_rows if index == len(self.blocks) - 1 else None
             states.append(block(states[-1], BlockScores(bias, rotate, scores, whole), mask, rows))
+        if self.final_norm is not None:
+            states[-1] = self.final_norm(states[-1])
         return states
 
     def pooled(

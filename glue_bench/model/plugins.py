@@ -38,7 +38,7 @@ def load_file(path: Path) -> list[str]:
 
     Every concrete subclass of Variant that the file defines is one variant, called by its class attribute `name`. Its
     `summary` defaults to the first line of its docstring, its `source` to the file's name. Not held to the contract
-    here: see `glue_bench.testing.plugins.load_plugins`.
+    here: see `glue_bench.testing.load_plugins`.
 
     Raises:
         UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken.

@@ -13,7 +13,7 @@ from glue_bench.model.fresh import on_meta
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedPretraining
-from glue_bench.testing.plugins import check_plugin, load_plugins
+from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import most_bytes
 from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder

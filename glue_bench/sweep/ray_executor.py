@@ -28,7 +28,7 @@ from glue_bench.sweep.executors import ClusterLostError, Executor, OnStart, Resu
 from glue_bench.sweep.jobs import Failure, Job, PlannedPretraining, Said
 from glue_bench.sweep.patience import Start
 from glue_bench.sweep.schedule import Schedule
-from glue_bench.testing.plugins import load_plugins
+from glue_bench.testing import load_plugins
 from glue_bench.training.compute import AUTO, PRECISION_VARIABLE, Compute, choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries

@@ -68,20 +68,6 @@ def pad(token_ids: Tensor, lengths: list[int], padding_id: int) -> tuple[Tensor,
     return token_ids.masked_fill(mask == 0, padding_id), mask
 
 
-def permutation(length: int, seed: int = 0) -> Tensor:
-    """Where each token of a sequence comes from: the first stays, the others change places.
-
-    Not a reversal, which keeps the distances between all but the first and so can hide a relative position.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.zeros(1, dtype=torch.long), 1 + torch.randperm(length - 1, generator=generator)])
-
-
-def shuffled(token_ids: Tensor) -> Tensor:
-    """The same tokens (batch, length) in the order of `permutation`."""
-    return token_ids[:, permutation(token_ids.shape[1])]
-
-
 @torch.no_grad()
 def states(
     model: EncoderModel,

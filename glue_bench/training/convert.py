@@ -22,7 +22,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.start import Start, encoder, masked_lm
 from glue_bench.model.variants.options import check_variant
-from glue_bench.testing.plugins import check_plugin
+from glue_bench.testing import check_plugin
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.sample import SEED, Sample, draw_sample
 from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size

@@ -24,7 +24,7 @@ def test_those_of_a_finished_experiment(finished):
 
 @pytest.mark.usefixtures("small_demo")
 def test_those_of_a_plugin_and_of_a_checkpoint(tiny, make_bert, write_plugin, tmp_path, monkeypatch):
-    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", lambda *_: None)  # it takes seconds
+    monkeypatch.setattr("glue_bench.testing.check_contract", lambda *_: None)  # it takes seconds
     texts = ("a cat sat on the mat", "the dog ran")
     arms = [{"variant": "mine", "name": "m"}, {"variant": "add", "checkpoint": str(make_bert(texts=texts))}]
     values = tiny(arms=arms, tasks=["cola"], plugins=[str(write_plugin())], finetuning={"held_out_share": 0.25})

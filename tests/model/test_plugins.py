@@ -17,7 +17,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import PLUGINS, plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import check_variant
-from glue_bench.testing.plugins import check_plugin, load_plugins
+from glue_bench.testing import check_plugin, load_plugins
 
 Write = Callable[..., Path]
 
@@ -110,7 +110,7 @@ def test_code_is_held_to_the_contract_once_whichever_class_it_makes(
 ) -> None:
     """A run forgets its plugins when it ends, and the next one loads them again."""
     checked: list[str] = []
-    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", lambda name, _: checked.append(name))
+    monkeypatch.setattr("glue_bench.testing.check_contract", lambda name, _: checked.append(name))
     once = LOUD.replace("More is said", "Not much more is said")
     for code in (once, once, once + "# edited\n"):
         load_plugins([write_plugin(code)])
@@ -134,7 +134,7 @@ def test_options_are_held_to_the_contract_each_once(write_plugin: Write, monkeyp
     with pytest.raises(UserError, match="unknown option 'backward' in variant 'loud'; did you mean 'backwards'"):
         check_plugin("loud", {"backward": True})
     check_plugin("loud", {"factor": 3.0})
-    monkeypatch.setattr("glue_bench.testing.plugins.check_contract", pytest.fail)
+    monkeypatch.setattr("glue_bench.testing.check_contract", pytest.fail)
     check_plugin("loud", {"factor": 3.0})
     check_plugin("loud", {"backwards": False})  # as by default
 

@@ -30,7 +30,7 @@ from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassif
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 from glue_bench.model.variants.options import check_variant
-from glue_bench.testing.contract import CLAUSES, check_clause, check_contract
+from glue_bench.testing import CLAUSES, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

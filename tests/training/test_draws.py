@@ -24,7 +24,7 @@ from glue_bench.model.plugins import PLUGINS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Grafted
-from glue_bench.testing.plugins import load_plugins
+from glue_bench.testing import load_plugins
 from glue_bench.training.convert import convert
 from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs

@@ -127,7 +127,7 @@ def test_a_model_that_is_moved_meanwhile_gets_its_trained_table_back(cell_of):
 
 
 def test_a_variant_of_the_users_own_keeps_its_table(cell_of, write_plugin):
-    from glue_bench.testing.plugins import load_plugins
+    from glue_bench.testing import load_plugins
 
     load_plugins([write_plugin()])
     inputs, cell = cell_of(arms=["mine"])

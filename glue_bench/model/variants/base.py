@@ -90,7 +90,7 @@ class Variant(nn.Module, ABC):
     A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword
     options, and scores are scaled by 1 / sqrt(score_terms * head_size). `uses_position` says whether the order of
     tokens may change the output; arms call a plugin's variant by its `name`. `content_size` is the width of the
-    token and segment tables where it is not the embedding size. What else is promised: `glue_bench.testing.contract`.
+    token and segment tables where it is not the embedding size. What else is promised: `glue_bench.testing`.
     """
 
     name: str
