@@ -53,7 +53,9 @@ def masked_lm(start: Start) -> EncoderForMaskedLM:
         UserError: the start has no such head.
     """
     if not start.head:
-        raise UserError(f"checkpoint '{start.name}' has no whole masked-LM head; give one that was saved with its head")
+        raise UserError(
+            f"checkpoint '{start.name}' has no masked-LM head, or not all of it; give one that was saved with its head"
+        )
     model = fresh(EncoderForMaskedLM, start.config)
     state = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
     model.load_state_dict(state, strict=False)

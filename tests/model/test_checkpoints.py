@@ -339,7 +339,7 @@ def test_key_of_another_width(folder: Path) -> None:
 
 
 def test_masked_lm_without_a_head(folder: Path) -> None:
-    with pytest.raises(UserError, match="has no whole masked-LM head"):
+    with pytest.raises(UserError, match="has no masked-LM head"):
         masked_lm(read_checkpoint(str(folder)))
 
 
