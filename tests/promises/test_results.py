@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import glue_bench
 from glue_bench.cli import app
 from glue_bench.config import SCRATCH, load_experiment
 from glue_bench.data.sources import open_source
+from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.sweep.older import as_stored
@@ -129,3 +131,19 @@ def test_arms_are_described_as_a_run_would_do_now(folder):
     for arm, facts in plan.arms.items():
         origin = SCRATCH if facts.origin == "pretrained" else facts.origin
         assert facts.summary == VARIANTS[facts.variant].described(plan.configured(arm).options, origin)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_digest_of_data_sees_every_text_and_label(task):
+    """Ids are made of it: equal content gives an equal digest, and one other value or another order another one."""
+    data = open_source("demo").load(task)
+    for split, frame in data.splits.items():
+        changed = {"order": frame.iloc[::-1]} | {name: frame.copy() for name in frame}
+        for name in frame:
+            changed[name].loc[1, name] = changed[name].loc[1, name] + (1 if name == "label" else " x")
+        made = {name: replace(data, splits={**data.splits, split: other}).digest for name, other in changed.items()}
+        assert data.digest not in made.values()
+        assert len(set(made.values())) == len(made)
+        assert replace(data, splits={**data.splits, split: frame.copy()}).digest == data.digest
+    fewer = {name: frame for name, frame in data.splits.items() if name != split}
+    assert replace(data, splits=fewer).digest != data.digest
