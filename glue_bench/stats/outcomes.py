@@ -82,8 +82,8 @@ class Scores(NamedTuple):
 
     def of(self, arms: Sequence[int]) -> "Scores":
         """The runs of some of the arms, in their order."""
-        chosen = [np.flatnonzero(self.arms == arm) for arm in arms]
-        index = np.repeat(np.arange(len(arms)), [len(mine) for mine in chosen])
+        chosen = [np.flatnonzero(self.arms == arm) for arm in arms] or [np.zeros(0, int)]
+        index = np.repeat(np.arange(len(chosen)), [len(mine) for mine in chosen])
         return Scores(index, *(part[np.concatenate(chosen)] for part in self[1:]))
 
     @property

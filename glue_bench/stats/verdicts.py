@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from string import ascii_lowercase
 from typing import Any
@@ -109,7 +109,8 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
     `family` counts all that were named, also those whose arms have not run. The intervals hold for all of them together
     (Bonferroni), which those of Holm's steps would not. So Holm's method may find a difference whose interval includes
     0, and `smallest` is the least difference that has a verdict whatever the others show. Arms that share no group are
-    not tested (APART).
+    not tested (APART). Variances over seeds are pooled over the arms that the contrasts name, and no others: an arm
+    that was added later changes no row.
     """
     assessed = list(assessed)
     known = {arm for one in assessed for arm in one.group.arms}
@@ -118,9 +119,12 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
         for arm, reference in contrasts
         if reference in known and (mine := [one for one in assessed if arm in one.group.arms])
     }
+    named = {arm for pair in contrasts for arm in pair}
     rows = []
     for one in assessed:
-        rows += contrast_rows(one, [pair for pair in homes if homes[pair] is one], holm(len(contrasts)))
+        estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
+        asked = [pair for pair, home in homes.items() if home is one]
+        rows += contrast_rows(replace(one, estimates=estimates), asked, holm(len(contrasts)))
     return _frame(rows)
 
 
@@ -311,11 +315,8 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     why = why if reference in group.arms else [APART]
     variance, freedom = (missing, missing) if why else estimate.difference_variance(arm, reference)
     return {
-        "origin": group.origin,
-        "shape": group.shape,
-        "column": estimate.column,
-        "arm": arm,
-        "reference": reference,
+        **{"origin": group.origin, "shape": group.shape, "column": estimate.column},
+        **{"arm": arm, "reference": reference},
         "difference": estimate.means.get(arm, missing) - estimate.means.get(reference, missing),
         "error": math.sqrt(variance),
         "freedom": freedom,

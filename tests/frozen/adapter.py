@@ -189,7 +189,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.reporting.papers.compare import set_beside
     from glue_bench.reporting.statistics_page import contrast_frames, in_one
     from glue_bench.stats.power import Costs, power_frame
-    from glue_bench.stats.verdicts import all_pairs, letters_frame
+    from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, holm, letters_frame
     from glue_bench.tables.arms import FACTS
     from glue_bench.tables.averages import SEEDS
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, averages, make_board, open_board, steps_frame
@@ -216,7 +216,12 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by)]
         yield f"counts_{name}", pd.DataFrame(rows, columns=["arm", "column", "of", "n"])
         found = compare(board)
-        yield f"statistics_{name}", in_one(contrast_frames(found, equivalent=0.5))
+        contrasts = contrast_frames(found, equivalent=0.5)
+        if "declared" in contrasts:  # by the rule of d9d4906, which pooled over all arms
+            pairs = [(a, b) for a, b in board.protocol.contrasts]
+            rows = [row for one in found.assessed for row in contrast_rows(one, pairs, holm(len(pairs)))]
+            contrasts["declared"] = equivalence(pd.DataFrame(rows, columns=VERDICT_COLUMNS), 0.5)
+        yield f"statistics_{name}", in_one(contrasts)
         yield f"arms_{name}", found.arms
         yield f"columns_{name}", found.columns
         if name == "own":
