@@ -2,13 +2,12 @@
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from accelerate.utils import set_seed
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import (
@@ -18,6 +17,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    set_seed,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -29,7 +29,7 @@ from glue_bench.model.checks import cannot_compute
 from glue_bench.model.encoder import padding_scores
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.start import Start
+from glue_bench.model.start import Start, label_settings
 
 SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
@@ -71,6 +71,21 @@ class NativeStart(Start):
         """
         given = " with segments" * self.reads_segments + " padded on the left" * self.pads_left
         return given + DRAWS
+
+    def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
+        """The model under a fresh head of its own with an output a label, decided by the seed."""
+        config = copy.deepcopy(self.config)
+        config.update(label_settings(labels))
+        set_seed(seed)
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        model.base_model.load_state_dict(self.weights, strict=False)
+        for module in list(model.modules()):
+            for name, part in module.named_children():
+                if type(part) is nn.Dropout:
+                    setattr(module, name, CheapDropout(part.p, part.inplace))
+        if config.model_type in OUR_ATTENTION and model.config._attn_implementation == "sdpa":
+            model.set_attn_implementation(ATTENTION)
+        return NativeClassifier(model, reads_segments=self.reads_segments, pads_left=self.pads_left)
 
 
 class NativeClassifier(nn.Module):
@@ -140,22 +155,6 @@ def read_native(
         pads_left=tokenizer.padding_side == "left",
         longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
     )
-
-
-def build_native(start: NativeStart, labels: Mapping[str, Any], seed: int) -> NativeClassifier:
-    """The start's model under a fresh head for these `labels` (num_labels, id2label, label2id), decided by the seed."""
-    config = copy.deepcopy(start.config)
-    config.update(dict(labels))
-    set_seed(seed)
-    model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    model.base_model.load_state_dict(start.weights, strict=False)
-    for module in list(model.modules()):
-        for name, part in module.named_children():
-            if type(part) is nn.Dropout:
-                setattr(module, name, CheapDropout(part.p, part.inplace))
-    if config.model_type in OUR_ATTENTION and model.config._attn_implementation == "sdpa":
-        model.set_attn_implementation(ATTENTION)
-    return NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
 
 
 def _settle_padding(config: Any, tokenizer: PreTrainedTokenizerBase, name: str) -> None:

@@ -17,7 +17,6 @@ from glue_bench.model.fresh import drawing
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 
-MODULE = "glue_bench_plugin_"  # what the modules of plugin files are named by
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
 
 
@@ -47,41 +46,32 @@ def load_file(path: Path) -> list[str]:
         code = read_file(path)
     except OSError as error:
         raise UserError(f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}") from error
-    file, digest = path.resolve(), _digest(code)
+    file, digest = path.resolve(), hashlib.sha256(code).hexdigest()
     before = [name for name, plugin in PLUGINS.items() if plugin.file == file]
     if before and all(PLUGINS[name].digest == digest for name in before):
         return []
     remove_plugins(before)
-    added: list[str] = []
-    try:
-        for variant in _variants_in(_run(file, code), path):
-            name = _name_of(variant, path)
-            _refuse_taken(name, path)
-            _add(name, Plugin(variant, file, digest))
-            added.append(name)
-    except UserError:
-        remove_plugins(added)
-        raise
-    return added
+    added: dict[str, type[Variant]] = {}
+    for variant in _variants_in(_run(file, code), path):
+        added |= {_name_of(variant, path, added): variant}
+    for name, variant in added.items():
+        if "summary" not in vars(variant):
+            variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
+        if "source" not in vars(variant):
+            variant.source = file.name
+        PLUGINS[name], VARIANTS[name] = Plugin(variant, file, digest), variant
+    return list(added)
+
+
+def remove_plugins(names: Iterable[str]) -> None:
+    """Take these variants out of VARIANTS again."""
+    for name in names:
+        del PLUGINS[name], VARIANTS[name]
 
 
 def plugin_digest(name: str) -> str | None:
     """The SHA-256 of the file that a variant comes from; None for glue-bench's own."""
     return PLUGINS[name].digest if name in PLUGINS else None
-
-
-def _run(file: Path, code: bytes) -> ModuleType:
-    """The file as a module of its own name. Not by an import, which would take an older `__pycache__` for the file."""
-    module = ModuleType(f"{MODULE}{_digest(bytes(file) + code)[:12]}")
-    module.__file__ = str(file)
-    sys.modules[module.__name__] = module
-    try:
-        with drawing():  # what the file draws where it is loaded is the same in every process
-            exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[module.__name__]
-        raise UserError(f"plugin '{file}' cannot be imported: {_said(error, str(file))}") from error
-    return module
 
 
 def place(error: BaseException | None, file: str | None) -> str:
@@ -96,9 +86,20 @@ def place(error: BaseException | None, file: str | None) -> str:
     return ""
 
 
-def _said(error: BaseException, file: str) -> str:
-    message = error.msg if isinstance(error, SyntaxError) else error
-    return f"{type(error).__name__}: {' '.join(str(message).split())}{place(error, file)}"
+def _run(file: Path, code: bytes) -> ModuleType:
+    """The file as a module of its own name. Not by an import, which would take an older `__pycache__` for the file."""
+    module = ModuleType(f"glue_bench_plugin_{hashlib.sha256(bytes(file) + code).hexdigest()[:12]}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
+    try:
+        with drawing():  # what the file draws where it is loaded is the same in every process
+            exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        where = place(error, str(file))
+        raise UserError(f"plugin '{file}' cannot be imported: {type(error).__name__}: {message}{where}") from error
+    return module
 
 
 def _variants_in(module: ModuleType, path: Path) -> list[type[Variant]]:
@@ -111,7 +112,8 @@ def _variants_in(module: ModuleType, path: Path) -> list[type[Variant]]:
     return concrete
 
 
-def _name_of(variant: type[Variant], path: Path) -> str:
+def _name_of(variant: type[Variant], path: Path, others: Iterable[str]) -> str:
+    """The variant's name, if it has one and no other variant has it; `others` are of the same file."""
     name = vars(variant).get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         found = "it has none" if name is None else f"not {name!r}"
@@ -119,34 +121,8 @@ def _name_of(variant: type[Variant], path: Path) -> str:
             f"plugin '{path}': class {variant.__name__} needs a class attribute `name` for arms to call it by, of "
             f"letters, digits, '_', '.' and '-'; {found}"
         )
+    if name in (*VARIANTS, NATIVE, *others):
+        file = PLUGINS[name].file if name in PLUGINS else path if name in others else None
+        owner = f"'{file}'" if file else "glue-bench"
+        raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")
     return name
-
-
-def _refuse_taken(name: str, path: Path) -> None:
-    if name in PLUGINS:
-        owner = f"'{PLUGINS[name].file}'"
-    elif name in (*VARIANTS, NATIVE):
-        owner = "glue-bench"
-    else:
-        return
-    raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")
-
-
-def _add(name: str, plugin: Plugin) -> None:
-    variant = plugin.variant
-    if "summary" not in vars(variant):
-        variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
-    if "source" not in vars(variant):
-        variant.source = plugin.file.name
-    PLUGINS[name] = plugin
-    VARIANTS[name] = variant
-
-
-def remove_plugins(names: Iterable[str]) -> None:
-    """Take these variants out of VARIANTS again."""
-    for name in names:
-        del PLUGINS[name], VARIANTS[name]
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

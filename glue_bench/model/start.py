@@ -1,15 +1,17 @@
 """What an arm starts from, and the models that are made of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import set_seed
 
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import fresh, on_meta
-from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.fresh import fresh, on_meta, unfilled
+from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,26 @@ class Start:
     def segment_types(self) -> int:
         """How many segments the encoder tells apart; 0 where it is given none."""
         return self.config.type_vocab_size
+
+    def classifier(self, labels: Sequence[str], seed: int) -> nn.Module:
+        """The encoder under a fresh head with an output a label. Equal seeds give equal heads, whatever the variant."""
+        set_seed(seed)
+        config = EncoderConfig.from_dict(self.config.to_dict() | label_settings(labels))
+        kind = EncoderForSequenceClassification
+        model = unfilled(kind, config) if self.weights else kind(config)
+        model.base.load_state_dict(self.weights, strict=False)
+        has_pooler = "pooler.dense.weight" in self.weights
+        # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
+        set_seed(seed)
+        for module in [model.classifier] if has_pooler else [model.base.pooler.dense, model.classifier]:
+            model._init_weights(module)
+        return model
+
+
+def label_settings(labels: Sequence[str]) -> dict[str, Any]:
+    """How transformers' configurations have the labels of a classifier."""
+    names = dict(enumerate(labels))
+    return {"num_labels": len(names), "id2label": names, "label2id": {name: index for index, name in names.items()}}
 
 
 def encoder(start: Start) -> EncoderModel:

@@ -3,18 +3,16 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import cast
 
 import numpy as np
-from transformers import PreTrainedModel, set_seed
+from transformers import PreTrainedModel
 
 from glue_bench.config import HELD_OUT, Cell
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.fresh import unfilled
 from glue_bench.model.heads import EncoderForSequenceClassification
-from glue_bench.model.native import NativeClassifier, NativeStart, build_native
+from glue_bench.model.native import NativeClassifier
 from glue_bench.model.start import Start
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
 from glue_bench.training.batches import Batch, bucketed_rows, evaluation_batches, training_batches
@@ -181,26 +179,5 @@ def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
 
 
 def build_classifier(start: Start, task: str, seed: int) -> Classifier:
-    """The start's encoder under a fresh head. Equal seeds give equal heads, whatever the variant.
-
-    The head of a native arm is its own, of which this holds for arms of one family alone.
-    """
-    row = TASKS[task]
-    names = dict(enumerate(row.labels or ("score",)))
-    labels = {"id2label": names, "label2id": {name: index for index, name in names.items()}}
-    labels |= {"num_labels": row.num_labels}
-    if isinstance(start, NativeStart):
-        return build_native(start, labels, seed)
-    set_seed(seed)
-    config = EncoderConfig.from_dict(start.config.to_dict() | labels)
-    make = partial(unfilled, EncoderForSequenceClassification) if start.weights else EncoderForSequenceClassification
-    model = make(config)
-    model.base.load_state_dict(start.weights, strict=False)
-    fresh = (
-        [model.classifier] if "pooler.dense.weight" in start.weights else [model.base.pooler.dense, model.classifier]
-    )
-    # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
-    set_seed(seed)
-    for module in fresh:
-        model._init_weights(module)
-    return model
+    """The start under a fresh head for the task's labels, or for its one score."""
+    return cast(Classifier, start.classifier(TASKS[task].labels or ("score",), seed))

@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.fresh import drawing
-from glue_bench.model.native import NativeStart, build_native
+from glue_bench.model.native import NativeStart
 from glue_bench.training.batches import collate
 from glue_bench.training.tokens import encoded_split
 
-LABELS = {"num_labels": 2}
+LABELS = ("one", "other")
 
 
 def probe(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, arm: str) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def probe(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, a
     try:
         with drawing(), torch.no_grad(), FlopCounterMode(display=False) as counter:
             # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to have one.
-            model = build_native(start, LABELS, seed=0).eval().requires_grad_(False)
+            model = start.classifier(LABELS, seed=0).eval().requires_grad_(False)
             logits = model(batch.ids, batch.mask, batch.segments).logits
     except Exception as error:  # what some family's code raises is anything
         said = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"arm '{arm}': its model cannot run on {length} tokens: {said}") from error
-    if logits.shape != (2, LABELS["num_labels"]) or not logits.isfinite().all():
+    if logits.shape != (2, len(LABELS)) or not logits.isfinite().all():
         raise UserError(f"arm '{arm}': its model gives no finite logits for two texts, but {logits.tolist()}")
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}
     total = sum(parameter.numel() for parameter in model.base.parameters())

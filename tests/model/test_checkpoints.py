@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tiny_models import (
     CONFIGS,
-    NARROW,
-    POSITIONS,
     encoder,
     encoder_config,
     max_error,
@@ -21,7 +18,6 @@ from tiny_models import (
     random_model,
     saved,
     segments,
-    shuffled,
     states,
     tokens,
 )
@@ -34,116 +30,25 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint
-from glue_bench.model.start import Start, masked_lm
+from glue_bench.model.start import masked_lm
 
 TOLERANCE = 1e-5
-CHECKPOINTS = {
-    "BertModel": "bert",
-    "BertForMaskedLM": "bert",
-    "BertForPreTraining": "bert",
-    "BertForSequenceClassification": "bert",
-    "RobertaModel": "roberta",
-    "RobertaForMaskedLM": "roberta",
-    "ElectraModel": "electra",
-    "ElectraForMaskedLM": "electra",
-    "DistilBertModel": "distilbert",
-    "DistilBertForMaskedLM": "distilbert",
-}
-MASKED_LM = [
-    "BertForMaskedLM",
-    "BertForPreTraining",
-    "RobertaForMaskedLM",
-    "ElectraForMaskedLM",
-    "DistilBertForMaskedLM",
-]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One saved checkpoint, as transformers has it and as we read it."""
-
-    theirs: PreTrainedModel
-    checkpoint: Start
-    ours: EncoderModel
-
-    def inputs(self, padded: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Token ids, mask and segment ids."""
-        ids, mask = pad(tokens(), [11, 7, 2] if padded else [11] * 3, self.checkpoint.config.pad_token_id)
-        return ids, mask, segments(ids, self.checkpoint.config.type_vocab_size)
-
-    @torch.no_grad()
-    def expected(self, ids: Tensor, mask: Tensor, segment_ids: Tensor) -> tuple[Tensor, ...]:
-        extra = {"token_type_ids": segment_ids} if self.checkpoint.config.type_vocab_size else {}
-        return self.theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True, **extra).hidden_states
-
-
-def read_pair(folder: Path, kind: str, **options: object) -> Pair:
-    theirs, name = saved(folder, getattr(transformers, kind), CHECKPOINTS[kind], **options)
-    checkpoint = read_checkpoint(name)
-    return Pair(theirs, checkpoint, encoder(checkpoint.config, checkpoint.weights))
-
-
-@pytest.fixture(scope="module", params=CHECKPOINTS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return read_pair(tmp_path_factory.mktemp(request.param), request.param)
-
-
-@pytest.mark.parametrize("padded", [True, False])
-def test_every_layer_equals_transformers(pair: Pair, padded: bool) -> None:
-    ids, mask, segment_ids = pair.inputs(padded)
-    ours = states(pair.ours, ids, mask if padded else None, segment_ids)
-    assert max_error(ours, pair.expected(ids, mask, segment_ids), mask) < TOLERANCE
-
-
-def test_the_comparison_is_not_vacuous(pair: Pair) -> None:
-    ids, _, segment_ids = pair.inputs(padded=False)
-    ours = states(pair.ours, ids, None, segment_ids)
-    assert max_error(ours[-1:], states(pair.ours, shuffled(ids), None, segment_ids)[-1:]) > 1e-2
-    assert float((ours[-1][:, 1] - ours[-1][:, 2]).abs().max()) > 1e-2
-    if pair.checkpoint.config.type_vocab_size > 1:
-        assert max_error(ours[-1:], states(pair.ours, ids)[-1:]) > 1e-2
-
-
-def test_longest_sequence_is_the_one_transformers_can_read(pair: Pair) -> None:
-    ids = tokens(1, POSITIONS)
-    extra = torch.ones_like(ids), torch.zeros_like(ids)
-    assert max_error(states(pair.ours, ids), pair.expected(ids, *extra)) < TOLERANCE
-
-
-def test_configuration_says_where_the_weights_come_from(pair: Pair) -> None:
-    config = pair.checkpoint.config
-    assert (config.variant, config.origin) == ("add", "pretrained")
-    assert config.max_position_embeddings == POSITIONS
-    narrow = pair.theirs.config.model_type == "electra"
-    assert config.embedding_size == (NARROW if narrow else config.hidden_size)
-
-
-@pytest.mark.parametrize("kind", MASKED_LM)
-def test_masked_lm_logits_equal_transformers(kind: str, tmp_path: Path) -> None:
-    pair = read_pair(tmp_path, kind)
-    ids, mask, segment_ids = pair.inputs(padded=True)
-    extra = {"token_type_ids": segment_ids} if pair.checkpoint.config.type_vocab_size else {}
-    with torch.no_grad():
-        theirs = pair.theirs(input_ids=ids, attention_mask=mask, **extra)
-        ours = masked_lm(pair.checkpoint).eval()(ids, mask, segment_ids).logits
-    expected = theirs.prediction_logits if kind == "BertForPreTraining" else theirs.logits
-    assert float((ours - expected)[mask.bool()].abs().max()) < TOLERANCE
 
 
 def test_pooler_output_equals_berts(tmp_path: Path) -> None:
-    pair = read_pair(tmp_path, "BertModel")
-    ids, mask, segment_ids = pair.inputs(padded=True)
+    theirs, folder = saved(tmp_path, transformers.BertForSequenceClassification, "bert")
+    start, (ids, mask) = read_checkpoint(folder), pad(tokens(), [11, 7, 2], 0)
     with torch.no_grad():
-        theirs = pair.theirs(ids, mask, segment_ids).pooler_output
-        ours = pair.ours(ids, mask, segment_ids).pooler_output
-    torch.testing.assert_close(ours, theirs, atol=TOLERANCE, rtol=0)
+        expected = theirs.bert(ids, mask, segments(ids)).pooler_output
+        ours = encoder(start.config, start.weights)(ids, mask, segments(ids)).pooler_output
+    torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
 
 
-def test_pooler_is_absent_where_the_checkpoint_has_none(pair: Pair) -> None:
-    has_pooler = any(name.startswith("pooler.") for name in pair.checkpoint.weights)
-    assert has_pooler == (
-        type(pair.theirs).__name__ in {"BertModel", "BertForPreTraining", "BertForSequenceClassification"}
-    )
+@pytest.mark.parametrize("family", ["roberta", "electra", "distilbert"])
+def test_a_pooler_that_nothing_trained_is_left_out(family: str, tmp_path: Path) -> None:
+    kinds = {"roberta": transformers.RobertaModel, "electra": transformers.ElectraModel}
+    _, folder = saved(tmp_path, kinds.get(family, transformers.DistilBertModel), family)
+    assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
 
 
 def same_states(folder: Path, theirs: PreTrainedModel) -> bool:
@@ -217,7 +122,7 @@ def test_our_own_masked_lm_keeps_its_head(tmp_path: Path) -> None:
 
 
 def test_starting_the_same_variant_changes_nothing(tmp_path: Path) -> None:
-    checkpoint = read_pair(tmp_path, "BertModel").checkpoint
+    checkpoint = read_checkpoint(saved(tmp_path, transformers.BertModel, "bert")[1])
     start = graft(checkpoint, "add", {})
     assert (start.origin, start.exact, start.config.origin) == ("pretrained", True, "pretrained")
     assert start.weights == checkpoint.weights

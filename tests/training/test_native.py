@@ -18,7 +18,7 @@ from glue_bench.config import parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.model import native as native_model
-from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, attention, build_native
+from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, attention
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.records import make_plan
 from glue_bench.training import finetune as finetuning
@@ -133,7 +133,7 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(family, "num_hidden_layers")
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
     start, batch = inputs.initial(inputs.experiment.arms[0]), padded_batch(inputs, tmp_path)
-    ours = without_dropout(build_native(start, {"num_labels": 2}, seed=1))
+    ours = without_dropout(start.classifier(("one", "other"), seed=1))
     theirs = copy.copy(ours)
     config = copy.deepcopy(start.config)
     config.num_labels = 2
