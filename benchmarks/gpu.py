@@ -1,0 +1,153 @@
+"""Is training on a GPU right, and how fast is it? Every variant against the CPU first, then speed against Trainer.
+
+The first part trains each variant for some steps on both devices, from the same weights, on the same batches, in
+float32 without dropout, fine-tuning and pretraining; losses and logits have to agree. So do, within the rounding of
+bf16, those of the device in bf16. Only then the second part times cells against transformers' Trainer, both in bf16.
+
+    python benchmarks/gpu.py --data GLUE_FOLDER --checkpoint CHECKPOINT --json gpu.json
+
+`--device cpu` compares the CPU with itself, which shows that the script works. The exit status is 1 where two differ.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from cells import Settings, checkpoint_folder
+from glue_bench.config import Experiment, parse_experiment
+from glue_bench.model.variants import VARIANTS
+from glue_bench.training.compute import Compute, choose_compute
+from glue_bench.training.finetune import finetune
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.pretrain import pretrain
+from glue_bench.training.quiet import quiet_libraries
+from measure import OURS, column, command, in_turns, machine, over_peers, report, row_table, table, with_quartiles
+from options import Checkpoint, Data, Json, Task
+from workers import Worker, set_environment
+
+CPU = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
+NEAR = 1e-3
+"""Of a loss after some steps in float32: sums in another order, carried through the steps."""
+ROUNDED = 0.03
+"""Of a loss in bf16, whose rounding is 2^-8."""
+
+
+def main(
+    data: Data = "demo",
+    task: Task = "rte",
+    checkpoint: Checkpoint = "scratch-tiny",
+    variant: Annotated[list[str] | None, typer.Option(help="Only these. May be given several times.")] = None,
+    device: Annotated[str, typer.Option(help="cuda, or cpu to try the script.")] = "cuda",
+    steps: Annotated[int, typer.Option(help="Steps of each comparison, and of each timed cell.")] = 20,
+    rounds: Annotated[int, typer.Option(help="Rounds of timing; 0 leaves it out.")] = 5,
+    json: Json = None,
+) -> None:
+    """Compare, then time."""
+    quiet_libraries()
+    compute = choose_compute(device, "float32")
+    agreement = {name: compared(name, steps, compute) for name in variant or VARIANTS}
+    parts = [row_table({name: shown(found) for name, found in agreement.items()}, "variant")]
+    differing = [name for name, found in agreement.items() if not agrees(found)]
+    measured = [] if differing or not rounds else timed(data, task, checkpoint, device, steps, rounds)
+    if measured:
+        parts.append(speeds(measured))
+    parts += [machine(device=device, precision="float32 and bf16"), command()]
+    if differing:
+        parts.insert(0, f"DIFFERENT from the CPU, so nothing was timed: {', '.join(differing)}")
+    report(parts, {"agreement": agreement, "rounds": measured}, json)
+    raise typer.Exit(bool(differing))
+
+
+def compared(variant: str, steps: int, compute: Compute) -> dict[str, float]:
+    """The largest relative difference of a loss from the CPU's, and of a logit in the size of all."""
+    experiment, found = tiny(variant, steps), {}
+    cell = next(replace_start(experiment))
+    theirs, ours = (finetune(cell, Inputs(experiment), each) for each in (CPU, compute))
+    half = finetune(cell, Inputs(experiment), replace(compute, bf16=True))
+    expected, *others = ([epoch.train_loss for epoch in each.facts.history] for each in (theirs, ours, half))
+    found["loss"], found["loss in bf16"] = (apart(each, expected) for each in others)
+    logits = theirs.predictions["validation"]
+    found["logits"] = float(np.abs(ours.predictions["validation"] - logits).max() / np.abs(logits).max())
+    curves = [list(masked(experiment, each)) for each in (CPU, compute, replace(compute, bf16=True))]
+    found["masked-LM loss"], found["masked-LM loss in bf16"] = (apart(each, curves[0]) for each in curves[1:])
+    return found
+
+
+def tiny(variant: str, steps: int) -> Experiment:
+    """A small encoder without dropout, pretrained on text and fine-tuned on a task of the demo for some steps each."""
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    text = {"corpus": "demo", "steps": steps, "batch_tokens": 1024, "length": 64, "learning_rate": 1e-3}
+    finetuning = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 16, "max_length": 64, "max_steps": steps}
+    return parse_experiment(
+        {
+            **{"name": "gpu", "data": "demo", "limit": 16 * steps, "checkpoint": "scratch", "arms": [variant]},
+            **{"scratch": {"vocab_size": 300, "max_position_embeddings": 64} | sizes | still, "tasks": ["rte"]},
+            **{"seeds": [1], "pretraining": text, "finetuning": finetuning},
+        }
+    )
+
+
+def replace_start(experiment: Experiment) -> Iterator[Any]:
+    """The experiment's cells, which begin from the fresh arm instead of from its pretraining."""
+    for cell in experiment.cells():
+        yield cell.model_copy(update={"steps": None, "pretraining_seed": None})
+
+
+def masked(experiment: Experiment, compute: Compute) -> Iterator[float]:
+    """The losses of a pretraining."""
+    run = experiment.pretraining_of(next(experiment.cells()))
+    assert run is not None
+    with tempfile.TemporaryDirectory() as folder:
+        for point in pretrain(run, Inputs(experiment, Path(folder)), compute):
+            yield point.train_loss
+
+
+def apart(found: list[float], expected: list[float]) -> float:
+    """The largest relative difference of two curves."""
+    return float(np.max(np.abs(np.subtract(found, expected)) / np.abs(expected)))
+
+
+def agrees(found: dict[str, float]) -> bool:
+    """Whether each difference is within what rounding explains."""
+    return all(value <= (ROUNDED if "bf16" in name else NEAR) for name, value in found.items())
+
+
+def shown(found: dict[str, float]) -> dict[str, str]:
+    """A row of the table of differences."""
+    return {name: f"{value:.2g}" for name, value in found.items()} | {"": "" if agrees(found) else "DIFFERENT"}
+
+
+def timed(data: str, task: str, checkpoint: str, device: str, steps: int, rounds: int) -> list[dict[str, Any]]:
+    """Rounds of cells of ours and of Trainer, in turns, each in a process of its own."""
+    from ours import make_ours
+    from peer import make_peer
+
+    set_environment(device, "bf16", None)
+    with tempfile.TemporaryDirectory() as aside:
+        settings = Settings(data, task, checkpoint_folder(checkpoint, data, task, Path(aside)), bf16=True)
+        peers = {f"Trainer, {padding}": Worker(make_peer, settings, padding) for padding in ("dynamic", "grouped")}
+        workers = {**peers, OURS: Worker(make_ours, settings)}
+        for worker in workers.values():
+            worker.round(steps)
+        measured = in_turns({name: lambda w=each: w.round(steps) for name, each in workers.items()}, rounds)  # type: ignore[misc]
+        for worker in workers.values():
+            worker.close()
+    return measured
+
+
+def speeds(measured: list[dict[str, Any]]) -> str:
+    """Tokens a second of each contender, and ours over theirs in the same round."""
+    speed = column(measured, "tokens") / column(measured, "training_seconds")
+    columns = {"tokens/s": with_quartiles(speed, 0), "ours / peer": with_quartiles(over_peers(speed), 2)}
+    return table(columns | {"peak memory (MiB)": with_quartiles(column(measured, "peak_bytes") / 2**20, 0)})
+
+
+if __name__ == "__main__":
+    typer.run(main)
