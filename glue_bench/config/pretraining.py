@@ -32,6 +32,10 @@ class RateSearch(Section):
     seed: Seed = 0
 
 
+_WATCHES_ONLY = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
+"""Settings that do not decide the weights, or whose content is hashed in their place."""
+
+
 class Pretraining(Brief, Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
@@ -134,6 +138,14 @@ class Pretraining(Brief, Section):
     def at(self, rate: float) -> "Pretraining":
         """The settings at one of the rates, chosen."""
         return self.model_copy(update={"learning_rates": [rate], "rate_search": None})
+
+    def hashed(self) -> dict[str, Any]:
+        """What of one run's settings is part of an id: a rate that is searched for follows from rates and search."""
+        values = self.model_dump(exclude=_WATCHES_ONLY | {"seeds", "learning_rates", "rate_search"})
+        values["seed"] = self.seed
+        if self.rate_search is None:
+            return values | {"learning_rate": self.learning_rate}
+        return values | {"learning_rates": sorted(self.learning_rates), "rate_search": self.rate_search.model_dump()}
 
     def searches(self) -> "list[Pretraining]":
         """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""

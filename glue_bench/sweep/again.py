@@ -28,7 +28,6 @@ from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import Progress
 from glue_bench.training.quiet import quiet_libraries
-from glue_bench.training.starts import encoder_folder
 
 Agree = Callable[[Sequence[str], float], bool]
 """Asked before anything is trained, with the cells and about how many seconds they take."""
@@ -152,7 +151,7 @@ def _check_same(planned: PlannedCell, outcome: Outcome, store: Store, inputs: In
     if stored and not away:
         return
     with suppress(OSError):
-        set_aside(encoder_folder(planned.cell, inputs))
+        set_aside(inputs.encoder_folder(planned.cell))
         if planned.keeps:
             set_aside(store.model_folder(planned.id))
     why = f"its logits differ by up to {max(away):.2g}" if away else "none are stored to hold it to"

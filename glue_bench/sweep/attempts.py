@@ -16,7 +16,6 @@ from glue_bench.sweep.kept import keep_encoder, keep_model
 from glue_bench.sweep.progress import telling
 from glue_bench.training.compute import Compute
 from glue_bench.training.finetune import Keep, finetune
-from glue_bench.training.identities import pretraining_identity
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress
 from glue_bench.training.pretrain import pretrain
@@ -94,7 +93,7 @@ def _record(job: PlannedPretraining, inputs: Inputs, facts: dict[str, Any]) -> P
         pretraining_id=job.id,
         recipe=job.recipe,
         arm=job.arm,
-        identity=pretraining_identity(job.run, inputs),
+        identity=inputs.pretraining_identity(job.run),
         learning_rate=job.rate,
         searches=job.searches,
         **facts,

@@ -9,7 +9,6 @@ from glue_bench.records.store import Store
 from glue_bench.sweep.claims import read_claims
 from glue_bench.sweep.jobs import Job, PlannedCell, PlannedPretraining
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import encoder_folder, pretraining_folder
 
 
 def is_done(job: Job, jobs: Iterable[Job], inputs: Inputs, store: Store) -> bool:
@@ -19,7 +18,7 @@ def is_done(job: Job, jobs: Iterable[Job], inputs: Inputs, store: Store) -> bool
     if not store.has_record(job.id):
         return False
     waiting = job.is_source and any(job.id in other.after and not store.has_record(other.id) for other in jobs)
-    return not waiting or encoder_folder(job.cell, inputs).is_dir()
+    return not waiting or inputs.encoder_folder(job.cell).is_dir()
 
 
 def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool:
@@ -32,7 +31,7 @@ def is_pretrained(job: PlannedPretraining, inputs: Inputs, store: Store) -> bool
     """
     if job.is_search or not store.has_pretraining(job.id):
         return store.has_pretraining(job.id)
-    folder, losses = pretraining_folder(job.run, inputs), store.read_pretraining(job.id).losses
+    folder, losses = inputs.pretraining_folder(job.run), store.read_pretraining(job.id).losses
     return all(folder.holds(step, curve_digest(losses, step)) for step in job.run.settings.finetuned_steps)
 
 
@@ -47,4 +46,4 @@ def drop_encoders(cells: Sequence[PlannedCell], inputs: Inputs, store: Store) ->
     for planned in cells:
         if planned.is_source and planned.id not in needed | claimed:
             with suppress(OSError):
-                set_aside(encoder_folder(planned.cell, inputs))
+                set_aside(inputs.encoder_folder(planned.cell))

@@ -21,7 +21,6 @@ from glue_bench.sweep.plan import pretrainings_of
 from glue_bench.terminal import tell
 from glue_bench.training.compute import Compute, on_threads
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import pretraining_folder
 
 
 def measure_missing(
@@ -63,7 +62,7 @@ def measure_quietly(job: PlannedPretraining, inputs: Inputs, compute: Compute) -
 def measure(pretraining_id: str, run: ArmPretraining, inputs: Inputs, store: Store, compute: Compute) -> None:
     """Store the measures of a pretraining's last checkpoint, if that is there."""
     settings = run.settings
-    checkpoint = pretraining_folder(run, inputs).checkpoint(settings.steps)
+    checkpoint = inputs.pretraining_folder(run).checkpoint(settings.steps)
     if not checkpoint.is_dir():
         return
     text = HeldOut(inputs.text(run.arm)["validation"], inputs.tokenizer(run.arm), settings.mask_probability)

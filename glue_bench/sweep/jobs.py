@@ -11,7 +11,6 @@ from glue_bench.records.environment import versions
 from glue_bench.records.plan import AskedCell, pretraining_label
 from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.identities import cell_identity, pretraining_identity
 from glue_bench.training.inputs import Inputs
 
 
@@ -61,7 +60,7 @@ class PlannedCell:
 
     def digest(self, inputs: Inputs) -> str:
         """The end of its id, by these inputs."""
-        return cell_identity(self.cell, inputs).digest
+        return inputs.cell_identity(self.cell).digest
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class PlannedPretraining:
 
     def digest(self, inputs: Inputs) -> str:
         """The end of its id, by these inputs."""
-        return pretraining_identity(self.run, inputs).digest
+        return inputs.pretraining_identity(self.run).digest
 
 
 Job = PlannedCell | PlannedPretraining

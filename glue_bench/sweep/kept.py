@@ -14,7 +14,6 @@ from glue_bench.model.cost import budget
 from glue_bench.records.store import Store
 from glue_bench.sweep.jobs import PlannedCell
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import encoder_folder
 
 Choose = Callable[[Store], Collection[str]]
 """Of the finished runs in a store, the ids of those whose models stay under `keep: best`."""
@@ -66,7 +65,7 @@ class Kept:
 def keep_encoder(planned: PlannedCell, inputs: Inputs, model: PreTrainedModel) -> None:
     """Store the encoder of a cell's fine-tuned model, for the cells that start from it."""
     # What lies there is of a run that did not live to its record.
-    with whole_folder(encoder_folder(planned.cell, inputs), replaces=True) as aside:
+    with whole_folder(inputs.encoder_folder(planned.cell), replaces=True) as aside:
         cast(PreTrainedModel, model.base_model).save_pretrained(aside)
         write_checksums(aside)
 

@@ -9,9 +9,7 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.records.record import CellKey
 from glue_bench.sweep.jobs import PlannedCell, PlannedPretraining
 from glue_bench.sweep.preflight import check_cell, check_experiment
-from glue_bench.training.identities import cell_identity, pretraining_id
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import encoder_folder
 
 
 def plan_cells(experiment: Experiment, inputs: Inputs) -> list[PlannedCell]:
@@ -41,18 +39,18 @@ def as_planned(cell: Cell, inputs: Inputs) -> PlannedCell:
         cell,
         inputs.origin(cell.arm),
         mnli=None if source is None else _cell_id(source, inputs),
-        pretraining=None if run is None else pretraining_id(run, inputs),
+        pretraining=None if run is None else f"{run.arm.name}-{inputs.pretraining_identity(run).digest}",
     )
 
 
 def _cell_id(cell: Cell, inputs: Inputs) -> str:
-    return CellKey(**cell.key).id(cell_identity(cell, inputs).digest)
+    return CellKey(**cell.key).id(inputs.cell_identity(cell).digest)
 
 
 def planned_pretraining(run: ArmPretraining, inputs: Inputs, *, is_search: bool = False) -> PlannedPretraining:
     """The pretraining with its id, and those of the runs that its rate is chosen from."""
-    searches = tuple(pretraining_id(search, inputs) for search in run.searches())
-    return PlannedPretraining(pretraining_id(run, inputs), run, searches, is_search)
+    searches = tuple(f"{search.arm.name}-{inputs.pretraining_identity(search).digest}" for search in run.searches())
+    return PlannedPretraining(f"{run.arm.name}-{inputs.pretraining_identity(run).digest}", run, searches, is_search)
 
 
 def pretrainings_of(cells: Iterable[PlannedCell], inputs: Inputs) -> list[PlannedPretraining]:
@@ -70,7 +68,7 @@ def in_order(waiting: Sequence[PlannedCell], cells: Sequence[PlannedCell], input
     """
     needed = {planned.mnli for planned in waiting} - {None}
     sources = [
-        planned for planned in cells if planned.id in needed and not encoder_folder(planned.cell, inputs).is_dir()
+        planned for planned in cells if planned.id in needed and not inputs.encoder_folder(planned.cell).is_dir()
     ]
     first = {planned.id for planned in sources}
     rest = [planned for planned in waiting if planned.id not in first]

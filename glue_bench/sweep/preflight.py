@@ -16,7 +16,6 @@ from glue_bench.sweep.jobs import PlannedPretraining
 from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import most_bytes
-from glue_bench.training.starts import cell_start, mnli_folder, pretraining_folder
 from glue_bench.training.tokenizers import vocabulary_size
 
 
@@ -147,17 +146,17 @@ def check_starts(cells: Iterable[Cell], to_pretrain: Iterable[PlannedPretraining
             or a folder is that of another pretraining.
     """
     for job in to_pretrain:
-        folder = pretraining_folder(job.run, inputs)
+        folder = inputs.pretraining_folder(job.run)
         folder.check()
         folder.read_state()
-    starts = {(each.arm.name, each.pretraining_seed, each.steps, mnli_folder(each, inputs)): each for each in cells}
+    starts = {(each.arm.name, each.pretraining_seed, each.steps, inputs.mnli_folder(each)): each for each in cells}
     for cell in starts.values():
-        run, encoder = inputs.experiment.pretraining_of(cell), mnli_folder(cell, inputs)
-        if run and cell.steps and not pretraining_folder(run, inputs).checkpoint(cell.steps).is_dir():
+        run, encoder = inputs.experiment.pretraining_of(cell), inputs.mnli_folder(cell)
+        if run and cell.steps and not inputs.pretraining_folder(run).checkpoint(cell.steps).is_dir():
             continue
         # Without its MNLI run's encoder, the cell waits for that run, which starts from the arm alone.
         waits = encoder is not None and not encoder.is_dir()
-        cell_start(cell.model_copy(update={"mnli_rate": None}) if waits else cell, inputs)
+        inputs.start(cell.model_copy(update={"mnli_rate": None}) if waits else cell)
 
 
 def check_disks(store: Store) -> None:

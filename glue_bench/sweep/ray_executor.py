@@ -53,7 +53,13 @@ class Worker:
     """
 
     def __init__(
-        self, experiment: Experiment, folder: Path, current: Path, attempt: Attempt, device: str, precision: str
+        self,
+        experiment: Experiment,
+        folder: Path,
+        current: Path,
+        attempt: Attempt,
+        device: str = AUTO,
+        precision: str = AUTO,
     ) -> None:
         self.experiment, self.folder, self.current, self.attempt = experiment, folder, current, attempt
         self.device, self.precision = device, precision

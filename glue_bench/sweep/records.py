@@ -19,8 +19,7 @@ from glue_bench.sweep.older import as_stored
 from glue_bench.sweep.order import expected_tokens
 from glue_bench.sweep.plan import plan_cells, pretrainings_of
 from glue_bench.training.finetune import Outcome
-from glue_bench.training.identities import cell_start_digest, options_of, pretraining_identity, start_digest
-from glue_bench.training.inputs import Inputs
+from glue_bench.training.inputs import Inputs, options_of
 from glue_bench.training.quiet import quiet_libraries
 
 
@@ -65,7 +64,7 @@ def _pretraining_facts(job: PlannedPretraining, inputs: Inputs) -> PretrainingFa
         seed=job.run.settings.seed,
         searches=job.searches,
         is_search=job.is_search,
-        identity=pretraining_identity(job.run, inputs),
+        identity=inputs.pretraining_identity(job.run),
     )
 
 
@@ -80,7 +79,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         variant=arm.variant,
         summary=native.SUMMARY if arm.variant == NATIVE else VARIANTS[arm.variant].described(arm.options, start.origin),
         origin=inputs.origin(arm),
-        start=start_digest(arm, inputs),
+        start=inputs.start_digest(arm),
         **dict(_hashed(arm, inputs)),
         older={older: _hashed(arm, inputs, older) for older in older_recipes()},
         plugin=plugin_digest(arm.variant),
@@ -114,7 +113,7 @@ def record_of(planned: PlannedCell, outcome: Outcome, inputs: Inputs, start: Pre
         checkpoint=Checkpoint(
             name=cell.arm.checkpoint,
             revision=cell.arm.revision,
-            digest=cell_start_digest(cell, inputs),
+            digest=inputs.cell_start_digest(cell),
             recipe=1 if cell.steps is None else cell.pretraining_recipe,
         ),
         shape=_shape(initial),

@@ -25,7 +25,6 @@ from glue_bench.sweep.schedule import Schedule
 from glue_bench.sweep.stop import Stop
 from glue_bench.terminal import tell
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import pretrained, pretraining_folder
 
 
 @dataclass(kw_only=True, eq=False)
@@ -133,7 +132,7 @@ class Running:
         """The record, after which the state to go on from is of no use, nor are weights of a search."""
         self.store.write_pretraining(result.record, result.validation)
         self.patience.learn(job, result.record.seconds)
-        folder = pretraining_folder(job.run, self.inputs)
+        folder = self.inputs.pretraining_folder(job.run)
         folder.drop_state()
         if job.is_search:
             shutil.rmtree(folder.folder)
@@ -160,7 +159,7 @@ class Running:
         assert run is not None, "the cell starts from a pretraining"
         try:
             for steps in run.settings.finetuned_steps:
-                check_order(pretrained(run, self.inputs, steps), planned.arm)
+                check_order(self.inputs.pretrained(run, steps), planned.arm)
         except UserError as error:
             return Failure(str(error), traceback.format_exc())
         return None

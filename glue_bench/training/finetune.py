@@ -21,7 +21,6 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train
 from glue_bench.training.memory import is_out_of_memory, release_memory, return_freed
 from glue_bench.training.shuffled import SUFFIX
-from glue_bench.training.starts import cell_start
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 from glue_bench.training.used_rows import used_rows_only
 
@@ -60,7 +59,7 @@ def finetune(
         NonFiniteLossError: training diverged in float32.
         FileNotFoundError, UserError: what the cell starts from is not there, or damaged.
     """
-    start, tokens = cell_start(cell, inputs), inputs.tokens(cell)
+    start, tokens = inputs.start(cell), inputs.tokens(cell)
     with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
         run = _Run(cell, start, tokens, compute, compute, rows_at_once, progress)
         while True:

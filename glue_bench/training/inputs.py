@@ -1,5 +1,6 @@
-"""What cells and pretrainings start from: data, text, tokenizers, tokens and encoders, each made once per process."""
+"""What cells and pretrainings start from, each made once per process, and the identities that follow from it."""
 
+import json
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -9,22 +10,27 @@ from typing import Any
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment, Pretraining
+from glue_bench.config import NATIVE, SCRATCH, Arm, ArmPretraining, Cell, Experiment, Pretraining
 from glue_bench.data.hub import HubSource
 from glue_bench.data.schema import TaskData, limited
 from glue_bench.data.sources import Source, open_source
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
+from glue_bench.files import check_checksums
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
+from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretrained_start
 from glue_bench.records.predicted import is_test
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.native import probe
+from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import PackedText, pack
+from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.shuffled import with_shuffled
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
@@ -193,6 +199,118 @@ class Inputs:
         )
         return Start(config, {}, SCRATCH, name=SCRATCH)
 
+    def start(self, cell: Cell) -> Start:
+        """What the cell starts from: its arm, or what its arm's MNLI cell has learnt.
+
+        Raises:
+            FileNotFoundError: the MNLI cell has left no encoder.
+            UserError: the checkpoint is damaged.
+        """
+        run = self.experiment.pretraining_of(cell)
+        start = self.pretrained(run, cell.steps) if run and cell.steps else self.initial(cell.arm)
+        folder = self.mnli_folder(cell)
+        if folder is None:
+            return start
+        if not folder.is_dir():
+            raise FileNotFoundError(f"the MNLI run that it starts from has left no encoder in '{folder}'")
+        tuned = self._kept_start(folder, cell.arm)
+        return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
+
+    def pretrained(self, run: ArmPretraining, steps: int) -> Start:
+        """The arm after so many steps of one of its pretrainings.
+
+        Raises:
+            UserError: the checkpoint is damaged.
+        """
+        folder = self.pretraining_folder(run).checkpoint(steps)
+        return self.once(("pretrained", folder), lambda: self._kept_start(folder, run.arm))
+
+    def _kept_start(self, folder: Path, arm: Arm) -> Start:
+        """The arm with the weights of a checkpoint that a sweep has written."""
+        try:
+            check_checksums(folder)
+        except ValueError as error:
+            raise UserError(f"{error}; delete its folder, and the same command makes it again") from error
+        if arm.variant == NATIVE:
+            return read_native(str(folder), None, self.tokenizer(arm))
+        return graft(read_checkpoint(str(folder)), arm.variant, arm.options)
+
+    def pretraining_folder(self, run: ArmPretraining) -> PretrainingFolder:
+        """Where one pretraining is kept."""
+        assert self.folder is not None, "an experiment with pretraining needs a folder"
+        identity = self.pretraining_identity(run)
+        return PretrainingFolder(self.folder / f"{run.arm.name}-{identity.digest}", identity.document())
+
+    def encoder_folder(self, cell: Cell) -> Path:
+        """Where a cell keeps what its encoder has learnt, if others start from it."""
+        assert self.folder is not None, "cells that start from others need a folder"
+        return self.folder / f"{cell.arm.name}-{cell.task}-s{cell.seed}-{self.cell_identity(cell).digest}"
+
+    def mnli_folder(self, cell: Cell) -> Path | None:
+        """Where the encoder of the MNLI cell is that the cell starts from; None if it starts from its arm."""
+        source = self.experiment.mnli_cell(cell)
+        return None if source is None else self.encoder_folder(source)
+
+    def cell_identity(self, cell: Cell) -> CellIdentity:
+        """Everything that can change the cell's outcome, under the cell's recipe."""
+        source = self.experiment.mnli_cell(cell)
+        return CellIdentity(
+            **self._of_arm(cell.arm, cell.recipe),
+            start=self.cell_start_digest(cell),
+            arm=cell.arm.name,
+            task=cell.task,
+            data=self.data(cell.task).digest,
+            hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
+            seed=cell.seed,
+            from_mnli=self.cell_identity(source).digest if source else None,
+        )
+
+    def pretraining_identity(self, run: ArmPretraining) -> PretrainingIdentity:
+        """Everything that decides the weights of one pretraining, under its recipe."""
+        settings, scratch = run.settings, self.experiment.scratch
+        hashed = settings.hashed()
+        # Tokens that are computed at once decide weights where dropout is drawn for each part. Of a checkpoint's own
+        # rates of dropout nothing is known here; they are taken to be above zero.
+        own = max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob)
+        own = own if run.arm.checkpoint == SCRATCH else 1.0
+        drops = (own if settings.dropout is None else settings.dropout) > 0
+        if run.recipe > 1 and drops and settings.rows_at_once != settings.rows:
+            hashed["micro_batch_tokens"] = settings.rows_at_once * settings.length
+        return PretrainingIdentity(
+            **self._of_arm(run.arm, run.recipe),
+            start=self.start_digest(run.arm),
+            corpus=self.corpus.digest,
+            packing=PACKING_VERSION,
+            settings=hashed,
+        )
+
+    def _of_arm(self, arm: Arm, recipe: int) -> dict[str, Any]:
+        """What the arm itself decides; the source of a variant of the user's own is part of it."""
+        return {
+            "variant": arm.variant,
+            "options": options_of(arm, recipe),
+            "tokenizer": self.tokenizer_digest(arm, recipe),
+            "plugin": plugin_digest(arm.variant),
+            "recipe": recipe,
+        }
+
+    def cell_start_digest(self, cell: Cell) -> str:
+        """What the cell starts from: a pretraining, or what its arm itself starts from."""
+        run = self.experiment.pretraining_of(cell)
+        if run is None or cell.steps is None:
+            return self.start_digest(cell.arm)
+        return pretrained_start(self.pretraining_identity(run).digest, cell.steps)
+
+    def start_digest(self, arm: Arm) -> str:
+        """What the arm itself starts from: the checkpoint's files, or the sizes of fresh weights."""
+        if arm.checkpoint == SCRATCH:
+            sizes = self.experiment.scratch.model_dump_json()
+            if arm.embedding_size is not None:
+                sizes = json.dumps(json.loads(sizes) | {"embedding_size": arm.embedding_size})
+            return f"{SCRATCH} {sizes}"
+        start = self.initial(arm) if arm.variant == NATIVE else None
+        return self.fingerprint(arm) + (start.said if isinstance(start, NativeStart) else "")
+
     def fingerprint(self, arm: Arm) -> str:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""
         name, revision = arm.checkpoint, arm.revision
@@ -222,3 +340,11 @@ class Inputs:
         if pretraining.tokenizer:
             return load_tokenizer(pretraining.tokenizer)
         return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)
+
+
+def options_of(arm: Arm, recipe: int | None = None) -> dict[str, Any]:
+    """The arm's options as a recipe hashes them: the first recipe has them as they stand in the experiment file.
+
+    A native arm has none.
+    """
+    return arm.options if recipe == 1 or arm.variant == NATIVE else canonical_options(arm.variant, arm.options)

@@ -35,7 +35,6 @@ from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batc
 from glue_bench.training.memory import is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.starts import pretraining_folder
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
@@ -81,7 +80,7 @@ def pretrain(
         NonFiniteLossError: training diverged.
         UserError: the folder holds another configuration, or a state that was computed elsewhere.
     """
-    start, folder = inputs.initial(run.arm), pretraining_folder(run, inputs)
+    start, folder = inputs.initial(run.arm), inputs.pretraining_folder(run)
     settings = run.settings if rate is None else run.settings.at(rate)
     # One thread for steps too small to share: their operations end before a second thread has joined in.
     is_small = start.config.hidden_size * settings.batch_tokens < SHARED_WORK

@@ -18,7 +18,6 @@ from glue_bench.sweep import attempts, plan
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import cell_start, encoder_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
 
@@ -52,7 +51,7 @@ def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tmp_path, monkeypat
     finetune = attempts.finetune
 
     def watched(cell, inputs, *rest, **further):
-        starts[cell.task] = cell_start(cell, inputs)
+        starts[cell.task] = inputs.start(cell)
         return finetune(cell, inputs, *rest, **further)
 
     monkeypatch.setattr(attempts, "finetune", watched)
@@ -151,7 +150,7 @@ def done(tiny, tmp_path):
     for planned in cells:
         (tmp_path / "records" / f"{planned.id}.json").write_text("{}")
     source, rte = sorted(cells, key=lambda planned: planned.mnli is not None)
-    folder = encoder_folder(source.cell, inputs)
+    folder = inputs.encoder_folder(source.cell)
     folder.mkdir(parents=True)
     (folder / "weights").write_text("")
     return SimpleNamespace(inputs=inputs, store=store, cells=cells, source=source, rte=rte, folder=folder)

@@ -17,7 +17,6 @@ from glue_bench.tables.board import leaderboard, open_board, steps_frame
 from glue_bench.training import pretrain as training
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.starts import pretrained, pretraining_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -75,8 +74,8 @@ def test_cells_start_from_their_arms_own_checkpoint(values, finished):
     inputs = Inputs(parse_experiment(values()), summary.folder / "checkpoints")
     for cell in inputs.experiment.cells():
         run = inputs.experiment.pretraining_of(cell)
-        start = pretrained(run, inputs, 10)
-        stored = load_file(pretraining_folder(run, inputs).checkpoint(10) / "model.safetensors")
+        start = inputs.pretrained(run, 10)
+        stored = load_file(inputs.pretraining_folder(run).checkpoint(10) / "model.safetensors")
         assert start.config.variant == cell.arm.variant
         assert (stored["base.blocks.0.up.weight"] == start.weights["blocks.0.up.weight"]).all()
         assert not [name for name in start.weights if name.startswith("pooler.")]

@@ -11,7 +11,6 @@ from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.training import inputs as inputs_module
-from glue_bench.training.identities import _hashed, cell_identity
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -27,7 +26,7 @@ def id_of(values):
     def one(pretraining=(), **changes):
         experiment = parse_experiment(values(pretraining, **{"arms": ["add"]} | changes))
         (cell,) = experiment.cells()
-        return cell_identity(cell, Inputs(experiment)).start
+        return Inputs(experiment).cell_identity(cell).start
 
     return one
 
@@ -166,7 +165,7 @@ def test_pairs_need_a_tokenizer_and_an_encoder_of_two_segments(sweep, monkeypatc
 
 def test_newer_keys_at_their_defaults_are_no_part_of_an_id():
     """The settings that older pretrainings' ids are hashes of are those that their file gives today."""
-    settings = _hashed(older_experiment().pretraining)
+    settings = older_experiment().pretraining.hashed()
     stored = documents(Store(OLDER), "pretraining")
     assert len(stored) == 3
     assert all(record["identity"]["settings"] == settings for record in stored)

@@ -13,7 +13,6 @@ from glue_bench.sweep import attempts as module
 from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
 from glue_bench.tables.results import read_results
 from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.starts import pretraining_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 SEARCH = {"learning_rates": [1e-5, 3e-3], "rate_search": {"steps": 4, "seed": 0}}
@@ -33,7 +32,7 @@ def trained(monkeypatch):
         settings = run.settings if rate is None else run.settings.at(rate)
         started.append((run.arm.variant, settings.seed, settings.learning_rate, settings.steps))
         if settings.learning_rate in diverging:
-            pretraining_folder(run, inputs).prepare()
+            inputs.pretraining_folder(run).prepare()
             spent = {"steps": 1, "tokens": 200, "seconds": 0.5, "losses": []}
             raise NonFiniteLossError("masked-LM loss is nan at step 1", spent)
         return pretrain(run, inputs, *rest, rate=rate, **further)
@@ -120,14 +119,13 @@ def test_a_search_that_fails_otherwise_chooses_nothing(sweep, monkeypatch):
 
 
 def test_one_rate_has_the_id_that_it_always_had(values):
-    from glue_bench.training.identities import pretraining_identity
     from glue_bench.training.inputs import Inputs
 
     settings = []
     for given in ({"learning_rate": 1e-3, "seed": 1}, {"learning_rates": [1e-3], "seeds": [1]}):
         experiment = parse_experiment(values(given))
         run = experiment.pretraining_of(next(experiment.cells()))
-        settings.append(pretraining_identity(run, Inputs(experiment)).settings)
+        settings.append(Inputs(experiment).pretraining_identity(run).settings)
     assert settings[0] == settings[1]
     assert json.loads(json.dumps(settings[0])) == {
         "start": "scratch", "steps": 10, "batch_tokens": 256, "length": 32, "mask_probability": 0.15,

@@ -19,7 +19,6 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.reporting import export
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.training.identities import cell_identity, pretraining_id, pretraining_identity
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("frozen_imports", "_few_rows")
@@ -123,8 +122,8 @@ def test_the_first_recipe_enters_no_id_and_every_other_one_does(monkeypatch):
         monkeypatch.setattr(recipe, "RECIPE", number)
         inputs = Inputs(experiment := parse_experiment(EXPERIMENT))
         cell = next(experiment.cells())
-        pretraining = pretraining_identity(experiment.pretraining_of(cell), inputs)
-        identities[number] = cell_identity(cell, inputs).document(), pretraining.document()
+        pretraining = inputs.pretraining_identity(experiment.pretraining_of(cell))
+        identities[number] = inputs.cell_identity(cell).document(), pretraining.document()
     for first, second, third in zip(identities[1], identities[2], identities[3], strict=True):
         assert ("recipe" in first, second["recipe"], third["recipe"]) == (False, 2, 3)
         assert {key for key in third if third[key] != second[key]} - {"start"} == {"recipe"}
@@ -135,10 +134,11 @@ def test_an_older_recipes_id_is_the_one_that_it_gave(old):
     inputs = Inputs(experiment := parse_experiment(EXPERIMENT), old.folder / "checkpoints")
     older = {"recipe": 1, "pretraining_recipe": 1}
     cells = [cell.model_copy(update=older) for cell in experiment.cells()]
-    digests = {cell_identity(cell, inputs).digest for cell in cells}
+    digests = {inputs.cell_identity(cell).digest for cell in cells}
     assert digests == {record["cell_id"].rpartition("-")[2] for record in documents(old)}
     (pretraining,) = documents(old, "pretraining")
-    assert pretraining_id(experiment.pretraining_of(cells[0]), inputs) == pretraining["pretraining_id"]
+    run = experiment.pretraining_of(cells[0])
+    assert f"{run.arm.name}-{inputs.pretraining_identity(run).digest}" == pretraining["pretraining_id"]
     assert "recipe" not in pretraining
 
 
@@ -153,7 +153,7 @@ def test_what_older_results_hash_is_what_the_first_recipe_hashes_now():
     cells = {cell.arm.name: cell.model_copy(update={"pretraining_recipe": 1}) for cell in experiment.cells()}
     for document in documents(store, "pretraining"):
         run, then = experiment.pretraining_of(cells[document["arm"]]), document["identity"]
-        now = pretraining_identity(run, inputs).document()
+        now = inputs.pretraining_identity(run).document()
         assert now.keys() == then.keys()
         for key in ("variant", "options", "settings", "start", "packing"):
             assert now[key] == then[key], key

@@ -16,7 +16,6 @@ from glue_bench.tables.board import leaderboard
 from glue_bench.tables.budget import budget_frame
 from glue_bench.tables.results import read_results
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.starts import pretraining_folder
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -89,7 +88,7 @@ def test_modules_that_arms_share_start_equal_and_differ_by_seed(values, tmp_path
     assert (words["add", 2] == words["untied", 2]).all()
     assert not (words["add", 1] == words["add", 2]).all()
     runs = [inputs.experiment.pretraining_of(cell) for cell in inputs.experiment.cells()]
-    assert len({pretraining_folder(run, inputs).folder for run in runs}) == 4
+    assert len({inputs.pretraining_folder(run).folder for run in runs}) == 4
 
 
 def test_what_versions_with_one_seed_have_stored_keeps_its_id(sweep):

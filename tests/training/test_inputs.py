@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 from glue_bench.config import Experiment, parse_experiment
 from glue_bench.errors import UserError
-from glue_bench.training.identities import start_digest
 from glue_bench.training.inputs import Inputs
 
 
@@ -27,20 +26,20 @@ def change(experiment: Experiment) -> None:
 def test_a_checkpoint_changed_in_place_is_another_start(experiment: Experiment) -> None:
     arm = experiment.arms[0]
     first, again = Inputs(experiment), Inputs(experiment)
-    digest, weights = start_digest(arm, first), first.initial(arm).weights["norm.weight"]
-    assert start_digest(arm, again) == digest
+    digest, weights = first.start_digest(arm), first.initial(arm).weights["norm.weight"]
+    assert again.start_digest(arm) == digest
     change(experiment)
     other = Inputs(experiment)
-    assert start_digest(arm, other) != digest
+    assert other.start_digest(arm) != digest
     assert not other.initial(arm).weights["norm.weight"].equal(weights)
     # What a run has read, it goes on with.
-    assert start_digest(arm, first) == digest
+    assert first.start_digest(arm) == digest
     assert first.initial(experiment.arms[1]).weights["norm.weight"].equal(weights)
 
 
 def test_a_checkpoint_that_changes_between_plan_and_use_is_refused(experiment: Experiment) -> None:
     inputs = Inputs(experiment)
-    start_digest(experiment.arms[0], inputs)
+    inputs.start_digest(experiment.arms[0])
     change(experiment)
     with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
         inputs.initial(experiment.arms[0])
@@ -51,7 +50,7 @@ def test_tables_of_another_width_are_part_of_the_start_where_an_arm_has_them(tin
     wide = {"name": "wide", "variant": "concat-split", "options": {"position_share": 0.2}, "embedding_size": 20}
     experiment = parse_experiment(tiny(arms=["add", wide], tasks=["cola"]))
     inputs = Inputs(experiment)
-    usual, other = (start_digest(arm, inputs) for arm in experiment.arms)
+    usual, other = (inputs.start_digest(arm) for arm in experiment.arms)
     assert usual == f"scratch {experiment.scratch.model_dump_json()}"
     assert json.loads(other.removeprefix("scratch ")) == experiment.scratch.model_dump() | {"embedding_size": 20}
     add, config = (inputs.initial(arm).config for arm in experiment.arms)

@@ -21,7 +21,6 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.starts import pretraining_folder
 from glue_bench.training.tokenizers import SPECIAL
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
@@ -139,7 +138,7 @@ class Tiny:
     @property
     def place(self) -> PretrainingFolder:
         """Where it is kept."""
-        return pretraining_folder(self.run, self.inputs)
+        return self.inputs.pretraining_folder(self.run)
 
     def finish(self, stop: int = 0, compute: Compute = CPU) -> Pretrained:
         """Run it to its end, or until it tells of step `stop`."""
