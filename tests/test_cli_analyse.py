@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from glue_bench.training.sample import SENTENCES
+from glue_bench.training.convert import SENTENCES
 
 
 @pytest.fixture(scope="module")

@@ -57,9 +57,10 @@ def test_a_tupe_file_is_measured_on_random_ids(glue_bench, make_tupe, tmp_path):
     said = glue_bench("convert", make_tupe(), tmp_path / "out", "--variant", "untied-relative")
     assert said.status == 0
     assert "origin          pretrained: the weights were trained with this variant" in said.out
-    assert re.search(r"masked-LM loss  (\d+\.\d{3}) before, \1 after", said.out)
-    assert "measured on     random token ids, for want of a tokenizer (--tokenizer names one): 160 tokens" in said.out
-    assert "24 of them masked" in said.out
+    assert "masked-LM loss" not in said.out
+    line = "measured on     random token ids, for want of a tokenizer that masks (--tokenizer names one): 160 tokens"
+    assert line in said.out
+    assert "of them masked" not in said.out
 
 
 def test_values_of_options_are_those_of_an_experiment_file(glue_bench, bert, tmp_path):

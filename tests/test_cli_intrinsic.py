@@ -9,7 +9,7 @@ import transformers
 
 import glue_bench as package
 from glue_bench.errors import UserError
-from glue_bench.training.sample import SENTENCES
+from glue_bench.training.convert import SENTENCES
 from glue_bench.training.tokenizers import train_tokenizer
 
 MEASURES = [

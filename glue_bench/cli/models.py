@@ -115,7 +115,9 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if losses is not None else "")
     if sample["kind"] == "text":
         return rows | {"measured on": f"{sample['sequences']} pairs of English sentences, {size}"}
-    return rows | {"measured on": f"random token ids, for want of a tokenizer (--tokenizer names one): {size}"}
+    return rows | {
+        "measured on": f"random token ids, for want of a tokenizer that masks (--tokenizer names one): {size}"
+    }
 
 
 _EXACT = {

@@ -11,23 +11,45 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.start import Start, encoder, masked_lm
 from glue_bench.model.variants.options import check_variant
 from glue_bench.testing import check_plugin
+from glue_bench.training.masking import MaskedBatch, Vocabulary, masked
+from glue_bench.training.packing import PackedText
 from glue_bench.training.quiet import quiet_transformers
-from glue_bench.training.sample import SEED, Sample, draw_sample
 from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 RECORD = "conversion.json"
+SEED = 1
+MASKED_SHARE = 0.15  # as in BERT's pretraining
+MAX_LENGTH = 128
+RANDOM_SHAPE = (8, 32)
+# Two sentences make a pair, so that segments count too.
+SENTENCES = (
+    "The baker opens her shop at six, long before the first bus leaves the square.",
+    "By noon most of the bread is gone, and she begins to clean the oven.",
+    "My brother never learned to swim, although we grew up beside the lake.",
+    "He says that the water was always too cold, even in the middle of August.",
+    "Heavy rain closed the mountain road for three days last spring.",
+    "The village could only be reached on foot, or by a small boat across the reservoir.",
+    "Scientists measured the height of every tree in the forest with a laser.",
+    "The oldest ones were not the tallest, which surprised nobody who worked there.",
+    "Did you remember to send the letter that I left on the kitchen table?",
+    "It has to arrive before Friday, otherwise we will lose our place on the list.",
+    "The orchestra played the second movement so slowly that the audience grew restless.",
+    "Afterwards the conductor explained that the composer had asked for exactly that.",
+)
 _PACKAGES = ("glue-bench", "torch", "transformers", "tokenizers", "safetensors")
 Model = EncoderForMaskedLM | EncoderModel
 
@@ -70,7 +92,7 @@ def convert(
             **_history(checkpoint, revision, digest, start),
             "masked_lm_head": _fate(checkpoint, start),
             "tokenizer": None if loaded is None else tokenizer or source,
-            **_measure(before, after, draw_sample(checkpoint.config, loaded)),
+            **_measure(before, after, sample_of(checkpoint.config, loaded)),
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         }
         _save(folder, after, loaded, record, pooler="pooler.dense.weight" in checkpoint.weights)
@@ -130,23 +152,51 @@ def _history(checkpoint: Start, revision: str | None, digest: str, start: Start)
     }
 
 
+def sample_of(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase | None) -> MaskedBatch:
+    """The few tokens on which a conversion is measured: pairs of sentences, masked, or random ids without a tokenizer
+    that has [MASK]. It is the same one every time.
+    """
+    generator = np.random.default_rng(SEED)
+    if tokenizer is None or tokenizer.mask_token_id is None:
+        shape = (RANDOM_SHAPE[0], min(RANDOM_SHAPE[1], config.max_position_embeddings))
+        ids = generator.integers(config.vocab_size - 1, size=shape)
+        ids += 0 if config.pad_token_id is None else ids >= config.pad_token_id  # padding embeds as zero
+        segments = np.where(np.arange(shape[1]) < shape[1] // 2, 0, max(config.type_vocab_size - 1, 0))
+        nothing = torch.zeros(0, dtype=torch.long)
+        return MaskedBatch(
+            torch.from_numpy(ids), None, nothing, nothing, torch.from_numpy(segments).expand(shape).contiguous()
+        )
+    limit = min(config.max_position_embeddings, MAX_LENGTH)
+    rows = tokenizer(
+        list(SENTENCES[::2]), list(SENTENCES[1::2]), truncation=True, max_length=limit, return_token_type_ids=True
+    )
+    cuts = np.array([np.argmax(row) if config.type_vocab_size > 1 else 0 for row in rows["token_type_ids"]])
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows["input_ids"]])])
+    text = PackedText(np.concatenate(rows["input_ids"]), offsets, cuts=cuts)
+    return masked(text, np.arange(len(text)), Vocabulary.of(tokenizer), MASKED_SHARE, generator)
+
+
 @torch.no_grad()
-def _measure(before: Model, after: Model, sample: Sample) -> dict[str, Any]:
+def _measure(before: Model, after: Model, sample: MaskedBatch) -> dict[str, Any]:
     """How far apart two encoders of equal sizes are on a sample, and their masked-LM losses where both have heads."""
     encoders = [model.base if isinstance(model, EncoderForMaskedLM) else model for model in (before, after)]
-    states = [each.hidden_states(sample.ids, sample.mask, sample.segments) for each in encoders]
+    whole = sample.ids.clone()
+    whole.view(-1)[sample.places] = sample.targets
+    states = [each.hidden_states(whole, sample.mask, sample.segments) for each in encoders]
     if not all(state.isfinite().all() for layers in states for state in layers):
         raise UserError("hidden states are not finite: the source's weights are damaged")
-    pairs = [(theirs[sample.mask], ours[sample.mask]) for theirs, ours in zip(*states, strict=True)]
+    real = torch.ones_like(whole, dtype=torch.bool) if sample.mask is None else sample.mask
+    pairs = [(theirs[real], ours[real]) for theirs, ours in zip(*states, strict=True)]
     losses = None
-    if isinstance(after, EncoderForMaskedLM):
-        given = {"attention_mask": sample.mask, "token_type_ids": sample.segments, "labels": sample.labels}
-        losses = {
-            name: float(model(sample.masked_ids, **given).loss)
-            for name, model in (("before", before), ("after", after))
-        }
+    if isinstance(after, EncoderForMaskedLM) and len(sample.places):
+        given = {"attention_mask": sample.mask, "token_type_ids": sample.segments, "places": sample.places}
+        logits = {name: model(sample.ids, **given).logits for name, model in (("before", before), ("after", after))}
+        losses = {name: float(F.cross_entropy(each, sample.targets)) for name, each in logits.items()}
     return {
-        "sample": {"kind": sample.kind, "seed": SEED, **sample.size},
+        "sample": {
+            **{"kind": "text" if len(sample.places) else "random ids", "seed": SEED, "sequences": len(whole)},
+            **{"tokens": int(real.sum()), "masked": len(sample.places)},
+        },
         "distance": {
             "relative_error": [float((ours - theirs).norm() / theirs.norm()) for theirs, ours in pairs],
             "cosine": float(F.cosine_similarity(*pairs[-1], dim=-1).mean()),

@@ -21,8 +21,8 @@ from glue_bench.analysis.text import IGNORED, HeldOut, Probe, Row
 from glue_bench.analysis.validation import validation_sums
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing.tiny import encoder_config, random_model
+from glue_bench.training.convert import SENTENCES
 from glue_bench.training.packing import PackedText
-from glue_bench.training.sample import SENTENCES
 from glue_bench.training.tokenizers import train_tokenizer
 from glue_bench.training.words import WordRule
 

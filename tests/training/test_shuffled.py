@@ -6,7 +6,7 @@ import pytest
 from glue_bench.api import run
 from glue_bench.records.store import Store
 from glue_bench.tables.results import read_results
-from glue_bench.training.sample import SENTENCES
+from glue_bench.training.convert import SENTENCES
 from glue_bench.training.shuffled import SUFFIX, shuffled, with_shuffled
 from glue_bench.training.tokenizers import train_tokenizer
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
