@@ -86,3 +86,15 @@ def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write
         ("glue-bench", "2"),
     ]
     assert "2 seeds" in text
+
+
+def test_gpu_compares_a_device_with_the_cpu_and_then_times_it(tmp_path):
+    """Here the CPU itself: nothing differs, but for the rounding of bf16."""
+    arguments = ("--device", "cpu", "--variant", "untied", "--steps", 3, "--rounds", 1, "--json", tmp_path / "all.json")
+    text = run("gpu.py", *arguments)
+    found = json.loads((tmp_path / "all.json").read_text())["rounds"]
+    differences = found["agreement"]["untied"]
+    assert {name for name, value in differences.items() if value == 0} == {"loss", "logits", "masked-LM loss"}
+    assert all(0 < value < 0.03 for name, value in differences.items() if "bf16" in name)
+    assert "| glue-bench" in text
+    assert len(found["rounds"]) == 1
