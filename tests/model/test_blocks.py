@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from glue_bench.training.identities import start_digest
 from tiny_models import encoder_config, pad, random_model, segments, tokens
 from torch import nn
 from transformers import ModernBertConfig
@@ -11,7 +12,6 @@ from transformers.models.modernbert.modeling_modernbert import ModernBertMLP
 
 from glue_bench.config import parse_experiment
 from glue_bench.model.encoder import Block, BlockScores, EncoderModel, PreNormBlock
-from glue_bench.training.identities import start_digest
 from glue_bench.training.inputs import Inputs
 
 PLAIN = BlockScores(None, None, None, whole=False)
