@@ -1,14 +1,19 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
 import json
+import sys
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 from simulated import REGIMES, simulate
+from stored import ROWS
 
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import PretrainingRecord
+from glue_bench.reporting.export import find, tables
+from glue_bench.reporting.report.build import build_report
+from glue_bench.reporting.report.page import render_report
 from glue_bench.reporting.statistics_page import BEST_EPOCH, statistics_page
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, compare, read_outcomes
@@ -238,3 +243,55 @@ def test_what_varies_is_what_converted_arms_are_judged_by(bench):
     (mine,) = together.columns[together.columns["origin"] == "grafted"].to_dict("records")
     assert mine["column"] == "sst2"
     assert mine["finetuning_deviation"] == pytest.approx(np.sqrt(cost.estimates[0].spreads[0].pooled))
+
+
+def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
+    """By hand: two of four grafted arms start from the checkpoint that `add` has, and two from one that no arm has."""
+    scores = {"add": (0.80, 0.84), "u-1": (0.70, 0.72), "u-2": (0.75, 0.76), "v-1": (0.60, 0.70), "v-2": (0.61, 0.63)}
+    for arm, values in scores.items():
+        for seed, value in enumerate(values, 1):
+            bench.finish("rte", seed, value, arm=arm, origin="pretrained" if arm == "add" else "grafted")
+            said = np.arange(ROWS) < value * ROWS
+            bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([~said, said], axis=1)})
+    bench.store.write_labels("rte", "d", {"validation": np.ones(ROWS, int)})
+    arms = [{"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"} for arm in scores]
+    found = compare(open_board(bench.plan(config={"arms": arms})))
+    groups = {(one.group.origin, one.group.reference): one.group.arms for one in found.assessed}
+    assert {key: set(arms) for key, arms in groups.items()} == {
+        ("pretrained", "add"): {"add"},
+        ("conversion", "add"): {"add", "u-1", "u-2"},
+        ("grafted", "v-1"): {"v-1", "v-2"},
+    }
+    contrasts = found.contrasts.set_index("arm")
+    assert contrasts["kind"].to_dict() == {"v-2": "reference", "u-1": "conversion", "u-2": "conversion"}
+    assert set(contrasts["origin"]) == set(found.arms.set_index("arm")["origin"].drop("add")) == {"grafted"}
+    # Of two seeds an arm's variance is half its squared range; pooled over the group's arms, of one degree each.
+    pooled = {"v-2": (10**2 + 2**2) / 4, "u-1": (4**2 + 2**2 + 1**2) / 6, "u-2": (4**2 + 2**2 + 1**2) / 6}
+    wild = {"v-2": 10**2 / 2, "u-1": 4**2 / 2, "u-2": 4**2 / 2}
+    for arm, variance in pooled.items():
+        (one,) = (one for one in found.assessed if arm in one.group.arms)
+        estimate, own = one.estimates[0], 2**2 / 2 if arm != "u-2" else 1**2 / 2
+        spread = estimate.spreads[0]
+        expected = (max(own, variance) + max(wild[arm], variance)) / 2
+        a, r = (estimate.arms.index(name) for name in (arm, one.group.reference))
+        assert spread.pooled == pytest.approx(variance)
+        assert spread.variance[a] + spread.variance[r] == pytest.approx(expected)
+        whole = estimate.examples[a, r] + max(0.0, expected - estimate.shared[a, r])
+        assert contrasts["error"][arm] ** 2 == pytest.approx(whole)
+    assert len(found.columns) == 3
+    assert sorted(found.arms["arm"]) == sorted(scores)
+
+
+def test_a_run_is_compared_once(bench):
+    """Every table, page and figure that a run writes is of one comparison."""
+    path, calls = fill(bench).folder, []
+    code = compare.__code__
+    sys.setprofile(lambda frame, event, _: calls.append(event) if frame.f_code is code and event == "call" else None)
+    try:
+        findings = find(path)
+        made = tables(findings), render_report(build_report(path, findings))
+    finally:
+        sys.setprofile(None)
+    assert len(calls) == 1
+    assert "statistics.md" in made[0]
+    assert "95% interval" in made[1]
