@@ -15,14 +15,20 @@ from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
 from glue_bench.model.start import Start
 from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
-from glue_bench.training.batches import Batch, bucketed_rows, evaluation_batches, training_batches
 from glue_bench.training.compute import Compute, on_threads
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train
 from glue_bench.training.memory import is_out_of_memory, release_memory, return_freed
-from glue_bench.training.shuffled import SUFFIX
-from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
+from glue_bench.training.tokens import (
+    Batch,
+    TokenisedSplit,
+    TokenisedTask,
+    bucketed_rows,
+    evaluation_batches,
+    training_batches,
+)
 from glue_bench.training.used_rows import used_rows_only
+from glue_bench.training.words import SUFFIX
 
 Classifier = EncoderForSequenceClassification | NativeClassifier
 Keep = Callable[[PreTrainedModel, RunFacts], None]

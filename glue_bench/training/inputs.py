@@ -31,7 +31,6 @@ from glue_bench.training.native import probe
 from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.shuffled import with_shuffled
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
     load_tokenizer,
@@ -42,7 +41,7 @@ from glue_bench.training.tokenizers import (
     vocabulary_size,
 )
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
-from glue_bench.training.words import WordRule
+from glue_bench.training.words import WordRule, with_shuffled
 
 TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
 """What an arm is after a pretraining of ours, by what it was before."""

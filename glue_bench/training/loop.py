@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from glue_bench.config import Hyperparameters, Pretraining
 from glue_bench.model.heads import classification_loss
-from glue_bench.training.batches import Batch
 from glue_bench.training.compute import Compute
+from glue_bench.training.tokens import Batch
 from glue_bench.training.used_rows import UsedRows
 
 Epochs = Callable[[int], Iterable[Batch]]

@@ -10,18 +10,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.training.batches import moved
 from glue_bench.training.packing import PackedText
+from glue_bench.training.tokens import moved, places_of
 
 TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first [MASK], below the second a random token, above the token itself
 EVALUATION_ROWS = 64
-VALIDATION_SEED = 1
-"""The seed of validation masks, whatever that of pretraining; earlier versions took the latter, by default 1."""
+VALIDATION_SEED = 1  # of validation masks, whatever the seed of the pretraining
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking has to know of a tokenizer: ids of [MASK] and padding, and the ids that are no special token."""
+    """What masking has to know of a tokenizer; `regular` are the ids of what is no special token."""
 
     mask_id: int
     padding_id: int
@@ -57,12 +56,8 @@ class MaskedBatch:
     @property
     def digest(self) -> bytes:
         """SHA-256 of everything the model is given and asked."""
-        total = hashlib.sha256()
-        for tensor in (self.ids, self.mask, self.places, self.targets):
-            total.update(b"-" if tensor is None else tensor.numpy().tobytes())
-        if self.segments is not None:
-            total.update(self.segments.numpy().tobytes())
-        return total.digest()
+        parts = [self.ids, self.mask, self.places, self.targets, *([] if self.segments is None else [self.segments])]
+        return hashlib.sha256(b"".join(b"-" if part is None else part.numpy().tobytes() for part in parts)).digest()
 
     def rows(self, start: int, stop: int) -> "MaskedBatch":
         """Rows [start, stop) as a batch of their own."""
@@ -84,7 +79,7 @@ def training_batch(
     """The batch of one step (from 0): `rows` sequences, epochs shuffled one by one, masked anew at every step."""
     places = np.arange(step * rows, (step + 1) * rows)
     epochs, inside = np.divmod(places, len(text))
-    chosen = np.array([_order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)])
+    chosen = np.array([order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)])
     return masked(text, chosen, vocabulary, share, np.random.default_rng([seed, step, 1]))
 
 
@@ -107,11 +102,8 @@ def masked(
     text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, share: float, generator: np.random.Generator
 ) -> MaskedBatch:
     """BERT's masking: round(share * tokens) of each sequence, 80% to [MASK], 10% to a random token, 10% as they are."""
-    lengths = text.lengths[rows]
-    columns = np.arange(lengths.max())
-    real = columns < lengths[:, None]
-    flat = np.where(real, text.offsets[rows][:, None] + columns, 0)
-    ids = np.where(real, text.ids[flat], vocabulary.padding_id).astype(np.int64)
+    places, real = places_of(text, rows, int(text.lengths[rows].max()))
+    ids = np.where(real, text.ids[places], vocabulary.padding_id).astype(np.int64)
     candidates = np.isin(ids, vocabulary.regular) & real
     # In each row the round(share * candidates), at least one, with the lowest of random keys.
     keys = np.where(candidates, generator.random(candidates.shape), 2.0)
@@ -125,7 +117,7 @@ def masked(
     segments = None
     if text.cuts is not None:
         cuts = text.cuts[rows][:, None].astype(int)
-        segments = torch.from_numpy((real & (cuts > 0) & (columns >= cuts)).astype(np.int64))
+        segments = torch.from_numpy((real & (cuts > 0) & (np.arange(real.shape[1]) >= cuts)).astype(np.int64))
     return MaskedBatch(
         ids=torch.from_numpy(ids),
         mask=None if real.all() else torch.from_numpy(real),
@@ -136,5 +128,6 @@ def masked(
 
 
 @lru_cache(maxsize=2)
-def _order(sequences: int, seed: int, epoch: int) -> np.ndarray:
+def order(sequences: int, seed: int, epoch: int) -> np.ndarray:
+    """The order in which an epoch goes through the sequences."""
     return np.random.default_rng([seed, epoch, 0]).permutation(sequences)

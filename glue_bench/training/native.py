@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.fresh import drawing
 from glue_bench.model.native import NativeStart
-from glue_bench.training.batches import collate
-from glue_bench.training.tokens import encoded_split
+from glue_bench.training.tokens import collate, encoded_split
 
 LABELS = ("one", "other")
 

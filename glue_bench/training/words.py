@@ -1,13 +1,15 @@
-"""Where words begin in a sequence of word pieces, and which of them may change places."""
+"""Where words begin in a sequence of word pieces; and examples whose words stand in a random order."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.training.tokenizers import vocabulary_size
+from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 
+SUFFIX = "_shuffled"
+SEED = 0  # one order for all arms, rates and seeds with the same tokenizer
 _STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
 _CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
 
@@ -39,8 +41,11 @@ class WordRule:
         separates = special.copy()
         if tokenizer.unk_token_id is not None:
             separates[tokenizer.unk_token_id] = False  # it stands for a word
-        starts = special | _of_each(tokens, _start_rule(tokens))
-        return cls(starts, _of_each(tokens, _is_wordlike) & ~special, separates, ~special)
+        # The mark itself is in many vocabularies.
+        mark = next((mark for mark in _STARTS if sum(token.startswith(mark) for token in tokens) > 1), None)
+        starts = [token.startswith(mark) if mark else not token.startswith(_CONTINUES) for token in tokens]
+        joins = np.array([is_wordlike(token) for token in tokens])
+        return cls(special | np.array(starts), joins & ~special, separates, ~special)
 
     def stretches(self, ids: np.ndarray) -> list[list[Span]]:
         """The words of a sequence (l,), in order, those between two separators in a list of their own."""
@@ -57,19 +62,27 @@ class WordRule:
         return [words for words in found if words]
 
 
-def _start_rule(tokens: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a token begins a word wherever it stands."""
-    for mark in _STARTS:
-        if sum(token.startswith(mark) for token in tokens) > 1:  # the mark itself is in many vocabularies
-            return lambda token: token.startswith(mark)
-    return lambda token: not token.startswith(_CONTINUES)
-
-
-def _is_wordlike(token: str) -> bool:
+def is_wordlike(token: str) -> bool:
     """Whether a token has a letter or a digit; bytes of other scripts count as letters."""
     bare = token.lstrip("".join(_STARTS)).removeprefix(_CONTINUES)
     return any(character.isalnum() or ord(character) > 127 for character in bare)
 
 
-def _of_each(tokens: Sequence[str], rule: Callable[[str], bool]) -> np.ndarray:
-    return np.array([rule(token) for token in tokens], dtype=bool)
+def with_shuffled(tokens: TokenisedTask, names: tuple[str, ...], rule: WordRule) -> TokenisedTask:
+    """The task with a second form of these splits, called as they are and SUFFIX."""
+    moved = {name + SUFFIX: shuffled(tokens.splits[name], rule) for name in names if name in tokens.splits}
+    return replace(tokens, splits={**tokens.splits, **moved})
+
+
+def shuffled(split: TokenisedSplit, rule: WordRule) -> TokenisedSplit:
+    """The same examples; the words of each text change places and stay whole, separators and segments stay.
+
+    It shows what a score keeps without the order of words (Sinha et al. 2021).
+    """
+    places, generator = np.arange(len(split.ids)), np.random.default_rng(SEED)
+    for first, stop in zip(split.offsets[:-1], split.offsets[1:], strict=True):
+        for words in rule.stretches(np.asarray(split.ids[first:stop])):
+            order = generator.permutation(len(words))
+            moved = [place for word in order for place in range(*words[word])]
+            places[first + words[0][0] : first + words[-1][1]] = first + np.array(moved)
+    return replace(split, ids=np.asarray(split.ids)[places])

@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from glue_bench.training.batches import Batch, bucketed_rows, collate, evaluation_batches, training_batches
 from glue_bench.training.masking import MaskedBatch
-from glue_bench.training.tokens import TokenisedSplit
+from glue_bench.training.tokens import (
+    Batch,
+    TokenisedSplit,
+    bucketed_rows,
+    collate,
+    evaluation_batches,
+    training_batches,
+)
 
 PADDING = 9
 Lengths = st.lists(st.integers(1, 40), min_size=1, max_size=300)

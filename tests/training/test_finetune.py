@@ -15,10 +15,10 @@ from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
-from glue_bench.training.batches import training_batches
 from glue_bench.training.finetune import Outcome, build_classifier, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
+from glue_bench.training.tokens import training_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 ARMS = ["add", "concat", "untied", "none"]

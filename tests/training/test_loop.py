@@ -16,7 +16,6 @@ from transformers import get_linear_schedule_with_warmup
 from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification, classification_loss
-from glue_bench.training.batches import Batch, collate, evaluation_batches, training_batches
 from glue_bench.training.compute import Compute
 from glue_bench.training.loop import (
     NonFiniteLossError,
@@ -30,7 +29,7 @@ from glue_bench.training.loop import (
 )
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import part_losses as masked_part_losses
-from glue_bench.training.tokens import TokenisedSplit
+from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches
 
 VARIANTS = ["add", "concat", "untied", "none"]
 DROPPING = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.5}

@@ -23,10 +23,6 @@ def batch_of(text, vocabulary, *, rows=None, share=0.15, seed=1, step=0) -> Mask
     return training_batch(text, vocabulary, rows=rows or len(text), share=share, seed=seed, step=step)
 
 
-def order(text, seed=1, epoch=0) -> np.ndarray:
-    return masking._order(len(text), seed, epoch)
-
-
 def unmasked(batch: MaskedBatch) -> torch.Tensor:
     """The ids with every target back in its place."""
     ids = batch.ids.clone()
@@ -54,7 +50,7 @@ def test_each_sequence_has_its_share_masked(vocabulary, share):
     text = packed_of(LENGTHS)
     batch = batch_of(text, vocabulary, share=share)
     rows = (batch.places // batch.ids.shape[1]).bincount(minlength=len(LENGTHS))
-    inner = np.array(LENGTHS)[order(text)] - 2
+    inner = np.array(LENGTHS)[masking.order(len(text), 1, 0)] - 2
     assert rows.tolist() == [max(1, round(share * n)) for n in inner.tolist()]
 
 
@@ -62,7 +58,7 @@ def test_targets_stood_where_they_are_asked_for_and_the_rest_is_untouched(vocabu
     text = packed_of(LENGTHS)
     batch = batch_of(text, vocabulary, share=0.4)
     longest = max(LENGTHS)
-    padded = [rows_of(text)[row] for row in order(text)]
+    padded = [rows_of(text)[row] for row in masking.order(len(text), 1, 0)]
     expected = [[*row, *[0] * (longest - len(row))] for row in padded]
     assert unmasked(batch).tolist() == expected
     assert batch.mask.tolist() == [[column < len(row) for column in range(longest)] for row in padded]
@@ -127,7 +123,7 @@ def test_every_place_is_chosen_alike(vocabulary):
 def test_seed_and_step_decide_a_batch(vocabulary):
     text = packed_of(LENGTHS * 3)
     first = batch_of(text, vocabulary, rows=4, step=5)
-    masking._order.cache_clear()
+    masking.order.cache_clear()
     np.random.seed(3)  # noqa: NPY002 (the global generator must not matter)
     torch.manual_seed(3)
     assert equal(batch_of(text, vocabulary, rows=4, step=5), first)

@@ -22,11 +22,10 @@ from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, a
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.records import make_plan
 from glue_bench.training import finetune as finetuning
-from glue_bench.training.batches import collate, evaluation_batches
 from glue_bench.training.finetune import build_classifier, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import predict
-from glue_bench.training.tokens import encoded_split
+from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 pytestmark = pytest.mark.usefixtures("small_demo")

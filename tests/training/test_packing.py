@@ -170,6 +170,11 @@ def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(tokenize
         assert found >= min(could, len(split) // 2 - (len(split) - could))
 
 
+def test_every_other_sequence_is_cut_where_all_can_be(tokenizer):
+    cuts = packed([[2] * 12] * 6, tokenizer, 8, pairs=True)["train"].cuts
+    assert (cuts > 0).tolist() == [number % 2 == 0 for number in range(29)]
+
+
 def check_sequences(text, flat: list[int], length: int) -> None:
     found = sequences(text)
     assert text.lengths.tolist() == [len(sequence) for sequence in found]

@@ -7,10 +7,9 @@ from glue_bench.api import run
 from glue_bench.records.store import Store
 from glue_bench.tables.results import read_results
 from glue_bench.training.convert import SENTENCES
-from glue_bench.training.shuffled import SUFFIX, shuffled, with_shuffled
 from glue_bench.training.tokenizers import train_tokenizer
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
-from glue_bench.training.words import WordRule
+from glue_bench.training.words import SUFFIX, WordRule, shuffled, with_shuffled
 
 TOKENIZER = train_tokenizer(SENTENCES, 150)
 
