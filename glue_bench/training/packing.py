@@ -87,11 +87,11 @@ def pack(
     kinds = {"ids": ids, "cuts": np.uint16, "offsets": np.int64, "starts": np.int64, "documents": np.int64}
 
     def make(folder: Path) -> None:
-        sizes = array("q", (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0))))
-        held_out = array("q", hold_out_ends(sizes, validation_share))
+        sizes = (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0)))
+        learnt = array("q", count_learnt(sizes, validation_share))
         for split in SPLITS:
-            chosen = part_of(corpus, sizes, held_out, split)
-            if not write(sequences(encoded(chosen, tokenizer), tokenizer, length, pairs=pairs), folder, split, kinds):
+            chosen = encoded(part_of(corpus, learnt, split), tokenizer)
+            if not write(sequences(chosen, tokenizer, length, pairs=pairs), folder, split, kinds):
                 raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
         packed = read(folder)
         check_words(packed["validation"], corpus, tokenizer)
@@ -151,11 +151,11 @@ def check_words(text: PackedText, corpus: Corpus, tokenizer: PreTrainedTokenizer
         raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
 
 
-def hold_out_ends(sizes: Iterable[int], share: float) -> Iterator[int]:
-    """How many sentences at the end of each document are held out, `share` of all, for documents of these sizes.
+def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
+    """How many sentences of each document are learnt; what comes after them is held out, `share` of all.
 
-    They are the end of a long document, and now and then a whole short one. A short document is never cut: the second
-    of two sentences is not what the first one is.
+    Held out are the end of a long document, and now and then a whole short one. A short document is never cut: the
+    second of two sentences is not what the first one is.
     """
     owed = 0.0
     for size in sizes:
@@ -163,14 +163,13 @@ def hold_out_ends(sizes: Iterable[int], share: float) -> Iterator[int]:
         whole = size if owed >= size else 0
         held_out = min(int(owed), size) if share * size >= 1 else whole
         owed -= held_out
-        yield held_out
+        yield size - held_out
 
 
-def part_of(corpus: Corpus, sizes: Iterable[int], held_out: Iterable[int], split: str) -> Iterator[tuple[int, str]]:
+def part_of(corpus: Corpus, learnt: Iterable[int], split: str) -> Iterator[tuple[int, str]]:
     """The sentences of one split, each with the number of its document."""
-    documents = groupby(corpus.numbered(), itemgetter(0))
-    for (_, sentences), size, held in zip(documents, sizes, held_out, strict=True):
-        yield from islice(sentences, size - held) if split == "train" else islice(sentences, size - held, None)
+    for (_, sentences), count in zip(groupby(corpus.numbered(), itemgetter(0)), learnt, strict=True):
+        yield from islice(sentences, count) if split == "train" else islice(sentences, count, None)
 
 
 def encoded(

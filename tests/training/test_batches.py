@@ -50,14 +50,6 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     assert len(batches) == -(-len(lengths) // batch_size)
 
 
-def test_bucketing_saves_nearly_all_padding():
-    lengths = np.random.default_rng(0).integers(5, 128, size=3200)
-    order = np.random.default_rng(1).permutation(3200)
-    at_random = padded(lengths, np.split(order, 100))
-    bucketed = padded(lengths, bucketed_rows(lengths, 32, np.random.default_rng(1)))
-    assert bucketed < 0.1 * at_random
-
-
 def met_again(first, second) -> float:
     """Of the pairs of rows that share a batch of the first epoch, the share that does so in the second, too."""
 
@@ -96,13 +88,6 @@ def test_epochs_vary_and_pad_as_much_as_transformers_grouping(rows):
     for measure, peers in zip(ours, theirs, strict=True):
         noise = np.sqrt(measure.var(ddof=1) / len(measure) + peers.var(ddof=1) / len(peers))
         assert abs(measure.mean() - peers.mean()) < 4 * noise
-
-
-def test_batches_do_not_come_in_the_order_of_length():
-    lengths = np.arange(1, 641)
-    longest = [int(lengths[rows].max()) for rows in bucketed_rows(lengths, 32, np.random.default_rng(0))]
-    assert longest != sorted(longest)
-    assert longest != sorted(longest, reverse=True)
 
 
 def test_seed_and_epoch_decide_the_batches():
@@ -148,15 +133,6 @@ def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
     assert sorted(row for rows in rows_of(batches) for row in rows) == list(range(len(lengths)))
     assert all(batch.ids.numel() <= budget or len(batch.rows) == 1 for batch in batches)
     assert [batch.ids.shape[1] for batch in batches] == sorted((b.ids.shape[1] for b in batches), reverse=True)
-
-
-@pytest.mark.parametrize("lengths", [[3, 3], [2, 3]], ids=["without padding", "with padding"])
-def test_a_batch_moves_whole(lengths):
-    batch = collate(split_of(lengths), np.array([1, 0]), PADDING)
-    moved = batch.to(torch.device("meta"))
-    assert moved.rows.tolist() == [1, 0]
-    assert (moved.mask is None) == (batch.mask is None)
-    assert {t.device.type for t in (moved.ids, moved.segments, moved.labels)} == {"meta"}
 
 
 class Watched:

@@ -1,6 +1,5 @@
 """Text to pretrain on: sentences without loss, files in a fixed order, and one message about each bad input."""
 
-import hashlib
 import os
 import shutil
 from itertools import groupby
@@ -251,15 +250,6 @@ def test_links_to_folders_are_not_followed(write, tmp_path):
     (folder / "a" / "up").symlink_to(folder)
     (folder / "far").symlink_to(tmp_path)
     assert documents(opened(folder)) == [["One."]]
-
-
-def test_the_digest_of_a_folder_is_that_of_its_files_by_path(write):
-    folder = write(b__2_txt="Two.", a__x__3_txt="Three.", a_txt="One.", a__4_md="Left out.", Z_TXT="Four.")
-    (folder / "again.txt").symlink_to(folder / "b" / "2.txt")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".txt")
-    assert len(found) == 5
-    digests = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in found)
-    assert opened(folder).digest == hashlib.sha256(digests).hexdigest()
 
 
 def test_a_folder_that_cannot_be_read_is_refused(write, monkeypatch):

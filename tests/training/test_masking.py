@@ -39,12 +39,6 @@ def equal(one: MaskedBatch, other: MaskedBatch) -> bool:
     return all((a is None and b is None) or torch.equal(a, b) for a, b in pairs)
 
 
-def test_the_vocabulary_knows_what_is_special(vocabulary):
-    tokenizer = word_tokenizer()
-    assert (vocabulary.mask_id, vocabulary.padding_id) == (4, 0)
-    assert vocabulary.regular.tolist() == list(range(5, len(tokenizer)))
-
-
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
 def test_each_sequence_has_its_share_masked(vocabulary, share):
     text = packed_of(LENGTHS)
@@ -64,12 +58,6 @@ def test_targets_stood_where_they_are_asked_for_and_the_rest_is_untouched(vocabu
     assert batch.mask.tolist() == [[column < len(row) for column in range(longest)] for row in padded]
     assert batch.tokens == sum(LENGTHS)
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))
-
-
-def test_without_padding_there_is_no_mask(vocabulary):
-    batch = batch_of(packed_of([9] * 4), vocabulary)
-    assert batch.mask is None
-    assert batch.tokens == 36
 
 
 def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one(vocabulary):
@@ -109,17 +97,6 @@ def test_eighty_ten_ten(vocabulary):
     assert abs(counts - len(random) / 60).max() < 5 * np.sqrt(len(random) / 60)
 
 
-def test_every_place_is_chosen_alike(vocabulary):
-    text = packed_of([12] * 100)
-    chosen = sum(
-        batch_of(text, vocabulary, step=step).places.remainder(12).bincount(minlength=12) for step in range(50)
-    )
-    assert chosen[[0, 11]].tolist() == [0, 0]
-    inner = chosen[1:11]
-    assert inner.sum() == 5000 * 2  # round(0.15 * 10), to even
-    assert abs(inner - 1000).max() < 5 * np.sqrt(1000)
-
-
 def test_seed_and_step_decide_a_batch(vocabulary):
     text = packed_of(LENGTHS * 3)
     first = batch_of(text, vocabulary, rows=4, step=5)
@@ -135,12 +112,6 @@ def test_seed_and_step_decide_a_batch(vocabulary):
     ]
     assert not any(equal(other, first) for other in others)
     assert len({batch.digest for batch in [first, *others]}) == 4
-
-
-def test_the_same_sequences_are_masked_anew_in_every_epoch(vocabulary):
-    text = packed_of([40])
-    places = {tuple(batch_of(text, vocabulary, step=epoch).places.tolist()) for epoch in range(5)}
-    assert len(places) == 5
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 20])
@@ -218,12 +189,3 @@ def test_what_stands_behind_a_cut_is_the_second_segment(vocabulary):
     assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding is of the first
     assert torch.equal(batch.rows(1, 3).segments, batch.segments[1:3])
     assert batch_of(packed_of(LENGTHS), vocabulary).segments is None
-
-
-def test_a_batch_moves_as_a_whole(vocabulary):
-    for text in (packed_of(LENGTHS), packed_of([9] * 3), cut_text()):
-        batch = batch_of(text, vocabulary)
-        assert equal(batch.to(torch.device("cpu")), batch)
-        moved = batch.to(torch.device("meta"))
-        tensors = [getattr(moved, field.name) for field in dataclasses.fields(moved)]
-        assert {tensor.device.type for tensor in tensors if tensor is not None} == {"meta"}

@@ -60,12 +60,6 @@ def test_one_separator_stands_between_documents_that_share_a_sequence(tokenizer)
     assert sequences(text["train"]) == [[CLS, 5, 5, SEP, 6, 6, SEP, 7, 7, SEP]]
 
 
-def test_documents_that_give_a_split_nothing_leave_no_separators_in_it(tokenizer):
-    text = packed([[1]] * 32, tokenizer, length=20, share=0.125)
-    assert sequences(text["validation"]) == [[CLS, 12, SEP, 20, SEP, 28, SEP, 36, SEP]]
-    assert not any(pair == (SEP, SEP) for pair in zip(text["train"].ids, text["train"].ids[1:], strict=False))
-
-
 def test_documents_may_end_at_blank_lines(tokenizer):
     corpus = Corpus("lines", (["W1 W1\nW2\n\nW3\n\nW4\nW5"],), "lines")
     assert sequences(pack(corpus, tokenizer, 12, 0.4)["train"]) == [[CLS, 6, 6, 7, 8, SEP]]
