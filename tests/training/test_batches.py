@@ -26,7 +26,7 @@ def split_of(lengths) -> TokenisedSplit:
     total = int(lengths.sum())
     return TokenisedSplit(
         ids=np.arange(100, 100 + total, dtype=np.int32),
-        segments=(np.arange(total) % 2).astype(np.uint8),
+        segments=(np.arange(1, total + 1) % 2).astype(np.uint8),
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         labels=np.arange(len(lengths), dtype=np.int64),
     )

@@ -114,6 +114,11 @@ def test_seed_and_step_decide_a_batch(vocabulary):
     assert len({batch.digest for batch in [first, *others]}) == 4
 
 
+def test_the_same_sequences_are_masked_anew_in_every_epoch(vocabulary):
+    text = packed_of([40])
+    assert len({tuple(batch_of(text, vocabulary, step=epoch).places.tolist()) for epoch in range(5)}) == 5
+
+
 @pytest.mark.parametrize("rows", [1, 3, 8, 20])
 def test_each_epoch_visits_every_sequence_once(vocabulary, rows):
     text = packed_of([10] * 8)

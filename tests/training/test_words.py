@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from glue_bench.api import run
 from glue_bench.records.store import Store
 from glue_bench.tables.results import read_results
 from glue_bench.training.convert import SENTENCES
-from glue_bench.training.tokenizers import train_tokenizer
+from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 from glue_bench.training.words import SUFFIX, WordRule, shuffled, with_shuffled
 
@@ -20,6 +22,40 @@ def split() -> TokenisedSplit:
     ids = [np.array(each, dtype=np.int32) for each in encoded["input_ids"]]
     segments = np.concatenate([np.array(each, dtype=np.uint8) for each in encoded["token_type_ids"]])
     return TokenisedSplit(np.concatenate(ids), segments, np.cumsum([0, *map(len, ids)]), np.arange(6))
+
+
+SEQUENCES = {
+    "WordPiece": ["[CLS]", "the", "cat", "##s", "'", "[UNK]", "[SEP]", "[SEP]", "##s", "a1", ".", "[MASK]", "b"],
+    "bytes": ["[CLS]", "Ġthe", "Ġcat", "s", "Ġ'", "[UNK]", "[SEP]", "[SEP]", "s", "Ġa", "1", ".", "[MASK]", "Ġb"],
+    "SentencePiece": [
+        "[CLS]",
+        "▁the",
+        "▁cat",
+        "s",
+        "'",
+        "[UNK]",
+        "[SEP]",
+        "[SEP]",
+        "s",
+        "▁a",
+        "1",
+        ".",
+        "[MASK]",
+        "▁b",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_words_are_those_of_the_vocabularys_marks_between_separators(kind):
+    sequence = SEQUENCES[kind]
+    names = [*dict.fromkeys([*SPECIAL.values(), *sequence, "Ġ" * (kind == "bytes") or "▁"])]
+    model = models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **SPECIAL)
+    ids = np.array(tokenizer.convert_tokens_to_ids(sequence))
+    found = WordRule.of(tokenizer).stretches(ids)
+    words = [["".join(sequence[slice(*word)]).strip("Ġ▁").replace("##", "") for word in words] for words in found]
+    assert words == [["the", "cats", "'", "[UNK]"], ["s", "a1", "."], ["b"]]
 
 
 def test_words_change_places_and_stay_whole_within_their_text(split):
