@@ -10,7 +10,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.disk import LARGEST_ARRAYS
 from glue_bench.records.predicted import Predicted
-from glue_bench.records.record import Record
+from glue_bench.records.record import PretrainingRecord, Record
 from glue_bench.records.store import Store
 
 
@@ -21,9 +21,13 @@ class Arrays:
     """
 
     def __init__(
-        self, store: Store, records: Mapping[str, Record], pretrained: Collection[str], measured: Collection[str]
+        self,
+        store: Store,
+        records: Mapping[str, Record],
+        pretrainings: Mapping[str, PretrainingRecord],
+        measured: Collection[str],
     ) -> None:
-        self._store, self._records, self._pretrained, self._measured = store, records, pretrained, measured
+        self._store, self._records, self._pretrainings, self._measured = store, records, pretrainings, measured
 
     def logits(self, cell_id: str) -> dict[str, np.ndarray]:
         """Logits of each scored split of a finished cell: float32 (rows, labels).
@@ -33,11 +37,7 @@ class Arrays:
         """
         if not self._store.has_predictions(cell_id):
             raise UserError("the predictions of a run are missing")
-        file = f"predictions/{cell_id}.safetensors"
-        named = self._records[cell_id].predictions_sha256
-        content = read_file(self._store.folder / file, LARGEST_ARRAYS) if named else b""
-        if named and hashlib.sha256(content).hexdigest() != named:
-            raise UserError(f"{file}: changed since the run wrote it; delete it and its record and run again")
+        self._check(f"predictions/{cell_id}.safetensors", self._records[cell_id].predictions_sha256)
         return self._store.read_predictions(cell_id)
 
     def tests(self, cell_id: str) -> Predicted:
@@ -73,10 +73,24 @@ class Arrays:
         """The validation loss of a pretraining, piece by piece, as `Store.read_validation` has it.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is missing or damaged, or another run's.
         """
-        return self._store.read_validation(pretraining_id) if pretraining_id in self._pretrained else {}
+        if pretraining_id not in self._pretrainings:
+            return {}
+        self._check(f"pretraining/{pretraining_id}.safetensors", self._pretrainings[pretraining_id].validation_sha256)
+        return self._store.read_validation(pretraining_id)
 
     def model(self, cell_id: str) -> Path:
         """Where the fine-tuned model of a cell lies, if it is kept."""
         return self._store.model_folder(cell_id)
+
+    def _check(self, file: str, named: str | None) -> None:
+        """Refuse a file without the digest that its record has `named`."""
+        if named is None:
+            return
+        try:
+            content = read_file(self._store.folder / file, LARGEST_ARRAYS)
+        except OSError as error:
+            raise UserError(f"{file}: {error.strerror}; delete its record and run again") from error
+        if hashlib.sha256(content).hexdigest() != named:
+            raise UserError(f"{file}: changed since the run wrote it; delete it and its record and run again")

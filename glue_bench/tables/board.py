@@ -9,7 +9,6 @@ import pandas as pd
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError, unknown
-from glue_bench.records.plan import Plan
 from glue_bench.tables.arms import FACTS, with_starts
 from glue_bench.tables.averages import (
     AVERAGE,
@@ -107,7 +106,7 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] 
     own = several[0].protocol
     protocol = changed_protocol(own, changes)
     for results in several if protocol != own else ():  # an experiment's own protocol was checked with its file
-        _check_fits(protocol, results.plan)
+        _check_fits(protocol, results)
     board = make_board(join(several, protocol) if len(several) > 1 else several[0], protocol)
     if protocol.reference not in (None, own.reference, *board.arms):
         raise unknown("arm", str(protocol.reference), board.arms, "--protocol reference")
@@ -181,19 +180,19 @@ def averages(board: Board) -> pd.DataFrame:
     return frame.assign(shape=board.table.set_index("arm")["shape"]).reset_index(drop=True)
 
 
-def _check_fits(protocol: Protocol, plan: Plan) -> None:
+def _check_fits(protocol: Protocol, results: Results) -> None:
     """Refuse what an experiment's file may not declare either.
 
     Raises:
         UserError: the experiment has no slice held out, several rates for a task, or no pretraining.
     """
-    rates = pd.DataFrame([(cell.task, cell.learning_rate) for cell in plan.cells]).groupby(0, sort=False)[1].nunique()
-    several, of = [str(task) for task in rates.index[rates > 1]], f"'{plan.experiment}'"
-    if protocol.choose_on == HELD_OUT and plan.held_out_share is None:
+    rates = results.cells.groupby("task", sort=False)["learning_rate"].nunique()
+    several, of = [str(task) for task in rates.index[rates > 1]], f"'{results.experiment}'"
+    if protocol.choose_on == HELD_OUT and results.held_out_share is None:
         raise UserError(f"--protocol choose_on={HELD_OUT}: {of} was run without finetuning.held_out_share")
     if protocol.rate == "fixed" and several:
         raise UserError(f"--protocol rate=fixed: in {of}, {', '.join(several)} has several learning rates")
-    if protocol.primary == "validation_loss" and all(cell.steps is None for cell in plan.cells):
+    if protocol.primary == "validation_loss" and not results.all_steps:
         raise UserError(f"--protocol primary=validation_loss: {of} has no pretraining, which measures it")
 
 

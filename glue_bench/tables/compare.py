@@ -137,7 +137,13 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
     """
     arms, pretrainings = tuple(board.table["arm"]), board.results.pretrainings
     done = pretrainings[~pretrainings["is_search"] & pretrainings["arm"].isin(arms)]
-    sums = [_sums(board.results.arrays, name) for name in done["pretraining_id"]]
+    sums, damaged = list[dict[str, np.ndarray]](), dict[str, str]()
+    for arm, name in zip(done["arm"], done["pretraining_id"], strict=True):
+        try:
+            sums.append(_sums(board.results.arrays, name))
+        except UserError as error:
+            sums.append({})
+            damaged[arm] = str(error)
     for measure, metric in MEASURES.items():
         has = [measure in mine for mine in sums]
         runs, pieces = done[has], [mine[measure] for mine in sums if measure in mine]
@@ -155,7 +161,7 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
                 scores=np.array([unit_of(metric) * hits.sum() / mine.sum() for hits, mine in pieces]),
                 predictions=np.stack([hits if a else 0.0 * counts for (hits, _), a in zip(pieces, same, strict=True)]),
                 labels=counts,
-                why=dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES),
+                why=damaged | dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES),
                 averaged=False,
                 finetuned=False,
             )

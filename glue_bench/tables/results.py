@@ -126,18 +126,20 @@ def read_results(folder: str | Path) -> Results:
         ids = [each.pretraining_id for each in planned]
         trained = _readable(store, "pretraining", ids, store.read_pretraining, problems)
         measured = _readable(store, "intrinsic", ids, store.intrinsic.read_one, problems)
+    starts: dict[tuple[str, int | None], PretrainingRecord | None]
+    starts = {(each.arm, each.seed): trained.get(each.pretraining_id) for each in planned if not each.is_search}
     name, pretraining = plan.experiment or store.folder.resolve().name, plan.config.get("pretraining")
     return Results(
         experiments=(name,),
         plan=plan,
-        cells=_cells(cells, records, {(each.arm, each.seed): trained.get(each.pretraining_id) for each in planned}),
+        cells=_cells(cells, records, starts),
         scores=_scores(cells, records),
         arms=arms_frame(plan, cells, records),
         tasks=_tasks(cells, records),
         pretrainings=_pretrainings(planned, trained),
         losses=_losses(planned, trained),
         measures=_measures(planned, measured),
-        arrays=Arrays(store, records, trained.keys(), measured.keys()),
+        arrays=Arrays(store, records, trained, measured.keys()),
         folder=store.folder,
         left_out=len(store.ids("records") - {cell.cell_id for cell in cells}),
         problems=tuple(problems),

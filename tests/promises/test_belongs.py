@@ -2,6 +2,7 @@
 
 import shutil
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from readers import fault, read, verb
 from test_border import TINY
 
 import glue_bench
+from glue_bench.tables.results import read_results
 
 BY_ID = "it is found by its name alone: nothing says of which run it is"
-NOT_CHECKED = "its digest is in the record, but no reader compares them"
 
 
 def _each(kind):
@@ -46,7 +47,7 @@ CASES = [
     *(("test predictions of other cells", reader, "") for reader in ("submit", "diagnostics", "predictions()")),
     *((what, "card", BY_ID) for what in ("models of older runs", "models of other cells")),
     *(("labels of other data", reader, BY_ID) for reader in ("statistics", "predictions()")),
-    ("losses of older pretrainings", "leaderboard", NOT_CHECKED),
+    ("losses of older pretrainings", "leaderboard", ""),
     ("measures of older pretrainings", "leaderboard", BY_ID),
 ]
 
@@ -81,6 +82,26 @@ def test_what_a_file_says_that_is_not_the_records_changes_nothing(what, reader, 
         said.append(read(reader, made.path, tmp_path / f"out{wrong}"))
     assert said[0] == said[1]
     assert said[0] != said_of_right(reader)
+
+
+def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tmp_path):
+    made = Folder(tmp_path / "toy")
+    for arm, seed in product(("add", "untied"), (1, 2, 3)):
+        name = made.pretrain(arm, seed)
+        made.run(arm, "rte", 1, seed)
+    made.losses(name, 1)
+    found = glue_bench.statistics(made.plan()).set_index("column")["why"]
+    assert found["validation_loss"].startswith(f"pretraining/{name}.safetensors: changed since the run wrote it")
+
+
+def test_a_run_of_a_search_is_not_the_pretraining_of_its_seed(tmp_path):
+    made = Folder(tmp_path / "toy")
+    curve = made.store.read_pretraining(made.pretrain("add", 1)).curve
+    made.pretrain("add", 1, rate=5e-3, search=True, loss=9.0)
+    made.run("add", "rte", pretraining_curve=curve)
+    results = read_results(made.plan())
+    assert results.pretrainings["is_search"].tolist() == [False, True]
+    assert not results.cells["of_lost_weights"].any()
 
 
 # Real runs
