@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, TrackioTracker, WandBTracker
 from accelerate.utils import is_mlflow_available, is_tensorboard_available, is_trackio_available, is_wandb_available
 
@@ -73,6 +74,7 @@ class _Trackio(TrackioTracker):
 
 
 def _begun(tracker: GeneralTracker) -> GeneralTracker:
+    PartialState()  # accelerate's logger, which every tracker writes to, refuses to work before there is one
     tracker.start()
     return tracker
 
