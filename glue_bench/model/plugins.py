@@ -97,8 +97,8 @@ def _run(file: Path, code: bytes) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        where = place(error, str(file))
-        raise UserError(f"plugin '{file}' cannot be imported: {type(error).__name__}: {message}{where}") from error
+        reason = f"{type(error).__name__}: {message}{place(error, str(file))}"
+        raise UserError(f"plugin '{file}' cannot be imported: {reason}") from error
     return module
 
 

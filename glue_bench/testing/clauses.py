@@ -99,7 +99,7 @@ def gradients(subject: Subject) -> str | None:
 
 def padding(subject: Subject) -> str | None:
     """The states of real tokens do not change when padding is added, nor with the other examples of the batch."""
-    model, lengths = subject.model(), [7, 5, 2]
+    model, lengths = subject.model().double(), [7, 5, 2]  # in float32 blocks without LayerNorm round by more
     ids, mask = pad(tokens(3, 12), lengths, padding_id=0)
     kinds = subject.segments(ids)
     together = states(model, ids, mask, kinds)
@@ -219,7 +219,7 @@ def position(subject: Subject) -> str | None:
     model, ids = subject.model().double(), tokens()
     change = float((model(ids).pooler_output - model(ids[:, permutation(ids.shape[1])]).pooler_output).abs().max())
     if model.variant.uses_position:
-        return None if change > 1e-2 else f"permuting tokens changes [CLS] by only {change:.1e}; 1e-2 is expected"
+        return None if change > 1e-3 else f"permuting tokens changes [CLS] by only {change:.1e}; 1e-3 is expected"
     if change < 1e-12:
         return None
     return f"permuting tokens changes [CLS] by {change:.1e}, although uses_position is False"

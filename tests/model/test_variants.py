@@ -41,7 +41,14 @@ def test_every_variant_meets_the_contract(clause: str, variant: str) -> None:
     check_clause(clause, variant)
 
 
-@pytest.mark.parametrize(("variant", "options"), [(variant, sets[-1]) for variant, sets in OPTIONS.items()], ids=str)
+LAST = [(variant, sets[-1]) for variant, sets in OPTIONS.items()]
+
+
+@pytest.mark.parametrize(
+    ("variant", "options"),
+    [pytest.param(*arm, marks=() if arm in LAST else pytest.mark.slow) for arm in ARMS if arm[1]],
+    ids=str,
+)
 def test_options_keep_the_contract(variant: str, options: dict[str, Any]) -> None:
     check_contract(variant, options)
 
