@@ -406,3 +406,20 @@ def test_a_mistake_of_the_whole_experiment_has_no_place():
 )
 def test_names_stand_in_a_sentence_as_people_write_them(names, told):
     assert series(names) == told
+
+
+def test_max_steps_is_part_of_an_id_only_where_it_is_given(tiny):
+    plain, cut = (
+        next(parse_experiment(tiny(finetuning=more)).cells()).hyperparameters.model_dump(exclude_none=True)
+        for more in ({}, {"max_steps": 7})
+    )
+    assert "max_steps" not in plain
+    assert cut == plain | {"max_steps": 7}
+
+
+def test_tasks_are_named_in_any_case_and_once(tiny):
+    named = parse_experiment(tiny(tasks=["RTE", "SST-2", "stsB", "MNLI"], finetuning={"tasks": {"RTE": {"epochs": 2}}}))
+    assert named.tasks == ["rte", "sst2", "stsb", "mnli"]
+    assert named.finetuning.tasks["rte"].epochs == 2
+    with pytest.raises(Exception, match="given twice: rte"):
+        parse_experiment(tiny(tasks=["rte", "RTE"]))

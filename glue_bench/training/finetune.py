@@ -103,7 +103,7 @@ class _Run:
         if self.compute.keeps_kernels:  # they lie between what the last cell has freed
             return_freed()
         task, splits = self.cell.task, self.tokens.splits
-        model = build_classifier(self.start, task, self.cell.seed)
+        model = cast(Classifier, self.start.classifier(TASKS[task].labels or ("score",), self.cell.seed))
         parameters = sum(parameter.numel() for parameter in model.parameters())
         history, predictions, training_seconds = self._train(model)
         collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(task, logits)]
@@ -181,8 +181,3 @@ def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
     order = np.random.default_rng([cell.seed, whole + 1])
     cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []
     return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)
-
-
-def build_classifier(start: Start, task: str, seed: int) -> Classifier:
-    """The start under a fresh head for the task's labels, or for its one score."""
-    return cast(Classifier, start.classifier(TASKS[task].labels or ("score",), seed))

@@ -26,7 +26,7 @@ from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.testing import load_plugins
 from glue_bench.training.convert import convert
-from glue_bench.training.finetune import build_classifier, finetune
+from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import build_masked_lm
 
@@ -187,12 +187,12 @@ def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
 ) -> None:
     """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
     start = graft(read_checkpoint(str(make_bert() if family == "bert" else narrow)), *arm)
-    model = build_classifier(start, "rte", 1)
+    model = start.classifier(("one", "other"), 1)
     numbers = {**model.state_dict(), **dict(model.named_buffers())}
     next_numbers = drawn_next()
     assert not [name for name, values in numbers.items() if not values.isfinite().all()]
     monkeypatch.setattr("glue_bench.model.start.unfilled", lambda kind, config: kind(config))
-    filled = build_classifier(start, "rte", 1)
+    filled = start.classifier(("one", "other"), 1)
     for name, values in {**filled.state_dict(), **dict(filled.named_buffers())}.items():
         torch.testing.assert_close(numbers[name], values, rtol=0, atol=0)
     assert drawn_next() == next_numbers

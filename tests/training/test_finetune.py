@@ -15,7 +15,7 @@ from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
-from glue_bench.training.finetune import Outcome, build_classifier, finetune
+from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.tokens import training_batches
@@ -38,7 +38,7 @@ class Bench:
         return finetune(self.cell(*which), self.inputs, compute, **options)
 
     def classifier(self, arm="add", task="cola", seed=1):
-        return build_classifier(self.inputs.initial(self.cell(arm, task).arm), task, seed)
+        return self.inputs.initial(self.cell(arm, task).arm).classifier(TASKS[task].labels or ("score",), seed)
 
 
 @pytest.fixture

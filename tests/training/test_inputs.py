@@ -1,57 +1,183 @@
-"""What inputs keep, and what ids stand for, are of one state of the files."""
+"""What inputs keep, and what ids stand for, are of one state of the files; what tokens and segments a cell gets."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from stored import read_records
+from tokenizers import Tokenizer
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
-from glue_bench.config import Experiment, parse_experiment
+from glue_bench.api import run
+from glue_bench.config import parse_experiment
+from glue_bench.data.demo import generate
+from glue_bench.data.hub import HubSource
+from glue_bench.data.sources import DemoSource
+from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.errors import UserError
+from glue_bench.records.store import Store
+from glue_bench.sweep.plan import plan_cells
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+TEXTS = ("a cat sat on the mat", "the dog ran")
 
 
 @pytest.fixture
-def experiment(tiny: Callable[..., Any], make_bert: Callable[..., Path]) -> Experiment:
-    return parse_experiment(tiny(checkpoint=str(make_bert())))
+def inputs_of(tiny):
+    return lambda **changes: Inputs(parse_experiment(tiny(**changes)))
 
 
-def change(experiment: Experiment) -> None:
-    path = Path(experiment.arms[0].checkpoint) / "model.safetensors"
+# Checkpoints
+
+
+def change(folder: str) -> None:
+    path = Path(folder) / "model.safetensors"
     save_file({name: tensor + 0.01 for name, tensor in load_file(path).items()}, path)
 
 
-def test_a_checkpoint_changed_in_place_is_another_start(experiment: Experiment) -> None:
-    arm = experiment.arms[0]
-    first, again = Inputs(experiment), Inputs(experiment)
+def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(inputs_of, make_bert):
+    folder = str(make_bert())
+    first, other, meanwhile = (inputs_of(checkpoint=folder) for _ in range(3))
+    arm = first.experiment.arms[0]
     digest, weights = first.start_digest(arm), first.initial(arm).weights["norm.weight"]
-    assert again.start_digest(arm) == digest
-    change(experiment)
-    other = Inputs(experiment)
-    assert other.start_digest(arm) != digest
+    meanwhile.start_digest(arm)
+    change(folder)
+    assert other.start_digest(arm) != digest == first.start_digest(arm)
     assert not other.initial(arm).weights["norm.weight"].equal(weights)
-    # What a run has read, it goes on with.
-    assert first.start_digest(arm) == digest
-    assert first.initial(experiment.arms[1]).weights["norm.weight"].equal(weights)
-
-
-def test_a_checkpoint_that_changes_between_plan_and_use_is_refused(experiment: Experiment) -> None:
-    inputs = Inputs(experiment)
-    inputs.start_digest(experiment.arms[0])
-    change(experiment)
+    assert first.initial(first.experiment.arms[1]).weights["norm.weight"].equal(weights)
     with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
-        inputs.initial(experiment.arms[0])
+        meanwhile.initial(arm)
 
 
-def test_tables_of_another_width_are_part_of_the_start_where_an_arm_has_them(tiny: Callable[..., Any]) -> None:
-    """The others' start is what it was before arms had widths."""
+def test_tables_of_another_width_are_part_of_the_start_where_an_arm_has_them(inputs_of):
     wide = {"name": "wide", "variant": "concat-split", "options": {"position_share": 0.2}, "embedding_size": 20}
-    experiment = parse_experiment(tiny(arms=["add", wide], tasks=["cola"]))
-    inputs = Inputs(experiment)
-    usual, other = (inputs.start_digest(arm) for arm in experiment.arms)
-    assert usual == f"scratch {experiment.scratch.model_dump_json()}"
-    assert json.loads(other.removeprefix("scratch ")) == experiment.scratch.model_dump() | {"embedding_size": 20}
-    add, config = (inputs.initial(arm).config for arm in experiment.arms)
+    inputs = inputs_of(arms=["add", wide])
+    usual, other = (inputs.start_digest(arm) for arm in inputs.experiment.arms)
+    scratch = inputs.experiment.scratch
+    assert usual == f"scratch {scratch.model_dump_json()}"
+    assert json.loads(other.removeprefix("scratch ")) == scratch.model_dump() | {"embedding_size": 20}
+    add, config = (inputs.initial(arm).config for arm in inputs.experiment.arms)
     assert (add.embedding_size, config.embedding_size, config.hidden_size) == (16, 20, 16)
+
+
+# The diagnostic set beside MNLI
+
+
+class WithoutAx(DemoSource):
+    """The demo as a folder that lacks AX."""
+
+    def tasks(self) -> list[str]:
+        return list(TRAINABLE)
+
+
+class BrokenAx(DemoSource):
+    """A source whose AX cannot be read."""
+
+    def load(self, task):
+        if task == "ax":
+            raise UserError("AX/diagnostic.tsv is damaged")
+        return super().load(task)
+
+
+class OfflineHub(BrokenAx, HubSource):
+    """The hub out of reach, with MNLI in its cache."""
+
+
+@pytest.fixture
+def beside(inputs_of):
+    """Inputs of MNLI and RTE from a source, and the names of MNLI's splits and RTE's."""
+
+    def of(source, *predicted):
+        inputs = inputs_of(tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]})
+        inputs.source = source
+        cells = {cell.task: cell for cell in inputs.experiment.cells()}
+        return inputs, lambda task: inputs.tokens(cells[task]).splits
+
+    return of
+
+
+def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_there(beside):
+    inputs, splits = beside(DemoSource(), "test")
+    assert len(splits("mnli")[AX_SPLIT]) == len(generate("ax")["test"])
+    assert AX_SPLIT not in splits("rte")
+    ids = [cell.id for cell in plan_cells(inputs.experiment, inputs)]
+    for source in (WithoutAx(), OfflineHub()):
+        inputs, splits = beside(source, "test")
+        assert AX_SPLIT not in splits("mnli")
+        assert [cell.id for cell in plan_cells(inputs.experiment, inputs)] == ids
+    inputs, splits = beside(BrokenAx())
+    assert plan_cells(inputs.experiment, inputs)
+    assert not [name for name in splits("mnli") if name.startswith("test")]
+    inputs, _ = beside(BrokenAx(), "test")
+    with pytest.raises(UserError, match="is damaged"):
+        plan_cells(inputs.experiment, inputs)
+
+
+def test_which_diagnostic_set_was_predicted_is_stored_and_changes_no_prediction(tiny, tmp_path, monkeypatch):
+    found, values = [], tiny(tasks=["mnli"], arms=["add"], finetuning={"predict": ["validation", "test"]})
+    for name in ("with", "without"):
+        if name == "without":
+            monkeypatch.setattr("glue_bench.data.sources.DemoSource", WithoutAx)
+        store = Store(run(values, results=tmp_path / name).folder)
+        (record,) = read_records(store)
+        found.append(store.tests.read(record.cell_id))
+    assert [each.diagnostic for each in found] == [DemoSource().load("ax").digest, None]
+    assert set(found[0].logits) - set(found[1].logits) == {AX_SPLIT}
+    assert all((found[0].logits[split] == logits).all() for split, logits in found[1].logits.items())
+
+
+# Segments
+
+
+def save(folder: Path, second: int = 1, types: int = 2) -> str:
+    """A BERT with so many segments, and a tokenizer that puts second texts into this one."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=250, max_position_embeddings=32, type_vocab_size=types, **sizes)).save_pretrained(
+        folder
+    )
+    state = json.loads(train_tokenizer(TEXTS, 200).backend_tokenizer.to_str())
+    for part in state["post_processor"]["pair"]:
+        next(iter(part.values()))["type_id"] *= second
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(("second", "types"), [(2, 2), (9, 3)])
+def test_a_segment_without_a_row_is_refused_before_any_compute(inputs_of, tmp_path, second, types):
+    inputs = inputs_of(checkpoint=save(tmp_path / "bert", second, types), arms=["add"], tasks=["rte"])
+    said = f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' embeds {types}; give"
+    with pytest.raises(UserError, match=said):
+        plan_cells(inputs.experiment, inputs)
+
+
+def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have_two(inputs_of, tmp_path):
+    none = Path(save(tmp_path / "none"))
+    sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 32}
+    DistilBertModel(DistilBertConfig(vocab_size=250, **sizes)).save_pretrained(none)
+    folders = {"two": save(tmp_path / "two"), "one": save(tmp_path / "one", types=1), "none": str(none)}
+    arms = [{"name": name, "variant": "add", "checkpoint": folder} for name, folder in folders.items()]
+    inputs = inputs_of(arms=arms, tasks=["rte"])
+    assert [inputs.segments(arm) for arm in inputs.experiment.arms] == [(2, 2), (2, 1), (2, 0)]
+    two, one, _ = (inputs.tokens(cell).splits["train"] for cell in inputs.experiment.cells())
+    assert (one.ids == two.ids).all()
+    assert (one.segments.max(), two.segments.max(), len(one.segments)) == (0, 1, len(one.ids))
+
+
+# A part of the rows
+
+
+def test_a_limited_run_is_no_benchmark_in_records_and_tables(tiny, tmp_path):
+    experiment = tiny(arms=["add"], tasks=["RTE"], limit=12)
+    summary = run(experiment, results=tmp_path, limit=8)
+    [path] = (summary.folder / "records").glob("*.json")
+    data = json.loads(path.read_text())["data"]
+    assert (data["source"], data["partial"]) == ("demo, limited to 8 rows", True)
+    assert (data["rows"]["train"], data["rows"]["validation"]) == (8, 8)
+    assert "limited to 8 rows" in (summary.folder / "leaderboard.csv").read_text()
+    assert run(experiment, results=tmp_path, limit=8, dry_run=True).skipped == 1
+    assert run(experiment, results=tmp_path, dry_run=True).skipped == 0

@@ -22,13 +22,14 @@ from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, a
 from glue_bench.sweep.plan import plan_cells
 from glue_bench.sweep.records import make_plan
 from glue_bench.training import finetune as finetuning
-from glue_bench.training.finetune import build_classifier, finetune
+from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import predict
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+LABELS = ("entailment", "not_entailment")
 SHARED = {"bart"}
 """Families whose table of tokens has more than one place in the model."""
 EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
@@ -88,7 +89,7 @@ def test_logits_before_training_are_those_of_transformers_own_model_and_tokenize
     folder = folder_of(family)
     inputs = inputs_of(native(folder))
     [planned] = plan_cells(inputs.experiment, inputs)
-    ours = build_classifier(inputs.initial(planned.cell.arm), "rte", seed=1).eval()
+    ours = inputs.initial(planned.cell.arm).classifier(LABELS, 1).eval()
     theirs = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval()
     theirs.config.pad_token_id = 0
     body = theirs.base_model.state_dict(prefix=f"{theirs.base_model_prefix}.")
@@ -107,7 +108,7 @@ def test_logits_before_training_are_those_of_transformers_own_model_and_tokenize
 def test_a_cell_is_trained_as_with_its_whole_table_of_tokens(family, folder_of, inputs_of, monkeypatch):
     inputs = inputs_of(native(folder_of(family)))
     [cell] = inputs.experiment.cells()
-    model, tokens = build_classifier(inputs.initial(cell.arm), "rte", 1), inputs.tokens(cell)
+    model, tokens = inputs.initial(cell.arm).classifier(LABELS, 1), inputs.tokens(cell)
     with used_rows_only(model, tokens.splits["train"].ids):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
@@ -154,7 +155,7 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
 def test_dropout_and_attention_are_the_cheap_ones_and_evaluation_draws_nothing(family, folder_of, inputs_of):
     inputs = inputs_of(native(folder_of(family)))
     model, batch = (
-        build_classifier(inputs.initial(inputs.experiment.arms[0]), "rte", 1),
+        inputs.initial(inputs.experiment.arms[0]).classifier(LABELS, 1),
         padded_batch(inputs, folder_of(family)),
     )
     kinds = {type(part) for part in model.modules() if isinstance(part, nn.Dropout)}
@@ -210,7 +211,7 @@ def test_how_random_numbers_are_drawn_is_part_of_the_id(folder_of, inputs_of, mo
 def test_native_bert_and_add_have_equal_logits_for_equal_heads(folder_of, inputs_of):
     folder = folder_of("bert")
     inputs = inputs_of(native(folder), {"variant": "add", "checkpoint": folder}, finetuning={"max_length": 32})
-    published, ours = (build_classifier(inputs.initial(arm), "rte", 1).eval() for arm in inputs.experiment.arms)
+    published, ours = (inputs.initial(arm).classifier(LABELS, 1).eval() for arm in inputs.experiment.arms)
     published.model.classifier.load_state_dict(ours.classifier.state_dict())
     tokens = inputs.tokens(next(inputs.experiment.cells()))
     batch = collate(tokens.splits["validation"], np.arange(8), tokens.padding_id)
@@ -235,7 +236,7 @@ def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fre
     save_tokenizer(tmp_path, ("one two",), segments=True, side="right")
     inputs = inputs_of(native(tmp_path))
     start = inputs.initial(inputs.experiment.arms[0])
-    models = [build_classifier(start, "rte", seed).model for seed in (1, 1, 2)]
+    models = [start.classifier(LABELS, seed).model for seed in (1, 1, 2)]
     assert models[0].classifier.weight.abs().max() < 1
     poolers = [model.bert.pooler.dense.weight for model in models]
     assert poolers[0].equal(poolers[1])

@@ -2,13 +2,20 @@
 
 import pytest
 import torch
-from tiny_pretraining import LENGTH, config
 
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 
+LENGTH = 16
 TABLES = ("words", "positions", "segments")
+
+
+def config(variant="add", **changes):
+    sizes = {"vocab_size": 65, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    usual = sizes | {"intermediate_size": 32, "max_position_embeddings": LENGTH}
+    return EncoderConfig(**usual | changes, variant=variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
