@@ -18,6 +18,7 @@ from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.fresh import number
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
+from glue_bench.training import packing
 from glue_bench.training import pretrain as module
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
@@ -170,7 +171,8 @@ def test_the_loss_falls(tmp_path):
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
-def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path, compute):
+def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path, monkeypatch, compute):
+    monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
     tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
     left = tiny.finish(compute=compute)
     text, vocabulary = tiny.inputs.text(tiny.run.arm)["validation"], Vocabulary.of(tiny.inputs.tokenizer(tiny.run.arm))
@@ -182,6 +184,7 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path
     assert left.facts["validation_loss"] == pytest.approx(total / count, rel=1e-5 if compute == CPU else 1e-2)
     assert left.validation["loss_sum"].sum() / count == pytest.approx(left.facts["validation_loss"], rel=1e-12)
     assert left.validation["count"].sum() == count
+    assert len(set(left.validation["count"])) > 1  # pieces do not count alike
     pieces = np.concatenate([target_pieces(text, batch, first * 64) for first, batch in enumerate(batches)])
     assert (np.bincount(pieces, minlength=len(text.pieces[0])) == left.validation["count"]).all()
     assert (left.validation["document"] == text.pieces[1]).all()
