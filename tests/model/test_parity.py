@@ -10,7 +10,6 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
-from glue_bench.model.foreign import translate_weights
 from glue_bench.model.variants.additive import angles
 from glue_bench.model.variants.relative import alibi_slopes, distances, relative_buckets
 
@@ -43,7 +42,7 @@ def roformer() -> transformers.RoFormerModel:
 @pytest.mark.parametrize("padded", [False, True])
 def test_rotary_computes_what_roformer_computes(padded: bool) -> None:
     theirs = roformer()
-    weights, _ = translate_weights(theirs.state_dict(), FAMILIES["bert"])
+    weights, _ = FAMILIES["bert"].translate(theirs.state_dict(), None)
     sizes = {"vocab_size": 90, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 40}
     ours = EncoderModel(encoder_config("rotary", num_attention_heads=4, num_hidden_layers=2, **sizes)).eval()
     ours.load_state_dict(weights, strict=False)
@@ -102,7 +101,7 @@ def deberta(terms: list[str]) -> transformers.DebertaModel:
 
 def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[str, torch.Tensor]:
     """DeBERTa's weights in our names: its in_proj holds query, key and value head by head, the key without bias."""
-    weights, _ = translate_weights(raw, FAMILIES["bert"])
+    weights, _ = FAMILIES["bert"].translate(raw, None)
     weights["variant.distances.weight"] = raw["encoder.rel_embeddings.weight"]
     for block in range(blocks):
         mine, theirs = f"blocks.{block}.attention.qkv", f"encoder.layer.{block}.attention.self"
