@@ -1,7 +1,9 @@
 import math
+from pathlib import Path
 
 import pytest
 
+import glue_bench
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.reporting.export import find, tables
@@ -128,3 +130,9 @@ def test_without_pretraining_there_is_no_seed_of_one(bench):
     folder = bench.plan()
     assert read_results(bench.path).cells["pretraining_seed"].isna().all()
     assert "pretraining_seed" not in tables(find(folder))["scores.csv"]
+
+
+def test_no_other_file_reads_records_for_people():
+    package = Path(glue_bench.__file__).parent
+    files = [file for room in ("tables", "reporting") for file in (package / room).rglob("*.py")]
+    assert {file.name for file in files if "records.store" in file.read_text()} == {"arrays.py", "results.py"}
