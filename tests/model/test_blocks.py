@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from glue_bench.training.identities import start_digest
 from tiny_models import encoder_config, pad, random_model, segments, tokens
 from torch import nn
 from transformers import ModernBertConfig
@@ -79,8 +78,8 @@ def test_an_experiment_has_these_blocks_and_others_keep_their_ids(tiny: Any) -> 
 
     plain, modern = inputs(), inputs(norm_first=True, gated=True)
     arm = plain.experiment.arms[0]
-    assert "norm_first" not in start_digest(arm, plain)
-    assert start_digest(arm, inputs(norm_first=False, gated=False)) == start_digest(arm, plain)
-    assert '"norm_first":true,"gated":true' in start_digest(arm, modern)
+    assert "norm_first" not in plain.start_digest(arm)
+    assert inputs(norm_first=False, gated=False).start_digest(arm) == plain.start_digest(arm)
+    assert '"norm_first":true,"gated":true' in modern.start_digest(arm)
     config = modern.initial(arm).config
     assert (config.norm_first, config.gated) == (True, True)
