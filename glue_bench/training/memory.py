@@ -22,7 +22,7 @@ _SAID = (
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
 )
-_GROUPS, _LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+GROUPS, LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def reset_peak(device: torch.device) -> None:
@@ -47,19 +47,19 @@ def peak_bytes(device: torch.device) -> int | None:
     return sizes[0] if sizes else None
 
 
-def most_bytes() -> int | None:
+def most_bytes(groups: Path = GROUPS, limits: Path = LIMITS) -> int | None:
     """Bytes of memory that this process may ever have: the machine's, or its control group's; None if not known."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_limits()])
+        return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_limits(groups, limits)])
     return None
 
 
-def _limits() -> Iterator[int]:
+def _limits(groups: Path, limits: Path) -> Iterator[int]:
     """Of the control groups that this process is in, of version 1 or 2, and of those around them."""
-    for line in _GROUPS.read_text().splitlines() if _GROUPS.exists() else []:
+    for line in groups.read_text().splitlines() if groups.exists() else []:
         _, controllers, name = line.split(":", 2)
-        kinds = {"": (_LIMITS, "memory.max"), "memory": (_LIMITS / "memory", "memory.limit_in_bytes")}
-        root, file = kinds.get(controllers, (_LIMITS, ""))
+        kinds = {"": (limits, "memory.max"), "memory": (limits / "memory", "memory.limit_in_bytes")}
+        root, file = kinds.get(controllers, (limits, ""))
         folder = root / name.lstrip("/")
         for place in [folder, *folder.parents] if file else []:
             if place.is_relative_to(root) and (place / file).is_file():

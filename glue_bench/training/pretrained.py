@@ -154,16 +154,15 @@ class PretrainingFolder:
         return state
 
     def resumed_state(self, compute: Compute) -> dict[str, Any] | None:
-        """The state last saved, or None; of earlier versions nothing tells where it was computed.
+        """The state last saved, or None.
 
         Raises:
             UserError: as `read_state`.
             OtherComputerError: it was computed on another kind of device or in another precision.
         """
         state, here = self.read_state(), _noted(compute)
-        found = here if state is None else state.get("computed", here)
-        if found != here:
-            device, precision = found["device"], found["precision"]
+        if state is not None and state["computed"] != here:
+            device, precision = state["computed"]["device"], state["computed"]["precision"]
             raise OtherComputerError(
                 f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
                 f"{here['device']} in {here['precision']}; give --device {device} --precision {precision}, or "

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from glue_bench.errors import UserError
-from glue_bench.training import memory
 from glue_bench.training.compute import Compute, choose_compute, on_threads
 from glue_bench.training.memory import is_out_of_memory, most_bytes, peak_bytes, reset_peak
 
@@ -140,22 +139,6 @@ def test_the_peak_is_that_since_the_reset():
     assert peak_bytes(CPU) - after > 0.8 * held.numel() * 4
 
 
-@pytest.fixture
-def groups(tmp_path, monkeypatch):
-    """Say which control groups the process is in, and what their files hold."""
-
-    def say(lines: str, **files: str) -> None:
-        (tmp_path / "cgroup").write_text(lines)
-        for name, content in files.items():
-            path = tmp_path / "limits" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        monkeypatch.setattr(memory, "_GROUPS", tmp_path / "cgroup")
-        monkeypatch.setattr(memory, "_LIMITS", tmp_path / "limits")
-
-    return say
-
-
 @pytest.mark.parametrize(
     ("lines", "files"),
     [
@@ -166,8 +149,11 @@ def groups(tmp_path, monkeypatch):
         ("0::/a\n", {"memory.max": "7000\n", "a/memory.max": "5000\n"}),
     ],
 )
-def test_a_control_group_or_one_around_it_gives_less_than_the_machine(groups, lines, files):
-    groups("")
-    assert most_bytes() > 2**28
-    groups(lines, **files)
-    assert most_bytes() == 5000
+def test_a_control_group_or_one_around_it_gives_less_than_the_machine(tmp_path, lines, files):
+    assert most_bytes(tmp_path / "nowhere") > 2**28
+    (tmp_path / "cgroup").write_text(lines)
+    for name, content in files.items():
+        path = tmp_path / "limits" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert most_bytes(tmp_path / "cgroup", tmp_path / "limits") == 5000
