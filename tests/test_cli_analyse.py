@@ -28,16 +28,3 @@ def test_a_page_is_printed_and_numbers_tables_and_figures_are_left(make_bert, te
     assert curve["m"].max() == document["checkpoints"][folder.name]["subspaces"]["width"]
     drawn = {path.stem for path in (tmp_path / "found").glob("*.svg")}
     assert drawn == {"subspace_curve", "spectrum", "dimensions"}
-
-
-def test_bad_input_is_one_line(make_bert, text, refused, tmp_path):
-    folder = make_bert(texts=SENTENCES)
-    for wanted, said in (
-        (("--layers", "first"), "--layers takes numbers of blocks"),
-        (("--only", "word"), "unknown measure 'word'"),
-        (("--figures", "gif", "--only", "subspaces"), "unknown format of figures 'gif'"),
-    ):
-        line = refused("analyse", folder, "--corpus", text, "-o", tmp_path, *wanted)
-        assert said in line
-        assert len(line.splitlines()) == 1
-    assert "no checkpoint folder" in refused("analyse", tmp_path / "nothing")

@@ -115,7 +115,3 @@ def test_an_end_is_an_end_at_once(glue_bench, folder):
         end(folder, cell)
     said = glue_bench("status", folder, "--watch", "--interval", "60")
     assert (said.status, said.out.splitlines()[-1]) == (0, f"3 of 3 cells done in {folder}")
-
-
-def test_an_interval_of_nothing_is_refused(glue_bench, folder):
-    assert glue_bench("status", folder, "--watch", "--interval", "0").status == 2

@@ -76,32 +76,11 @@ def test_a_demo_is_written_and_said_not_to_pass(glue_bench, finished, tmp_path):
     assert told["files"]["AX.tsv"]["data"] == DemoSource().load("ax").digest
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--arm", "ad", "-o", "x.zip"], "unknown arm 'ad' in tiny; did you mean 'add'?"),
-        ([], "give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip"),
-        (["-o", "x.tar"], "-o x.tar: the name of a submission ends in .zip"),
-        (["-o", "nowhere/x.zip"], "-o nowhere/x.zip: there is no folder 'nowhere'"),
-        (["-o", "a.zip"], "-o a.zip is a folder"),
-        (["--check", "x.zip"], "--check takes a zip alone"),
-    ],
-)
-def test_bad_input_is_refused(refused, finished, tmp_path, monkeypatch, words, error):
-    monkeypatch.chdir(tmp_path)
-    Path("a.zip").mkdir()
-    assert error in refused("submit", finished, *words)
-
-
 @pytest.mark.parametrize("more", [["--data", "d"], ["--corpus", "c"], ["--plugin", "p.py"]], ids=str)
 def test_a_check_ignores_no_option(refused, good, more):
     assert "--check takes a zip alone, without an experiment or any other option" in refused(
         "submit", "--check", good, *more
     )
-
-
-def test_no_experiment_is_refused(refused, tmp_path):
-    assert "no experiment in" in refused("submit", tmp_path, "-o", tmp_path / "x.zip")
 
 
 # Checking

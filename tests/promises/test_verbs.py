@@ -404,6 +404,7 @@ submit RUNS --arm ad -o a.zip                                      ad add
 submit RUNS --arm add -o a.tar                                     .zip
 submit RUNS --arm add -o a.zip                                     --fill
 submit RUNS --arm add -o none/a.zip --fill                         none
+submit OUT -o x.zip                                                OUT
 submit --check none.zip                                            none.zip
 submit --check tiny.yaml                                           tiny.yaml
 submit --check a.zip --fill                                        --check
