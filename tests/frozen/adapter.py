@@ -253,8 +253,27 @@ def predicted(folder: Path) -> pd.DataFrame:
 
 
 def analysis(sources: list[Path], sequences: int) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """The numbers of analysis.json by checkpoint, and the tidy frames."""
+    """The numbers of analysis.json by checkpoint, with means of fine-tuned runs as `finetuned`; and the tidy frames."""
     from glue_bench.analysis.analyse import analyse
 
     found = analyse([str(source) for source in sources], sequences=sequences, device="cpu")
-    return found.document["checkpoints"], found.frames
+    scores = pd.concat(
+        [_shuffled(source) for source in sources if (source / "plan.json").is_file()] or [pd.DataFrame()]
+    )
+    if scores.empty:
+        return found.document["checkpoints"], found.frames
+    finetuned: dict[str, Any] = {}
+    for (arm, task, split, metric), rows in scores.groupby(["checkpoint", "task", "split", "metric"], sort=False):
+        means = {"score": float(rows["score"].mean()), "shuffled": float(rows["shuffled"].mean()), "cells": len(rows)}
+        finetuned.setdefault(arm, {}).setdefault(task, {}).setdefault(split, {})[metric] = means
+    return found.document["checkpoints"] | {"finetuned": finetuned}, found.frames | {"order_glue": scores}
+
+
+def _shuffled(folder: Path) -> pd.DataFrame:
+    """The scores of fine-tuned runs on texts with shuffled words, which scores.csv has now."""
+    from glue_bench.tables.board import open_board
+
+    runs = open_board(folder).runs.dropna(subset="shuffled").sort_values("cell_id", kind="stable")
+    runs = runs.assign(checkpoint=runs["arm"], score=runs["value"] / 100, shuffled=runs["shuffled"] / 100)
+    names = ["checkpoint", "pretraining_seed", "task", "learning_rate", "seed", "split", "metric", "score", "shuffled"]
+    return runs[names]
