@@ -71,9 +71,9 @@ DEVIATIONS = ("pretraining_deviation", "finetuning_deviation", "example_deviatio
 RULES = (
     "A difference is that of two means over seeds, taken before rounding, in points (0 to 100; of a loss nats). p is "
     "two-sided, of Student's t with the variance of the difference over examples and over seeds; the variance over "
-    "seeds is pooled over the arms, or the arm's own where that is larger. An own one is known from few runs, which "
-    "can make an interval much wider, even where it is hardly larger (`statistics.csv` has errors and degrees of "
-    "freedom).",
+    "seeds is pooled over the arms (of contrasts named beforehand, over those that they name), or the arm's own where "
+    "that is larger. An own one is known from few runs, which can make an interval much wider, even where it is hardly "
+    "larger (`statistics.csv` has errors and degrees of freedom).",
     "Of the differences from the reference each column is one family of tests. p (adjusted) is p times the number of "
     "arms that are compared with the reference, those that have not run included, and the 95% intervals hold for all "
     "of these together: an interval excludes 0 exactly where p (adjusted) is below 0.05, and only then is an arm "

@@ -114,7 +114,7 @@ def test_a_damaged_cache_is_made_anew(sweep, monkeypatch, tmp_path):
     """Packed text, tokenised tasks and the trained tokenizer, each with one bit changed."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
     whole = tables(sweep(name="whole").folder)
-    kinds = {"corpora": "train.ids.npy", "tokens": "train.ids.npy", "tokenizers": "tokenizer.json"}
+    kinds = {"corpora": "train.ids", "tokens": "train.ids.npy", "tokenizers": "tokenizer.json"}
     paths = [next((tmp_path / "cache" / kind).rglob(name)) for kind, name in kinds.items()]
     before = [path.read_bytes() for path in paths]
     for path in paths:
