@@ -92,7 +92,7 @@ def settle(device: str, precision: str) -> tuple[str, str]:
 
 
 def warm_up(device: str, steps: int) -> int:
-    """Steps of the untimed round: on a GPU as many as are timed, so that every length has been met and compiled."""
+    """Steps of the untimed round: on a GPU as many as are timed, so that every length has been met."""
     return max(WARM_UP, steps) if device == "cuda" else WARM_UP
 
 

@@ -9,7 +9,7 @@ from glue_bench.sweep.jobs import Job, PlannedCell
 from glue_bench.values import duration
 
 FLOOR_SECONDS = 300.0
-"""No job is given up sooner: the first of a worker tokenises, compiles, perhaps downloads."""
+"""No job is given up sooner: the first of a worker tokenises, perhaps downloads."""
 SAID_AT = 0.25
 """The share of that time after which a line says that a job takes long."""
 SLOW = 1e10
