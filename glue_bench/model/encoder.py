@@ -27,8 +27,8 @@ from glue_bench.model.variants.options import build_variant, segments_enter
 class BlockScores(NamedTuple):
     """What a variant adds to the scores of one block; the attributes of `EncoderInput`, for this block.
 
-    With `whole` the block projects the queries of all positions, where else it would those of the first rows alone: the
-    other rows' gradients are then zeros that are summed, which decides last bits.
+    `whole`: project the queries of all positions, although only the first rows are wanted, so that gradients keep the
+    last bits that they have always had.
     """
 
     bias: Float[Tensor, "#b #h l l"] | None
@@ -73,10 +73,10 @@ def padding_scores(mask: Bool[Tensor, "b l"], dtype: torch.dtype) -> Float[Tenso
 class Attention(nn.Module):
     """Multi-head attention; query, key and value in one projection."""
 
-    def __init__(self, *, hidden_size: int, num_heads: int, score_terms: int, dropout: float) -> None:
+    def __init__(self, *, hidden_size: int, num_heads: int, scale: float, dropout: float) -> None:
         super().__init__()
         self.num_heads, self.head_size = num_heads, hidden_size // num_heads
-        self.scale = (score_terms * self.head_size) ** -0.5
+        self.scale = scale
         self.dropout = dropout
         self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
         self.out = nn.Linear(hidden_size, hidden_size)
@@ -131,12 +131,12 @@ class Block(nn.Module):
     and W_3 side by side in `up`.
     """
 
-    def __init__(self, config: EncoderConfig, score_terms: int) -> None:
+    def __init__(self, config: EncoderConfig, scale: float) -> None:
         super().__init__()
         self.attention = Attention(
             hidden_size=config.hidden_size,
             num_heads=config.num_attention_heads,
-            score_terms=score_terms,
+            scale=scale,
             dropout=float(config.attention_probs_dropout_prob),  # many files say 0
         )
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -245,7 +245,7 @@ class EncoderModel(EncoderPreTrainedModel):
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
         block = PreNormBlock if config.norm_first else Block
-        self.blocks = nn.ModuleList(block(config, self.variant.score_terms) for _ in range(config.num_hidden_layers))
+        self.blocks = nn.ModuleList(block(config, self.variant.score_scale) for _ in range(config.num_hidden_layers))
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.norm_first else None
         self.pooler = Pooler(config.hidden_size)
         self.post_init()

@@ -81,7 +81,7 @@ MUTATIONS = (
         "variants",
         "`four-term` computes the word-position term as zero.",
         f"{VARIANTS}/untied.py",
-        'wanted.append((query * self.scale) @ heads["key"].mT)',
+        'wanted.append((query * self.score_scale) @ heads["key"].mT)',
         'wanted.append((query * 0) @ heads["key"].mT)',
         ("tests/model/test_reductions.py",),
         BITS,

@@ -26,7 +26,8 @@ OURS = {
 
 
 def random_block(kind: type[Block], **changes: Any) -> Block:
-    block = kind(encoder_config(**changes), score_terms=1).double().eval()
+    config = encoder_config(**changes)
+    block = kind(config, scale=(config.hidden_size // config.num_attention_heads) ** -0.5).double().eval()
     for weight in block.parameters():
         nn.init.normal_(weight, std=0.3)
     return block

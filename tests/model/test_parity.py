@@ -11,12 +11,12 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.variants.additive import angles
-from glue_bench.model.variants.relative import alibi_slopes, distances, relative_buckets
+from glue_bench.model.variants.relative import alibi_slopes, offsets, relative_buckets
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20)])
 def test_buckets_are_those_of_t5(buckets: int, max_distance: int) -> None:
-    away = distances(300, torch.zeros(1))
+    away = offsets(300, torch.zeros(1))
     theirs = T5Attention._relative_position_bucket(away, num_buckets=buckets, max_distance=max_distance)
     assert torch.equal(relative_buckets(away, buckets, max_distance), theirs)
 

@@ -88,7 +88,7 @@ class Variant(nn.Module, ABC):
     """One answer to: how do token, segment and position embeddings meet?
 
     A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword
-    options, and scores are scaled by 1 / sqrt(score_terms * head_size). `uses_position` says whether the order of
+    options, and scores are scaled by `score_scale`. `uses_position` says whether the order of
     tokens may change the output; arms call a plugin's variant by its `name`. `content_size` is the width of the
     token and segment tables where it is not the embedding size. What else is promised: `glue_bench.testing`.
     """
@@ -105,6 +105,11 @@ class Variant(nn.Module, ABC):
         width = content_size or dims.embedding_size
         self.words = nn.Embedding(dims.vocab_size, width, padding_idx=dims.padding_id)
         self.segments = nn.Embedding(dims.segment_types, width) if dims.segment_types else None
+
+    @property
+    def score_scale(self) -> float:
+        """1 / sqrt(score_terms * k): what a product of queries and keys is multiplied by, of words and positions."""
+        return (self.score_terms * self.dims.head_size) ** -0.5
 
     @abstractmethod
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
@@ -167,9 +172,10 @@ def some_of(*names: str) -> AfterValidator:
 
 
 def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: int = 1) -> Float[Tensor, "r d"]:
-    """A table's rows for `length` tokens: [CLS] has the last of the `fixed` first rows, which all stay.
+    """A table's rows for `length` tokens. The `fixed` first rows always stay.
 
-    The others have the rows that follow, the first `start` of them left out. r is length + fixed - 1.
+    With 1 that row is [CLS]'s position. `Untied` has 2, and says what they are. The other tokens have the rows that
+    follow, without the first `start` of them. r is length + fixed - 1.
 
     Raises:
         ValueError: the table has no row for the last position.

@@ -1,4 +1,4 @@
-"""DIET (Chen et al. 2021): positions as a bias of their own in every block, unscaled and without LayerNorm."""
+"""DIET (Chen et al. 2021): positions as a bias on the scores of every block, unscaled and without LayerNorm."""
 
 from abc import abstractmethod
 
@@ -8,7 +8,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, rows_from
-from glue_bench.model.variants.relative import distances
+from glue_bench.model.variants.relative import offsets
 
 
 class Diet(Variant):
@@ -36,7 +36,12 @@ class Diet(Variant):
 
 
 class DietAbs(Diet):
-    """DIET-ABS (equation 1): P_Q P_K^T of each head, P_Q and P_K of `rank` columns; the paper's is shared, rank 128."""
+    """DIET-ABS (equation 1), per head, with P_Q and P_K of `rank` columns; the paper's is shared, rank 128:
+
+        a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + (P_Q P_K^T)_ij
+
+    The paper's term of segments is the option `segments: scores` (`SegmentScores` of the encoder).
+    """
 
     summary = "absolute positions as a low-rank bias P_Q P_K^T of each head (DIET-ABS)"
 
@@ -46,10 +51,10 @@ class DietAbs(Diet):
         self.keys = self._tables(dims.max_positions, dims.num_heads * rank)
 
     def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
-        tables = (part[block].get_parameter("weight") for part in (self.queries, self.keys))
-        rows = (rows_from(table, length, start) for table in tables)
-        query, key = (rearrange(part, "l (h r) -> 1 h l r", h=self.dims.num_heads) for part in rows)
-        return query @ key.mT
+        query = rows_from(self.queries[block].get_parameter("weight"), length, start)
+        key = rows_from(self.keys[block].get_parameter("weight"), length, start)
+        heads = {"h": self.dims.num_heads}
+        return rearrange(query, "l (h r) -> 1 h l r", **heads) @ rearrange(key, "l (h r) -> 1 h r l", **heads)
 
 
 class DietRel(Diet):
@@ -63,4 +68,4 @@ class DietRel(Diet):
 
     def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:  # noqa: ARG002
         table = self.distances[block].get_parameter("weight")
-        return rearrange(table[distances(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")
+        return rearrange(table[offsets(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")

@@ -35,7 +35,7 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(BUCKETS + extra, num_heads)
 
     def forward(self, length: int) -> Float[Tensor, "1 h l l"]:
-        buckets = relative_buckets(distances(length, self.table.weight), BUCKETS, MAX_DISTANCE)
+        buckets = relative_buckets(offsets(length, self.table.weight), BUCKETS, MAX_DISTANCE)
         return rearrange(self.table(buckets), "i j h -> 1 h i j")
 
 
@@ -77,7 +77,7 @@ class Alibi(Variant):
         hidden = self.words_and_segments(token_ids, segment_ids)
         # Filled in place: a list would be copied from the host, which waits for a GPU.
         slopes = torch.cat([hidden.new_full((1,), slope) for slope in alibi_slopes(self.dims.num_heads)])
-        away = distances(token_ids.shape[1], hidden).abs()
+        away = offsets(token_ids.shape[1], hidden).abs()
         return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * away)
 
 
@@ -123,12 +123,12 @@ class Shaw(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden = self.words_and_segments(token_ids, segment_ids)
-        away = distances(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
+        away = offsets(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
         rows = away + self.max_distance
 
         def relative_scores(block: int, query: Tensor, _: Tensor) -> Tensor:
             table = self.relative_keys[block].get_parameter("weight")
-            return by_distance(query * self.dims.head_size**-0.5, table, rows)
+            return by_distance(query * self.score_scale, table, rows)
 
         return EncoderInput(hidden, scores=relative_scores)
 
@@ -153,25 +153,25 @@ class Disentangled(Variant):
         super().__init__(dims)
         self.terms = frozenset(terms)
         self.score_terms = 1 + len(self.terms)
-        scores = dims.num_heads * dims.head_size
+        width = dims.num_heads * dims.head_size
         self.distances = nn.Embedding(2 * dims.max_positions, dims.embedding_size)
-        self.keys = self._projections("content-position", scores, bias=False)
-        self.queries = self._projections("position-content", scores, bias=True)
+        self.keys = self._projections("content-position", width, bias=False)
+        self.queries = self._projections("position-content", width, bias=True)
 
-    def _projections(self, term: str, scores: int, bias: bool) -> nn.ModuleList:
+    def _projections(self, term: str, width: int, bias: bool) -> nn.ModuleList:
         blocks = range(self.dims.num_blocks if term in self.terms else 0)
-        return nn.ModuleList(nn.Linear(self.dims.embedding_size, scores, bias=bias) for _ in blocks)
+        return nn.ModuleList(nn.Linear(self.dims.embedding_size, width, bias=bias) for _ in blocks)
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         # Only the 2l - 1 distances that occur are projected: row i - j + l - 1.
         middle = self.dims.max_positions
         table = self.distances.weight[middle - length + 1 : middle + length]
-        rows = length - 1 - distances(length, hidden)
+        rows = length - 1 - offsets(length, hidden)
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
-            scale = (self.score_terms * self.dims.head_size) ** -0.5
-            return self._scores(block, query * scale, key * scale, table, rows)
+            # Each product takes one of the two, and so the scale once.
+            return self._scores(block, query * self.score_scale, key * self.score_scale, table, rows)
 
         return EncoderInput(hidden, scores=relative_scores)
 
@@ -180,9 +180,9 @@ class Disentangled(Variant):
     ) -> Float[Tensor, "b h l l"]:
         """Scaled content-position and position-content scores of one block."""
         wanted = []
-        if len(self.keys):
+        if "content-position" in self.terms:
             wanted.append(by_distance(query, self._heads(self.keys[block](table)), rows))
-        if len(self.queries):
+        if "position-content" in self.terms:
             # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
             wanted.append(by_distance(key, self._heads(self.queries[block](table)), rows.mT).mT)
         return torch.stack(wanted).sum(0)
@@ -191,8 +191,8 @@ class Disentangled(Variant):
         return rearrange(projected, "r (h k) -> h r k", h=self.dims.num_heads)
 
 
-def distances(length: int, like: Tensor) -> Int[Tensor, "l l"]:
-    """j - i for query i and key j, on the device of `like`."""
+def offsets(length: int, like: Tensor) -> Int[Tensor, "l l"]:
+    """The offsets j - i for query i and key j, on the device of `like`."""
     places = torch.arange(length, device=like.device)
     return places - places[:, None]
 

@@ -49,15 +49,16 @@ class Untied(Variant):
         super().__init__(dims)
         self.share = share
         self.projections = 1 if share else dims.num_blocks
-        scores = self.projections * dims.num_heads * dims.head_size
+        width = self.projections * dims.num_heads * dims.head_size
         self.positions = nn.Embedding(dims.max_positions + 1, dims.embedding_size)
         self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps)
-        self.position_query = nn.Linear(dims.embedding_size, scores)
-        self.position_key = nn.Linear(dims.embedding_size, scores)
+        self.position_query = nn.Linear(dims.embedding_size, width)
+        self.position_key = nn.Linear(dims.embedding_size, width)
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        # All blocks at once, and cut in one piece: one cut per block would fill the gradient of all blocks each time.
+        # (u h l l) to u biases (1 h l l), one a block. They are computed at once and cut in one piece, because a cut
+        # for each block would fill the gradient of all blocks each time.
         biases = self.score_bias(token_ids.shape[1], start).split(1)
         return EncoderInput(hidden, biases[0] if self.share else biases)
 
@@ -65,18 +66,13 @@ class Untied(Variant):
         """What positions add to the scaled scores, of every block or of each."""
         return reset_cls(self.position_scores(length, start))
 
-    @property
-    def scale(self) -> float:
-        """That of the scores of words."""
-        return (self.score_terms * self.dims.head_size) ** -0.5
-
     def position_scores(self, length: int, start: int = 0) -> Float[Tensor, "u h n n"]:
         """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over n = l + 1 rows of the table, of which two stay first."""
         rows = self.position_norm(rows_from(self.positions.weight, length, start, fixed=2))
         heads = {"u": self.projections, "h": self.dims.num_heads}
         query = rearrange(self.position_query(rows), "n (u h k) -> u h n k", **heads)
         key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
-        return (query * self.scale) @ key
+        return (query * self.score_scale) @ key
 
     def graft(self, base: Additive) -> Grafted:
         self.graft_content(base)
@@ -186,7 +182,7 @@ class FourTerm(Untied):
         def cross_terms(_: int, query: Tensor, key: Tensor) -> Tensor:
             wanted = []
             if "word-position" in self.terms:
-                wanted.append((query * self.scale) @ heads["key"].mT)
+                wanted.append((query * self.score_scale) @ heads["key"].mT)
             if "position-word" in self.terms:
                 wanted.append(heads["query"] @ key.mT)
             return torch.stack(wanted).sum(0)
@@ -201,7 +197,7 @@ class FourTerm(Untied):
         rows = self.position_norm(rows_from(self.positions.weight, length, start, fixed=2)[1:])
         heads = {}
         if hasattr(self, "position_query"):
-            heads["query"] = self.position_query(rows) * self.scale
+            heads["query"] = self.position_query(rows) * self.score_scale
         if hasattr(self, "position_key"):
             heads["key"] = self.position_key(rows)
         return {side: rearrange(head, "l (h k) -> 1 h l k", h=self.dims.num_heads) for side, head in heads.items()}
@@ -213,8 +209,9 @@ class FourTerm(Untied):
 def reset_cls(scores: Float[Tensor, "u h n n"]) -> Float[Tensor, "u h l l"]:
     """reset_theta of equation 9 on the scores of n = l + 1 table rows.
 
-    theta_1 = p_theta1 . p_theta1 fills row 0 ([CLS] to [CLS] too), theta_2 = p_theta2 . p_theta2 the rest of
-    column 0. A constant row changes no softmax, so theta_1 is there for the equation's sake and never learns.
+    theta_1 = (p_theta1 U^Q)(p_theta1 U^K)^T / sqrt(2k) fills row 0, that of [CLS] to [CLS] included. theta_2, the same
+    of p_theta2, fills the rest of column 0. A constant row changes no softmax, so theta_1 never learns: it is there
+    for the equation's sake.
     """
     row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, scores.shape[-1] - 1)
     column = scores[:, :, 1, 1, None, None].expand(-1, -1, scores.shape[-1] - 2, 1)
