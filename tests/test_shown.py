@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from glue_bench.cli import app
 
-DRAWINGS = ("glue_bench/\n", "DIR/<experiment>/", " experiment.yaml\n", "error: plugin ")
+DRAWINGS = ("glue_bench/\n", "DIR/<experiment>/", " experiment.yaml\n", " model/variants/untied.py:", "error: plugin ")
 """How blocks begin that are no output; the last one is what tests/test_docs.py compares."""
 
 
