@@ -55,18 +55,18 @@ def failing(tree: Path, words: tuple[str, ...], most: int, limit: float) -> list
     return list(dict.fromkeys(found))
 
 
-def broken(text: str, mutation: Mutation) -> str:
-    """The text of the file with the break in it; what is to be replaced has to stand in it exactly once."""
-    if text.count(mutation.old) != 1:
-        raise SystemExit(f"{mutation.name}: {mutation.file} has {text.count(mutation.old)} times:\n{mutation.old}")
-    return text.replace(mutation.old, mutation.new)
+def stale(tree: Path, mutation: Mutation) -> str:
+    """Why a break cannot be made: what is to be replaced has to stand in its file exactly once. Else empty."""
+    path = tree / mutation.file
+    times = path.read_text(encoding="utf-8").count(mutation.old) if path.exists() else 0
+    return "" if times == 1 else f"{mutation.name} cannot be made: {times} times in {mutation.file}:\n{mutation.old}"
 
 
 def try_one(tree: Path, mutation: Mutation, kinds: list[str], most: int, limit: float) -> dict[str, str]:
     """Make the break, run the tests, take it back; by kind, the tests that failed."""
     path = tree / mutation.file
     whole = path.read_text(encoding="utf-8")
-    path.write_text(broken(whole, mutation), encoding="utf-8")
+    path.write_text(whole.replace(mutation.old, mutation.new), encoding="utf-8")
     try:
         return {kind: "; ".join(failing(tree, getattr(mutation, kind), most, limit)) or NOTHING for kind in kinds}
     finally:
@@ -139,13 +139,14 @@ def main() -> None:
     git("worktree", "add", "--detach", str(tree), asked.commit)
     commit = git("rev-parse", "--short", asked.commit)
     try:
-        for mutation in chosen:
-            broken((tree / mutation.file).read_text(encoding="utf-8"), mutation)
+        problems = [problem for mutation in chosen if (problem := stale(tree, mutation))]
+        print("\n".join(problems) or "each can be made")
         if not asked.check:
-            measure(tree, asked, chosen, commit)
+            measure(tree, asked, [mutation for mutation in chosen if not stale(tree, mutation)], commit)
     finally:
         git("worktree", "remove", "--force", str(tree))
         shutil.rmtree(tree.parent, ignore_errors=True)
+    raise SystemExit(bool(problems))
 
 
 def measure(tree: Path, asked: argparse.Namespace, chosen: list[Mutation], commit: str) -> None:
