@@ -354,7 +354,7 @@ MUTATIONS = (
         "mine = results.cells if joined else results.after(steps)",
         "mine = results.cells",
         ("tests/tables/test_same_numbers.py", "tests/tables/test_table.py", "tests/tables/test_read_results.py"),
-        (*FORMATS, *COUNTS),
+        ("tests/promises/test_five_formats.py::test_the_leaderboard_is_of_the_last_checkpoint_alone",),
     ),
     Mutation(
         "wnli-averaged",
@@ -383,7 +383,7 @@ MUTATIONS = (
         "glue_bench/stats/verdicts.py",
         "better = (difference > 0) ^ estimate.lowest_is_best",
         "better = difference > 0",
-        ("tests/stats/test_verdicts.py"),
+        ("tests/stats/test_verdicts.py",),
         RESULTS,
     ),
     Mutation(

@@ -248,3 +248,22 @@ def test_every_table_of_a_page_is_in_the_data(title, words_of):
     rows = rows_of(json.loads(said(*words, "--format", "json")))
     (table, *_) = (table for table in read_markdown(said(*words)) if table.title.endswith(title))
     assert lost(table, rows) == []
+
+
+def test_the_leaderboard_is_of_the_last_checkpoint_alone(tmp_path):
+    """Cells of an earlier checkpoint of a pretraining, at the same rate and better, change nothing."""
+
+    def made(*checkpoints: int) -> Path:
+        bench = Bench(tmp_path / "-".join(map(str, checkpoints)) / "toy")
+        for steps in checkpoints:
+            for arm in ("add", "none"):
+                cell = bench.expect("rte", 1, arm=arm)
+                cell |= {"cell_id": f"{cell['cell_id']}-step{steps}", "steps": steps}
+                bench.record(cell, 0.5 if steps == 1000 else 0.9)
+        return bench.plan()
+
+    one, both = (
+        json.loads(said("leaderboard", made(*steps), "--format", "json"))["rows"] for steps in ((1000,), (300, 1000))
+    )
+    assert [(row["arm"], row["rte"], row["rte_n"]) for row in both] == [("add", 50.0, 1), ("none", 50.0, 1)]
+    assert both == one
