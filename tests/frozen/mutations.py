@@ -9,8 +9,8 @@ A break is made in a worktree of its own, never in this checkout. The promises a
 many have failed (--most) or the time is over; in the end, what failed has to pass without the breaks. The results go
 to a table (--table, mutations.csv by default) and to a page beside it; a kind that is not run keeps its result.
 
-mutations.csv is of the code before its rebuild. Where code has moved or changed, `file`, `old` and `new` of an entry of
-MUTATIONS are to be updated; its sentence says what the break must be.
+mutations.csv is of the code before its rebuild, mutations_after.csv of the rebuilt rooms. Where code has moved or
+changed, `file`, `old` and `new` of an entry of MUTATIONS are to be updated; its sentence says what the break must be.
 """
 
 import argparse
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 COLUMNS = ("name", "room", "sentence", "promises", "promises_commit", "tests", "tests_commit")
 KINDS = ("promises", "tests")
-NOTHING, TOO_LONG = "none", "time limit"
+NOTHING, TOO_LONG, NOT_RUN = "none", "time limit", ""
 
 
 def git(*words: str) -> str:
@@ -91,17 +91,18 @@ def store(table: Path, rows: dict[str, dict[str, str]]) -> None:
 
 
 def without(names: str, wrong: list[str]) -> str:
-    return "; ".join(name for name in names.split("; ") if name not in wrong) or NOTHING
+    return "; ".join(name for name in names.split("; ") if name not in wrong) or (names and NOTHING)
 
 
 def page(rows: list[dict[str, str]]) -> str:
-    counts = {kind: sum(row[kind] not in (NOTHING, TOO_LONG) for row in rows) for kind in KINDS}
-    either = sum(any(row[kind] not in (NOTHING, TOO_LONG) for kind in counts) for row in rows)
+    counts = {kind: sum(row[kind] not in (NOTHING, TOO_LONG, NOT_RUN) for row in rows) for kind in KINDS}
+    either = sum(any(row[kind] not in (NOTHING, TOO_LONG, NOT_RUN) for kind in counts) for row in rows)
     lines = [
         "# Breaks and what catches them",
         "",
         f"Of {len(rows)} breaks {either} are caught: {counts['promises']} by a promise, {counts['tests']} by a test of "
-        "the room. The first failing tests are listed; more may fail. `mutations.py` makes this page.",
+        "the room. The first failing tests are listed; more may fail. What was not run is empty. `mutations.py` makes "
+        "this page.",
         "",
         *(f"Commits that were broken for {kind}: {commits(rows, kind)}." for kind in KINDS),
         "",
@@ -157,12 +158,12 @@ def measure(tree: Path, asked: argparse.Namespace, chosen: list[Mutation], commi
         about = {"name": mutation.name, "room": mutation.room, "sentence": mutation.sentence}
         about |= {f"{kind}_commit": commit for kind in kinds}
         rows = stored(table)
-        before = rows.get(mutation.name) or dict.fromkeys(COLUMNS, "") | dict.fromkeys(KINDS, NOTHING)
+        before = rows.get(mutation.name) or dict.fromkeys(COLUMNS, NOT_RUN)
         store(table, rows | {mutation.name: before | about | caught})
         print(f"{mutation.name}: {caught} ({time.monotonic() - began:.0f} s)", flush=True)
     rows = stored(table)
     named = {name for each in chosen for kind in kinds for name in rows[each.name][kind].split("; ")}
-    wrong = failing(tree, tuple(sorted(named - {NOTHING, TOO_LONG})), most=1000, limit=3600)
+    wrong = failing(tree, tuple(sorted(named - {NOTHING, TOO_LONG, NOT_RUN})), most=1000, limit=3600)
     print(f"fail without a break, too: {', '.join(wrong) or 'none'}")
     store(table, {name: row | {kind: without(row[kind], wrong) for kind in kinds} for name, row in rows.items()})
 
