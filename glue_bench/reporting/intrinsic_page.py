@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.formats import render_with
 from glue_bench.reporting.numbers import MISSING, number
+from glue_bench.tables.table import Grid, Page, PageSection
 
 DECIMALS = 4
 TITLES = {

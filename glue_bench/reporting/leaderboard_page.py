@@ -8,7 +8,6 @@ import pandas as pd
 
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.data.tasks import COLUMNS
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of, verdict
 from glue_bench.reporting.notes import (
     COLLAPSED,
@@ -24,6 +23,7 @@ from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
 from glue_bench.tables.arms import block_names, blocks_of, title
 from glue_bench.tables.averages import AVERAGE, SEEDS, main_scores
 from glue_bench.tables.board import Board, steps_frame
+from glue_bench.tables.table import Grid, GridCell, Page, PageSection
 from glue_bench.values import BlockKey
 
 ORIGIN_MEANS = {

@@ -9,7 +9,6 @@ import pandas as pd
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.errors import UserError
 from glue_bench.reporting.alike import block_notes
-from glue_bench.reporting.document import Grid, Page, PageSection
 from glue_bench.reporting.findings import covers, pair_of, title_of
 from glue_bench.reporting.formats import render_page, render_with
 from glue_bench.reporting.notes import banner, problem_notes, protocol_notes, searches_rates
@@ -21,6 +20,7 @@ from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED
 from glue_bench.tables.board import open_board
 from glue_bench.tables.budget import measured_costs
 from glue_bench.tables.compare import Comparison, compare
+from glue_bench.tables.table import Grid, Page, PageSection
 
 P_DECIMALS = 6
 LEAST_P = 0.0001

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.reporting.alike import mixed_notes
-from glue_bench.reporting.document import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
     PARTIAL,
     banner,
@@ -19,6 +18,7 @@ from glue_bench.reporting.papers.arms import SIZES, tasks_of
 from glue_bench.reporting.papers.compare import Beside
 from glue_bench.reporting.papers.published import AVERAGE
 from glue_bench.tables.board import Board
+from glue_bench.tables.table import Grid, GridCell, Page, PageSection
 
 SECOND_METRICS = {"f1": "F1", "spearmanr": "Spearman"}
 MEDIANS = "The differences were not tested, because theirs are medians over seeds, and our intervals are of means"
