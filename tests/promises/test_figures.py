@@ -96,7 +96,11 @@ def contrasts(page: str) -> list[Contrast]:
 @cache
 def statistics(page: str) -> list[dict[str, str]]:
     """The rows that a page may take from: those named beforehand first."""
-    folders = [(ROOT / page).parent] if page != "README.md" else sorted(ROOT.glob("results/*"))
+    folders = (
+        [(ROOT / page).parent]
+        if page != "README.md"
+        else [path.parent for path in sorted(ROOT.glob("results/*/statistics.csv"))]
+    )
     texts = [(path / "statistics.csv").read_text("utf-8") for path in folders]
     rows = [row for text in texts for row in csv.DictReader(StringIO(text))]
     return sorted(rows, key=lambda row: row["kind"] != "declared")
@@ -138,7 +142,11 @@ def answers(answer: str, verdict: str) -> bool:
 @cache
 def values(page: str) -> list[float]:
     """Every number of the tables that a page may take from."""
-    folders = [(ROOT / page).parent] if page != "README.md" else sorted(ROOT.glob("results/*"))
+    folders = (
+        [(ROOT / page).parent]
+        if page != "README.md"
+        else [path.parent for path in sorted(ROOT.glob("results/*/statistics.csv"))]
+    )
     paths = [path for folder in folders for kind in KINDS for path in folder.glob(kind)]
     if page == "README.md":
         paths += ROOT.glob("glue_bench/**/papers/*.csv")
