@@ -1,7 +1,7 @@
 """The one schema that every data source is read into."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -50,14 +50,23 @@ def limited(data: TaskData, rows: int) -> TaskData:
     """The task with at most `rows` rows of train and of each validation split, drawn at random and kept in order.
 
     Fewer rows are among more. Test splits, which a submission reads line by line, stay whole. `source` says what was
-    done, wherever anything was.
+    done, wherever anything was, and the digest is that of the rows that are left.
     """
-    chosen = {name: frame for name, frame in data.splits.items() if not name.startswith("test") and len(frame) > rows}
+    return _cut(data, rows, [name for name in data.splits if not name.startswith("test")], f"{rows} rows")
+
+
+def limited_train(data: TaskData, rows: int) -> TaskData:
+    """The task with at most `rows` rows of train: those that `limited` leaves. Validation stays whole."""
+    return _cut(data, rows, ["train"], f"{rows} rows of train")
+
+
+def _cut(data: TaskData, rows: int, splits: Sequence[str], what: str) -> TaskData:
+    chosen = {name: data.splits[name] for name in splits if len(data.splits.get(name, ())) > rows}
     if not chosen:
         return data
     orders = {name: np.random.default_rng(0).permutation(len(frame)) for name, frame in chosen.items()}
     cut = {name: frame.iloc[np.sort(orders[name][:rows])].reset_index(drop=True) for name, frame in chosen.items()}
-    return replace(data, source=f"{data.source}{LIMITED} {rows} rows", splits={**data.splits, **cut})
+    return replace(data, source=f"{data.source}{LIMITED} {what}", splits={**data.splits, **cut})
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:

@@ -1,0 +1,80 @@
+"""What a task's labels are worth without an encoder: the predictions of word overlap and of a bag of words."""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.sparse import csr_matrix, hstack
+from sklearn.dummy import DummyClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from glue_bench.data.schema import TaskData, limited_train
+from glue_bench.data.tasks import TASKS
+
+WORD_OVERLAP, BAG_OF_WORDS = "word overlap", "bag of words"
+BASELINES = (WORD_OVERLAP, BAG_OF_WORDS)
+MOST_ROWS = 50_000
+"""Rows of train that a baseline is fitted on, at most; of a larger task those that `limited_train` chooses."""
+
+
+def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
+    """By baseline and validation split: class ids or scores (rows,), the same on every call.
+
+    The models are fitted on the rows of train that arms are trained on, at most MOST_ROWS of them: logistic regression
+    for classes, ridge regression for scores, with scikit-learn's own penalties. The features of word overlap are those
+    of `word_overlap`, which only pairs of texts have. The bag of words has the TF-IDF of each text and these features.
+    Without train rows, or without words in them, there is no baseline.
+    """
+    with threadpool_limits(1):  # several threads would wait for each other in products of short vectors
+        return _predictions(data)
+
+
+def _predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
+    if "train" not in data.splits:
+        return {}
+    train = limited_train(data, MOST_ROWS).splits["train"]
+    words, scale = TfidfVectorizer(sublinear_tf=True), StandardScaler()
+    try:
+        words.fit(np.concatenate([train[name] for name in train if name != "label"]))
+    except ValueError:  # no text has a word of two letters
+        return {}
+    if "text_b" in train:
+        scale.fit(word_overlap(words.transform(train["text_a"]), words.transform(train["text_b"])))
+    models = {
+        name: _model(TASKS[data.task].is_regression, train["label"]).fit(inputs, train["label"])
+        for name, inputs in _features(train, words, scale).items()
+    }
+    splits = [name for name in TASKS[data.task].validation_splits if name in data.splits]
+    tried = {name: _features(data.splits[name], words, scale) for name in splits}
+    return {name: {split: model.predict(tried[split][name]) for split in splits} for name, model in models.items()}
+
+
+def word_overlap(first: csr_matrix, second: csr_matrix) -> Float[np.ndarray, "rows 4"]:
+    """How alike two texts are, by their TF-IDF (rows, words), each row of length 1.
+
+    The features are the shares of the words of either text that the other has, the shared words over all words
+    (Jaccard), and the cosine.
+    """
+    has_first, has_second = (first > 0).astype(float), (second > 0).astype(float)
+    products = has_first.multiply(has_second), has_first, has_second, first.multiply(second)
+    shared, ones, twos, cosine = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in products)
+    shares = [shared / np.maximum(size, 1) for size in (ones, twos, ones + twos - shared)]
+    return np.stack([*shares, cosine], axis=1)
+
+
+def _features(frame: pd.DataFrame, words: TfidfVectorizer, scale: StandardScaler) -> dict[str, csr_matrix]:
+    """What each baseline sees of the rows of a split."""
+    first = words.transform(frame["text_a"])
+    if "text_b" not in frame:
+        return {BAG_OF_WORDS: first}
+    second = words.transform(frame["text_b"])
+    overlap = csr_matrix(scale.transform(word_overlap(first, second)))
+    return {WORD_OVERLAP: overlap, BAG_OF_WORDS: hstack([first, second, overlap]).tocsr()}
+
+
+def _model(is_regression: bool, labels: pd.Series) -> Ridge | LogisticRegression | DummyClassifier:
+    if is_regression:
+        return Ridge()
+    return LogisticRegression(solver="newton-cg") if labels.nunique() > 1 else DummyClassifier()

@@ -1,0 +1,82 @@
+"""Baselines that see words and no order: they find what words tell, and nothing in what order alone tells."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+
+from glue_bench.data.baselines import BAG_OF_WORDS, WORD_OVERLAP, baseline_predictions, word_overlap
+from glue_bench.data.demo import ORDER_SENSITIVE
+from glue_bench.data.metrics import score
+from glue_bench.data.schema import TaskData, limited_train
+from glue_bench.data.sources import open_source
+from glue_bench.data.tasks import TASKS, TRAINABLE
+
+
+def predicted(task: str) -> tuple[TaskData, dict[str, dict[str, np.ndarray]]]:
+    data = open_source("demo").load(task)
+    return data, baseline_predictions(data)
+
+
+def pairs(rows: list[tuple[str, str, int]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
+
+
+@pytest.mark.parametrize("task", TRAINABLE)
+def test_every_task_has_its_baselines_on_every_scored_split(task):
+    data, by_baseline = predicted(task)
+    assert set(by_baseline) == ({WORD_OVERLAP} if "text_b" in data.splits["train"] else set()) | {BAG_OF_WORDS}
+    for by_split in by_baseline.values():
+        assert tuple(by_split) == TASKS[task].validation_splits
+        for split, values in by_split.items():
+            gold = data.splits[split]["label"].to_numpy()
+            assert values.dtype == gold.dtype
+            assert len(score(task, values, gold)) == len(TASKS[task].metrics)
+
+
+@pytest.mark.parametrize("task", ["mnli", "wnli"])
+def test_a_bag_of_words_solves_what_words_tell(task):
+    data, by_baseline = predicted(task)
+    for split, values in by_baseline[BAG_OF_WORDS].items():
+        chance = 1 / TASKS[task].num_labels
+        assert score(task, values, data.splits[split]["label"])["accuracy"] > chance + 0.2
+
+
+@pytest.mark.parametrize("task", ORDER_SENSITIVE)
+def test_no_baseline_beats_chance_where_order_decides(task):
+    data, by_baseline = predicted(task)
+    for by_split in by_baseline.values():
+        values = score(task, by_split["validation"], data.splits["validation"]["label"])
+        chance = 0.5 if "accuracy" in values else 0.0
+        # Four standard errors of 240 rows; of an accuracy they are half as large.
+        assert values[TASKS[task].metrics[0]] < chance + 4 / 240**0.5 / (2 if chance else 1)
+
+
+def test_word_overlap_by_hand():
+    first = csr_matrix([[0.5**0.5, 0.5**0.5, 0], [1, 0, 0], [0, 0, 0]])
+    second = csr_matrix([[1.0, 0, 0]] * 3)
+    expected = [[0.5, 1, 0.5, 0.5**0.5], [1, 1, 1, 1], [0, 0, 0, 0]]
+    np.testing.assert_allclose(word_overlap(first, second), expected)
+
+
+def test_the_same_rows_give_the_same_predictions_and_only_chosen_ones_count(monkeypatch):
+    monkeypatch.setattr("glue_bench.data.baselines.MOST_ROWS", 200)
+    data, by_baseline = predicted("mnli")
+    cut = limited_train(data, 200)
+    for name, by_split in baseline_predictions(cut).items():
+        for split, values in by_split.items():
+            np.testing.assert_array_equal(values, by_baseline[name][split])
+    monkeypatch.setattr("glue_bench.data.baselines.MOST_ROWS", 100)
+    whole, fewer = by_baseline[BAG_OF_WORDS], baseline_predictions(data)[BAG_OF_WORDS]
+    assert any((whole[split] != fewer[split]).any() for split in whole)
+
+
+def test_small_and_odd_data_have_the_baselines_that_exist():
+    train = pairs([("a cat", "the dog", 1), ("the fox", "one cat", 1)])
+    one_class = TaskData("rte", "tsv", {"train": train, "validation": train})
+    assert baseline_predictions(one_class)[BAG_OF_WORDS]["validation"].tolist() == [1, 1]
+    wordless = TaskData("rte", "tsv", {"train": pairs([("?", "!", 0), (".", "", 1)]), "validation": train})
+    assert baseline_predictions(wordless) == {}
+    assert baseline_predictions(TaskData("rte", "tsv", {"validation": train})) == {}
+    assert baseline_predictions(open_source("demo").load("ax")) == {}
+    assert baseline_predictions(TaskData("rte", "tsv", {"train": train})) == {WORD_OVERLAP: {}, BAG_OF_WORDS: {}}
