@@ -57,6 +57,7 @@ _SYMBOLS = {
     r"\textbar": "|", r"\textless": "<", r"\textgreater": ">", r"\char": '"', r"\textdagger": "†",
     r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textemdash": "—",  # noqa: RUF001
     r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\times": "×", r"\leq": "≤", r"\geq": "≥",  # noqa: RUF001
+    r"\diamond": "◇", r"\textdegree": "°",
     r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
 }  # fmt: skip
 _SILENT = {r"\textbf", r"\texttt", r"\tiny", r"\ensuremath", r"\shortstack", r"\item"}
@@ -64,8 +65,8 @@ _SILENT = {r"\textbf", r"\texttt", r"\tiny", r"\ensuremath", r"\shortstack", r"\
 
 def read_latex(text: str) -> list[Read]:
     """The tables of a LaTeX fragment, each by its caption."""
-    assert text.startswith("% Needs \\usepackage{booktabs}")
-    body = text.partition("\n")[2]
+    assert text.startswith("% Needs \\usepackage{booktabs")
+    body = re.sub(r"(?<!\\)\$(\\?[a-z]+|-)\$", r"\\ensuremath{\1}", text.partition("\n")[2])
     check_environments(body)
     return [_latex_table(part) for part in re.findall(r"\\begin\{table\*?\}(.*?)\\end\{table\*?\}", body, re.DOTALL)]
 
@@ -85,7 +86,7 @@ def _latex_table(text: str) -> Read:
     caption = re.search(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
     assert caption
     assert re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
-    found = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}$", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}\}?$", text, re.DOTALL | re.MULTILINE)
     first, *others = (_latex_tabular(part) for part in found)
     for lines in others:  # a folded table repeats its labels
         labels = 0

@@ -4,8 +4,8 @@ from itertools import product
 
 import pandas as pd
 
-from glue_bench.reporting.numbers import code
 from glue_bench.tables.arms import UNRECORDED, named_blocks, title
+from glue_bench.tables.numbers import code
 from glue_bench.tables.results import comparable
 from glue_bench.values import series
 

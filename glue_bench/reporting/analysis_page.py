@@ -9,8 +9,8 @@ import pandas as pd
 from glue_bench.files import results_written_to, write_atomically
 from glue_bench.reporting.analysis_questions import QUESTIONS, Question, Side, at, side
 from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.numbers import MISSING, csv_text, json_text
-from glue_bench.tables.table import Grid, Page, PageSection
+from glue_bench.reporting.grid import Grid, Page, PageSection
+from glue_bench.tables.numbers import MISSING, csv_text, json_text
 
 NOTES = (
     "A number says something by its distance to the baseline beside it, which is what chance alone gives.",

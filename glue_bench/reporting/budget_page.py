@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.reporting.numbers import MISSING, code, number
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.tables.budget import at_an_end, told
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection
+from glue_bench.tables.numbers import MISSING, code, number
 from glue_bench.values import series
 
 COLUMNS = {

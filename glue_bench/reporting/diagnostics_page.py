@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from glue_bench.reporting.formats import render_with
-from glue_bench.reporting.numbers import MISSING, number
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 from glue_bench.tables.diagnostics import Scored
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection
+from glue_bench.tables.numbers import MISSING, number
 
 ONE_LABEL = "°"
 NOTES = (

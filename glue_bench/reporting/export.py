@@ -12,13 +12,13 @@ from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.notes import leaderboard_notes
-from glue_bench.reporting.numbers import csv_text, frame_csv, json_text, number, plain_rows
 from glue_bench.reporting.statistics_page import P_DECIMALS, contrast_frames, in_one, statistics_page
 from glue_bench.tables.arms import FACTS
 from glue_bench.tables.averages import AVERAGE
 from glue_bench.tables.board import SCORE_COLUMNS, open_board, steps_frame
 from glue_bench.tables.budget import budget_frame, told
 from glue_bench.tables.compare import compare
+from glue_bench.tables.numbers import csv_text, frame_csv, json_text, number, plain_rows
 from glue_bench.values import BLOCK
 
 TABLES = (

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.stats.estimates import NO_RUN
 from glue_bench.stats.verdicts import APART, COVERS
 from glue_bench.tables.arms import block_names, blocks_of, title
@@ -17,6 +16,7 @@ from glue_bench.tables.averages import AVERAGE
 from glue_bench.tables.board import Board, averages
 from glue_bench.tables.budget import rates_frame
 from glue_bench.tables.compare import Comparison
+from glue_bench.tables.numbers import decimals_of, number
 from glue_bench.tables.results import Results
 from glue_bench.values import BLOCK, BlockKey
 

@@ -9,11 +9,11 @@ import pandas as pd
 
 from glue_bench.errors import UserError
 from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.numbers import MISSING, csv_text, json_text, number, plain_rows
+from glue_bench.reporting.grid import Grid, Page, PageSection
 from glue_bench.reporting.statistics_page import p_text
 from glue_bench.stats.verdicts import equivalence
 from glue_bench.tables.foreign import Judged, judge_runs
-from glue_bench.tables.table import Grid, Page, PageSection
+from glue_bench.tables.numbers import MISSING, csv_text, json_text, number, plain_rows
 
 DIGITS = 3
 """Significant digits of the smallest difference; what else is shown of its task and metric has as many decimals."""

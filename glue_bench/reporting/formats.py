@@ -7,8 +7,8 @@ import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.reporting import html, latex, markdown
-from glue_bench.reporting.numbers import frame_csv, json_text, plain_rows
-from glue_bench.tables.table import Page
+from glue_bench.reporting.grid import Page
+from glue_bench.tables.numbers import frame_csv, json_text, plain_rows
 
 FORMATS = ("markdown", "csv", "json", "latex", "html")
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}

@@ -5,7 +5,7 @@ import re
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from glue_bench.tables.table import Grid, GridCell, Page, long_columns, one_line, spans
+from glue_bench.reporting.grid import Grid, GridCell, Page, long_columns, one_line, spans
 
 LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
 SPANS = {"plain": "{}", "bold": "<strong>{}</strong>", "code": "<code>{}</code>"}

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from glue_bench.reporting.formats import render_with
-from glue_bench.reporting.numbers import MISSING, number
-from glue_bench.tables.table import Grid, Page, PageSection
+from glue_bench.reporting.grid import Grid, Page, PageSection
+from glue_bench.tables.numbers import MISSING, number
 
 DECIMALS = 4
 TITLES = {

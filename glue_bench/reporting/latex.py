@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection, folded, long_columns, one_line, spans
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection, folded, long_columns, one_line, spans
 
 MINUS = "\N{MINUS SIGN}"
 COMMANDS = {

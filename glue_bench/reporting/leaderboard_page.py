@@ -9,6 +9,7 @@ import pandas as pd
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, title_of, verdict
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
     COLLAPSED,
     FEWER,
@@ -19,11 +20,10 @@ from glue_bench.reporting.notes import (
     leaderboard_notes,
     marked_tasks,
 )
-from glue_bench.reporting.numbers import MISSING, decimals_of, number, short
 from glue_bench.tables.arms import block_names, blocks_of, title
 from glue_bench.tables.averages import AVERAGE, SEEDS, main_scores
 from glue_bench.tables.board import Board, steps_frame
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection
+from glue_bench.tables.numbers import MISSING, decimals_of, number, short
 from glue_bench.values import BlockKey
 
 ORIGIN_MEANS = {

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence, Set
 
-from glue_bench.tables.table import GridCell, Page, one_line, spans
+from glue_bench.reporting.grid import GridCell, Page, one_line, spans
 
 # An underscore between letters or digits marks nothing, nor does an ampersand that begins no entity; number signs
 # are taken off the end of a heading.

@@ -10,10 +10,10 @@ from glue_bench.data.schema import LIMITED
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.reporting.alike import block_notes, searched_note
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, covers, title_of
-from glue_bench.reporting.numbers import MISSING, code, decimals_of, number
 from glue_bench.tables.arms import blocks_of
 from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED
 from glue_bench.tables.board import Board
+from glue_bench.tables.numbers import MISSING, code, decimals_of, number
 from glue_bench.tables.results import Results
 from glue_bench.values import BLOCK, series
 

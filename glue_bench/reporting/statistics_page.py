@@ -11,8 +11,8 @@ from glue_bench.errors import UserError
 from glue_bench.reporting.alike import block_notes
 from glue_bench.reporting.findings import covers, pair_of, title_of
 from glue_bench.reporting.formats import render_page, render_with
+from glue_bench.reporting.grid import Grid, Page, PageSection
 from glue_bench.reporting.notes import banner, problem_notes, protocol_notes, searches_rates
-from glue_bench.reporting.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import APART, VERDICT_COLUMNS, all_pairs, equivalence, letters_frame
 from glue_bench.tables.arms import block_names, blocks_of, named_blocks, title
@@ -20,7 +20,7 @@ from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED
 from glue_bench.tables.board import open_board
 from glue_bench.tables.budget import measured_costs
 from glue_bench.tables.compare import Comparison, compare
-from glue_bench.tables.table import Grid, Page, PageSection
+from glue_bench.tables.numbers import MISSING, code, decimals_of, frame_csv, json_text, number, plain_rows
 
 P_DECIMALS = 6
 LEAST_P = 0.0001

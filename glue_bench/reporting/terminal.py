@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.tables.table import LONG, Grid, Page, folded, long_columns, spans
+from glue_bench.reporting.grid import LONG, Grid, Page, folded, long_columns, spans
 
 PARTS = (attrgetter("text"), attrgetter("marks"), attrgetter("aside"))
 STYLES = {"plain": "", "bold": "bold", "code": "cyan"}

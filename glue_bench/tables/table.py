@@ -1,131 +1,334 @@
-"""What a page of tables says, whatever it is written in: every format prints these texts, so none can differ."""
+"""One table, one page, and what they are written in: Markdown, CSV, JSON, LaTeX, HTML and a terminal.
+
+Every format prints the texts of `Table.rows`, so that none can say anything else. Titles, banners and cells are plain
+text; captions and legends are sentences, which may hold `**bold**` and `` `code` ``, neither within the other.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from pandas import DataFrame
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+from tabulate import tabulate
+
+from glue_bench.errors import unknown
+from glue_bench.tables.numbers import MISSING, frame_csv, json_text, number, plain_rows
+
+FORMATS = ("markdown", "csv", "json", "latex", "html")
+SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
 LONG = 40
-"""Columns with longer texts are better broken into lines."""
-Kind = Literal["plain", "bold", "code"]
+"""Columns with longer texts are broken into lines."""
+BETTER, WORSE = "▲", "▼"
 _MARKED = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|`(?P<code>[^`]+)`")
+# An underscore between letters or digits marks nothing in Markdown, nor does an ampersand that begins no entity;
+# number signs are taken off the end of a heading.
+_MARKDOWN = re.compile(r"[\\`*|<>\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
+_LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
+_TEX = {
+    **{special: f"\\{special}" for special in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "`": r"\textasciigrave{}"},
+    **{"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", '"': r"\char34{}"},
+    **{"[": "{[}", "*": "{*}"},  # after \\ and \midrule they would be taken for an option
+    **{"†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "◇": r"$\diamond$"},
+    **{"±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "°": r"\textdegree{}"},  # noqa: RUF001
+    **{"–": r"\textendash{}", "—": r"\textemdash{}", "\N{MINUS SIGN}": "$-$"},  # noqa: RUF001
+    **{BETTER: r"$\uparrow$", WORSE: r"$\downarrow$"},
+}
+_TEX_SPECIAL = re.compile("|".join(map(re.escape, _TEX)))
+_LIGATURE = re.compile(r"([-',])(?=\1)")
+_MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
+_ENDS = {"markdown": ("**{}**", "`{}`"), "latex": (r"\textbf{{{}}}", r"\texttt{{{}}}"),
+         "html": ("<strong>{}</strong>", "<code>{}</code>")}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class GridCell:
-    """One cell as it is shown. `bold` marks the best; `marks` follow the text, and `aside` stands small beside it."""
+class Column:
+    """How a column is shown: as numbers with so many `decimals`, or by `show`, to the right; else as text, to the left.
+
+    A missing number is a dash, anything else that is missing is empty.
+    """
+
+    title: str
+    decimals: int | None = None
+    show: Callable[[Any], str] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is set to the left."""
+        return self.decimals is None and self.show is None
+
+    def text(self, value: Any) -> str:
+        """A value as it is shown."""
+        if pd.isna(value):
+            return "" if self.decimals is None else MISSING
+        return number(value, self.decimals) if self.decimals is not None else one_line((self.show or str)(value))
+
+
+class Cell(NamedTuple):
+    """A cell as every format shows it, its marks included."""
 
     text: str
     bold: bool = False
-    marks: str = ""
-    aside: str = ""
-
-
-Row = Iterable[GridCell | str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A table: `header` names the columns of `rows`; columns whose index is in `texts` are set to the left.
+class Table:
+    """The `columns` of a frame, by their names there, with a caption above and a legend below.
 
-    `feet` are rows of another kind below a rule: what the numbers above are to be compared with.
+    `bold` (bool) and `marks` (str, behind the text) have the frame's index and some of its columns. The last `feet`
+    rows are of another kind: what the numbers above are to be compared with.
     """
 
-    header: tuple[str, ...]
-    rows: tuple[tuple[GridCell, ...], ...]
-    feet: tuple[tuple[GridCell, ...], ...] = ()
-    texts: frozenset[int] = frozenset({0})
-
-    @classmethod
-    def of(
-        cls, header: Iterable[str], rows: Iterable[Row], feet: Iterable[Row] = (), texts: Iterable[int] = (0,)
-    ) -> "Grid":
-        """A table of cells and plain texts."""
-        body, below = (
-            tuple(tuple(cell if isinstance(cell, GridCell) else GridCell(cell) for cell in row) for row in each)
-            for each in (rows, feet)
-        )
-        return cls(header=tuple(header), rows=body, feet=below, texts=frozenset(texts))
+    frame: DataFrame
+    columns: Mapping[str, Column]
+    title: str = ""
+    caption: str = ""
+    legend: tuple[str, ...] = ()
+    bold: DataFrame = field(default_factory=DataFrame)
+    marks: DataFrame = field(default_factory=DataFrame)
+    feet: int = 0
 
     @property
-    def labels(self) -> list[int]:
-        """The columns of text before the first number: they name the rows."""
-        numbers = [i for i in range(len(self.header)) if i not in self.texts]
-        return [i for i in sorted(self.texts) if i < min(numbers, default=len(self.header))]
+    def header(self) -> list[str]:
+        """The titles of the columns."""
+        return [one_line(column.title) for column in self.columns.values()]
 
-    def width(self, column: int, measure: Callable[[str], float]) -> float:
-        """The widest of a column's lines, by the measure of a text."""
-        texts = [f"{cell.text}{cell.marks}{cell.aside}" for row in (*self.rows, *self.feet) for cell in [row[column]]]
-        return max(map(measure, [*self.header[column].splitlines(), *texts]), default=0.0)
+    @cached_property
+    def rows(self) -> list[list[Cell]]:
+        """The cells, feet included."""
+        names, index = list(self.columns), self.frame.index
+        bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy()
+        marks = self.marks.reindex(index=index, columns=names).astype(object)
+        texts = marks.where(marks.notna(), "").to_numpy()
+        values = [self.frame[name].tolist() for name in names]
+        return [
+            [
+                Cell(column.text(values[j][i]) + texts[i, j], bool(bold[i, j]))
+                for j, column in enumerate(self.columns.values())
+            ]
+            for i in range(len(index))
+        ]
 
-    def columns(self, chosen: Sequence[int]) -> "Grid":
-        """Some of the columns, in the order given."""
-        rows, feet = (tuple(tuple(row[i] for i in chosen) for row in rows) for rows in (self.rows, self.feet))
-        header = tuple(self.header[i] for i in chosen)
-        texts = frozenset(place for place, i in enumerate(chosen) if i in self.texts)
-        return replace(self, header=header, rows=rows, feet=feet, texts=texts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageSection:
-    """A titled part of a page: a sentence or two, then a table. Either may be missing."""
-
-    title: str
-    text: str = ""
-    grid: Grid | None = None
+    @cached_property
+    def styles(self) -> list[str]:
+        """Of each column "number", "text", or "long" if its texts are broken into lines."""
+        widths = [max((len(row[i].text) for row in self.rows), default=0) for i in range(len(self.columns))]
+        return [
+            ("long" if width > LONG else "text") if column.is_text else "number"
+            for column, width in zip(self.columns.values(), widths, strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A page: its title, a warning above everything (demo data), what it found, its sections, and notes below them.
+    """A page: its title, a warning above everything (demo data), and its tables.
 
-    Titles, banner and cells are plain text. The sentences of `lead`, sections and notes may hold `**bold**` and
-    `` `code` ``, neither within the other.
+    `data` is what CSV and JSON have, with so many `decimals` (of losses three at least): the first table's whole frame
+    unless it is given.
     """
 
     title: str
-    sections: tuple[PageSection, ...]
+    tables: tuple[Table, ...]
     banner: str = ""
-    lead: str = ""
-    notes: tuple[str, ...] = ()
+    data: DataFrame | None = None
+    decimals: int = 2
+
+    def render(self, format: str = "markdown") -> str:
+        """The page in one of FORMATS.
+
+        Raises:
+            UserError: there is no such format.
+        """
+        if format not in FORMATS:
+            raise unknown("format", format, FORMATS)
+        return str(getattr(self, f"to_{format}")())
+
+    def to_markdown(self) -> str:
+        """GitHub-flavoured Markdown, with aligned columns."""
+        parts = [f"# {_markdown(self.title)}"]
+        parts += [f"**{_markdown(self.banner)}**"] if self.banner else []
+        for table in self.tables:
+            parts += [f"## {_markdown(table.title)}"] if table.title else []
+            parts += [sentence(table.caption)] if table.caption else []
+            parts += [_pipe_table(table)]
+            parts += ["\n".join(f"- {sentence(line)}" for line in table.legend)] if table.legend else []
+        return "\n\n".join(parts) + "\n"
+
+    def to_csv(self) -> str:
+        """The data as CSV."""
+        return frame_csv(self._data, self.decimals)
+
+    def to_json(self) -> str:
+        """Title, banner, captions and legend, and the data as `rows`; null where a value is missing."""
+        captions = [table.caption for table in self.tables if table.caption]
+        legend = [line for table in self.tables for line in table.legend]
+        head = {"title": self.title, "banner": self.banner, "captions": captions, "legend": legend}
+        return json_text(head | {"rows": plain_rows(self._data, self.decimals)})
+
+    def to_latex(self) -> str:
+        r"""A fragment to \input: floating tables, so that each caption repeats the title, each with its legend."""
+        tables = "\n".join(_latex_table(self, table) for table in self.tables)
+        return r"% Needs \usepackage{booktabs,graphicx}" + f"\n{tables}"
+
+    def to_html(self) -> str:
+        """A whole document, without scripts: nothing is fetched, light and dark, on screens of any width."""
+        return templates().get_template("page.html").render(page=self)
+
+    def show(self, console: Console, file: str = "") -> None:
+        """Print it in a terminal; where columns do not fit, the last ones are left out, and a line names the `file`."""
+        if self.banner:
+            console.print(Text(self.banner, style="yellow"))
+        for table in self.tables:
+            if table.title:
+                console.print(Text(table.title, style="bold"))
+            if table.caption:
+                console.print(_styled(table.caption))
+            shown = _fitting(table, console.width)
+            console.print(_grid(table, shown))
+            if left_out := table.header[shown:]:
+                console.print(_styled(f"Left out here: {', '.join(left_out)}. All columns: {file}", "dim"))
+
+    @property
+    def _data(self) -> DataFrame:
+        return self.tables[0].frame if self.data is None else self.data
 
 
-def folded(grid: Grid, room: float, widths: Sequence[float]) -> Iterator[Grid]:
-    """The grid in as many as it takes for each to be at most `room` wide; the labels are repeated in each."""
-    used = left = sum(widths[i] for i in grid.labels)
-    chunks: list[list[int]] = [[]]
-    for i in (i for i in range(len(grid.header)) if i not in grid.labels):
-        if chunks[-1] and used + widths[i] > room:
-            chunks.append([])
-            used = left
-        chunks[-1].append(i)
-        used += widths[i]
-    yield from (grid.columns([*grid.labels, *chunk]) for chunk in chunks)
+def chosen_format(format: str | None, output: Path | None = None) -> str:
+    """The format asked for; else that of the file's suffix, and Markdown for any other suffix or none.
 
-
-def long_columns(grid: Grid) -> frozenset[int]:
-    """The columns of text that are better broken into lines: some cell has more than LONG characters."""
-    return frozenset(i for i in grid.texts if any(len(row[i].text) > LONG for row in grid.rows))
-
-
-class Span(NamedTuple):
-    """A run of text set in one way, its marks taken off."""
-
-    kind: Kind
-    text: str
-
-
-def spans(text: str) -> list[Span]:
-    """A sentence in runs, in order; a mark without its partner is plain text."""
-    found: list[Span] = []
-    end = 0
-    for match in _MARKED.finditer(text):
-        kind: Kind = "code" if match["code"] else "bold"
-        found += [Span("plain", text[end : match.start()]), Span(kind, match[kind])]
-        end = match.end()
-    return [span for span in [*found, Span("plain", text[end:])] if span.text]
+    Raises:
+        UserError: the format is unknown.
+    """
+    if format is None:
+        return SUFFIXES.get(output.suffix.lower(), "markdown") if output else "markdown"
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    return format
 
 
 def one_line(text: str) -> str:
     """Without line breaks: each ends a row in Markdown, and two end a paragraph in LaTeX."""
     return " ".join(text.splitlines())
+
+
+def sentence(text: str, format: str = "markdown") -> str:
+    """A sentence with its bold and its code in "markdown", "latex" or "html"; there addresses become links."""
+    plain = {"markdown": _markdown, "latex": _latex, "html": _html}[format]
+    bold, code = _ENDS[format]
+    shown, end = "", 0
+    for match in _MARKED.finditer(text := one_line(text)):
+        shown += plain(text[end : match.start()])
+        inner = match["code"] if match["code"] and format == "markdown" else plain(match["code"] or match["bold"])
+        shown += (code if match["code"] else bold).format(inner)
+        end = match.end()
+    return shown + plain(text[end:])
+
+
+def templates() -> Environment:
+    """The templates of documents; what they show is escaped."""
+    environment = Environment(
+        loader=PackageLoader("glue_bench.tables", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"line": one_line, "sentence": lambda text: Markup(sentence(text, "html"))}
+    return environment
+
+
+def _markdown(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
+def _html(text: str) -> str:
+    return _LINK.sub(r'<a href="\g<0>">\g<0></a>', str(escape(text)))
+
+
+def _latex(text: str) -> str:
+    return _LIGATURE.sub(r"\1{}", _TEX_SPECIAL.sub(lambda match: _TEX[match[0]], one_line(text)))
+
+
+def _pipe_table(table: Table) -> str:
+    def shown(cell: Cell) -> str:
+        return f"**{_markdown(cell.text)}**" if cell.bold and cell.text else _markdown(cell.text)
+
+    rows = [list(map(shown, row)) for row in table.rows]
+    sides = ["right" if style == "number" else "left" for style in table.styles]
+    header = list(map(_markdown, table.header))
+    return tabulate(rows, header, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
+
+
+def _latex_table(page: Page, table: Table) -> str:
+    """A floating table that is made smaller only where it is wider than the line."""
+    titles = [f"{_latex(title)}." for title in (page.title, table.title) if title]
+    titles += [rf"\textbf{{{_latex(page.banner)}}}"] if page.banner else []
+    caption = " ".join([*titles, *([sentence(table.caption, "latex")] if table.caption else [])])
+    label = "-".join(re.findall(r"[a-z0-9]+", f"{page.title} {table.title}".lower())) or "table"
+    legend = "".join(f"\\item {sentence(line, 'latex')}\n" for line in table.legend)
+    return (
+        "\\begin{table}[htbp]\n\\centering\n"
+        f"\\caption{{{caption}}}\n\\label{{tab:{label}}}\n"
+        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"
+        f"{_tabular(table)}}}\n\\end{{table}}\n" + (f"\\begin{{itemize}}\n{legend}\\end{{itemize}}\n" if legend else "")
+    )
+
+
+def _tabular(table: Table) -> str:
+    """The rows by pandas' Styler, with a rule above the feet; among numbers a hyphen before a digit is a minus."""
+    rows = [
+        [
+            _latex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
+            for cell, style in zip(row, table.styles, strict=True)
+        ]
+        for row in table.rows
+    ]
+    texts = DataFrame(rows, columns=range(len(table.columns)))
+    bold = [["textbf:--rwrap" if cell.bold else "" for cell in row] for row in table.rows]
+    sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
+    header = list(map(_latex, table.header))
+    styled = texts.style.hide(axis="index").format_index(lambda i: header[cast(int, i)], axis="columns")
+    if len(texts):
+        styled = styled.apply(lambda _: DataFrame(bold, texts.index, texts.columns), axis=None)
+    *lines, bottom, end = styled.to_latex(column_format=sides, hrules=True).splitlines()
+    place = len(lines) - table.feet
+    return "\n".join([*lines[:place], *(["\\midrule"] if table.feet else []), *lines[place:], bottom, end])
+
+
+def _styled(text: str, style: str = "") -> Text:
+    """A sentence for a terminal, its code in colour."""
+    parts = [(match["bold"], "bold") if match["bold"] else (match["code"], "cyan") for match in _MARKED.finditer(text)]
+    plain = [(part, style) for part in _MARKED.sub("\0", text).split("\0")]
+    return Text.assemble(*(run for pair in zip(plain, [*parts, ("", "")], strict=True) for run in pair))
+
+
+def _fitting(table: Table, width: int) -> int:
+    """How many columns fit the window, from the first; long texts are broken into lines."""
+    rows, used = table.rows, -1
+    for i, (title, style) in enumerate(zip(table.header, table.styles, strict=True)):
+        used += 1 + (LONG if style == "long" else max([len(title), *(len(row[i].text) for row in rows)]))
+        if used > width and i:
+            return i
+    return len(table.columns)
+
+
+def _grid(table: Table, shown: int) -> Grid:
+    """The first columns for a terminal, the feet dim."""
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline")
+    for title, style in list(zip(table.header, table.styles, strict=True))[:shown]:
+        grid.add_column(Text(title), justify="right" if style == "number" else "left", no_wrap=style != "long")
+    body = len(table.frame) - table.feet
+    for i, row in enumerate(table.rows):
+        cells = (Text(cell.text, style="bold" if cell.bold else "") for cell in row[:shown])
+        grid.add_row(*cells, style="dim" if i >= body else "")
+    return grid

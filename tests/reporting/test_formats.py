@@ -15,10 +15,10 @@ from rich.console import Console
 
 from glue_bench.errors import UNSHOWN, UserError
 from glue_bench.reporting.formats import PAGES, chosen_format, render_page
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.latex import layout_of
-from glue_bench.reporting.numbers import frame_csv, json_text
 from glue_bench.reporting.terminal import show
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection
+from glue_bench.tables.numbers import frame_csv, json_text
 
 NASTY = (
     "a_b",

@@ -10,10 +10,10 @@ import pytest
 
 from glue_bench.reporting.export import render
 from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.latex import layout_of
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.statistics_page import render_statistics
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 ARMS = ("add", "untied-relative", "WWWW-MMMM-wide", "smallest difference", "illicit-ill", "add-SINUSOIDAL")

@@ -11,11 +11,11 @@ from read_pages import READERS, Read
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.reporting.export import find, write_tables
 from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.grid import Page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
 from glue_bench.reporting.papers.export import beside_named
 from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.papers.page import paper_page
-from glue_bench.tables.table import Page
 
 
 def fill(bench):

@@ -1,96 +1,199 @@
-import math
+"""One table in every format: the same texts come back out of each."""
 
+import json
+import re
+import shutil
+import string
+import subprocess
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from read_pages import READERS, latex_text, parse_html, read_latex
+from rich.console import Console
 
-from glue_bench.errors import UserError
-from glue_bench.tables.board import leaderboard, open_board
+from glue_bench.errors import UNSHOWN, UserError
+from glue_bench.tables.numbers import frame_csv, json_text
+from glue_bench.tables.table import FORMATS, Column, Page, Table, chosen_format
 
-NINE_COLUMN_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
-
-
-def finish_all(bench, value, **where):
-    for task in NINE_COLUMN_TASKS:
-        bench.finish(task, 1, value, **where)
-
-
-def test_mean_sample_deviation_and_n(bench):
-    for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
-        bench.finish("rte", seed, value)
-    row = leaderboard(bench.plan()).iloc[0]
-    assert row["rte"] == pytest.approx(63.0)
-    assert row["rte_std"] == pytest.approx(13**0.5)  # (9 + 1 + 16) / 2
-    assert row["rte_n"] == 3
+NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
+         "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
+each = pytest.mark.parametrize("format", READERS)
+shown = st.one_of(
+    st.sampled_from(NASTY),
+    st.text(string.ascii_letters + string.digits + string.punctuation + "†‡±–é◇▲▼", min_size=1),  # noqa: RUF001
+)
 
 
-def test_one_seed_has_no_deviation_and_a_missing_cell_no_value(bench):
-    bench.finish("rte", 1, 0.6)
-    bench.expect("cola", 1)
-    row = leaderboard(bench.plan()).iloc[0]
-    assert math.isnan(row["rte_std"])
-    assert math.isnan(row["cola"])
-    assert (row["rte_n"], row["cola_n"]) == (1, 0)
+def page(rows: dict, columns: dict | None = None, title: str = "A title", banner: str = "", **more) -> Page:
+    """A page of one table; columns that are not given are texts of their own names."""
+    known = {name: Column(name) for name in rows} | (columns or {})
+    return Page(title=title, banner=banner, tables=(Table(frame=pd.DataFrame(rows), columns=known, **more),))
 
 
-def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
-    bench.finish("rte", 1)
-    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
-    table = leaderboard(bench.plan())
-    assert list(table.columns) == [
-        "origin", "arm", "variant",
-        "mnli_m", "mnli_m_std", "mnli_m_n", "mnli_mm", "mnli_mm_std", "mnli_mm_n", "rte", "rte_std", "rte_n",
-        "average", "average_std",
-        "average_official", "average_official_std", "average_nine_columns", "average_nine_columns_std",
-        "shape", "start", "parameters",
-    ]  # fmt: skip
-    assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)
+def printed(made: Page, width: int, file: str = "page.md") -> list[str]:
+    console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
+    made.show(console, file)
+    return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def test_origins_are_never_mixed_and_arms_are_ranked_within_one(bench):
-    finish_all(bench, 0.9, arm="best", origin="scratch")
-    finish_all(bench, 0.8, arm="graft", origin="grafted")
-    finish_all(bench, 0.5, arm="low", origin="pretrained")
-    finish_all(bench, 0.6, arm="high", origin="pretrained")
-    finish_all(bench, 0.7, arm="adapted", origin="adapted")
-    assert leaderboard(bench.plan())["arm"].tolist() == ["high", "low", "adapted", "graft", "best"]
+@each
+@given(arm=shown, title=shown, value=shown, bold=st.booleans())
+def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
+    marks = {"bold": pd.DataFrame({"b": [bold]}), "marks": pd.DataFrame({"b": ["‡"]})}
+    (table,) = READERS[format](page({"a": [arm], "b": [value]}, {"b": Column(title)}, **marks).render(format))
+    assert table.header == ["a", title]
+    assert table.rows == [[(arm, False), (f"{value}‡", bold)]]
 
 
-def test_an_arm_without_an_average_comes_last(bench):
-    finish_all(bench, 0.5, arm="z_low")
-    bench.expect("rte", 1, arm="a_new")
-    finish_all(bench, 0.6, arm="high")
-    assert leaderboard(bench.plan())["arm"].tolist() == ["high", "z_low", "a_new"]
+@each
+@given(title=shown)
+def test_titles_are_plain_text(format, title):
+    (table,) = READERS[format](page({"a": ["x"]}, title=title).render(format))
+    assert table.title == {"latex": f"{title}."}.get(format, title)
 
 
-def test_the_average_is_of_the_columns_that_are_there(bench):
-    bench.finish("rte", 1, 0.6)
-    bench.finish("wnli", 1, 0.1)
-    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
-    bench.finish("mrpc", 1, {"accuracy": 0.9, "f1": 0.1})
-    table = leaderboard(bench.plan())
-    assert table["average"][0] == pytest.approx((60 + 80 + 70 + 90) / 4)
+def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing_is_a_dash_or_nothing():
+    rows = {"arm": ["add", None], "score": [1.005, float("nan")], "size": [1e6, None], "loss": [-0.0001, 2.0]}
+    columns = {
+        "score": Column("Score", 2),
+        "size": Column("Size", show=lambda n: f"{n / 1e6:g}M"),
+        "loss": Column("L", 3),
+    }
+    markdown = page(rows, columns).to_markdown()
+    assert markdown.splitlines()[2:] == [
+        "| arm   |   Score |   Size |     L |",
+        "|:------|--------:|-------:|------:|",
+        "| add   |    1.00 |     1M | 0.000 |",
+        "|       |       – |        | 2.000 |",  # noqa: RUF001
+    ]
 
 
-def test_a_plan_without_records_gives_a_table_of_missing_values(bench):
-    bench.expect("rte", 1, arm="add")
-    bench.expect("rte", 1, arm="cat", origin="grafted")
-    table = leaderboard(bench.plan())
-    assert table["arm"].tolist() == ["add", "cat"]
-    assert table["rte"].isna().all()
-    assert table["rte_n"].tolist() == [0, 0]
+@each
+def test_a_table_without_rows_has_its_header(format):
+    (table,) = READERS[format](page({"a": [], "b": []}).render(format))
+    assert (table.header, table.rows) == (["a", "b"], [])
 
 
-def test_a_plan_that_asks_for_nothing_gives_an_empty_table(bench):
-    assert leaderboard(bench.plan()).empty
+@each
+def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(format):
+    made = page({"a": ["add", "floor"], "b": [2.0, 1.0]}, {"b": Column("B", 2)}, feet=1,
+                caption="Against `add`: **50%** of c_d.", legend=("* see https://x.org/a_b?c=1&d=2).",))  # fmt: skip
+    text = made.render(format)
+    (table,) = READERS[format](text)
+    assert [row[0][0] for row in table.rows] == ["add", "floor"]
+    said = {
+        "markdown": ("Against `add`: **50%** of c_d.", "- \\* see https://x.org/a_b?c=1&d=2).\n"),
+        "latex": (r"Against \texttt{add}: \textbf{50\%} of c\_d.", r"\item {*} see https://x.org/a\_b?c=1\&d=2)."),
+        "html": ("Against <code>add</code>: <strong>50%</strong>", '* see <a href="https://x.org/a_b?c=1&amp;d=2">'),
+    }
+    assert all(part in text for part in said[format])
+    ruled = {"latex": r"add & 2.00 \\" + "\n\\midrule\nfloor", "html": "<tfoot>\n<tr><th"}
+    assert ruled.get(format, "") in text
 
 
-def test_collapsed_runs_count_at_the_chosen_rate_only(bench):
-    bench.finish("rte", 1, 0.5, rate=2e-5, collapsed=["validation"])
-    bench.finish("rte", 1, 0.6, rate=3e-5)
-    bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
-    bench.plan()
-    assert open_board(bench.path).collapsed == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
+def test_latex_repeats_what_a_floating_table_loses_and_is_made_smaller_only_where_it_is_too_wide():
+    text = page({"a": ["x" * 50], "b": ["-2-d"]}, {"b": Column("b", show=str)}, title="Tiny", banner="Demo.").to_latex()
+    assert r"\caption{Tiny. \textbf{Demo.}}" in text
+    assert r"\label{tab:tiny}" in text
+    assert r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" in text
+    assert r"\begin{tabular}{p{0.3\linewidth}r}" in text
+    assert r" & $-$2-d \\" in text
 
 
-def test_no_experiment_in_a_folder_is_the_users_to_fix(tmp_path):
-    with pytest.raises(UserError, match="no experiment in"):
-        leaderboard(tmp_path)
+@pytest.mark.parametrize("broken", ["a_b", "50%", "a & b", "{", r"\textbf{a", r"\unknown", "a--b"])
+def test_the_latex_reader_sees_what_is_not_escaped(broken):
+    with pytest.raises(AssertionError):
+        latex_text(broken)
+
+
+def test_the_latex_reader_sees_a_missing_cell():
+    text = page({"a": ["x"], "b": ["1"]}).to_latex()
+    with pytest.raises(AssertionError):
+        read_latex(text.replace("x & 1", "x"))
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex with booktabs")
+@pytest.mark.parametrize("layout", ["onecolumn", "twocolumn"])
+def test_latex_has_no_overfull_box(layout, tmp_path):
+    wide = {f"c{i}": ["100.00"] * 3 for i in range(20)}
+    made = page({"a": [*NASTY[:2], "x " * 60], **wide}, {name: Column("MNLI-mm†", show=str) for name in wide})
+    preamble = rf"\documentclass[{layout}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
+    (tmp_path / "page.tex").write_text(f"{preamble}\n{made.to_latex()}\n\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="latin-1", check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    assert "Overfull" not in ended.stdout
+
+
+def test_html_stands_alone_and_says_what_its_cells_are():
+    made = page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",))
+    text = made.to_html()
+    read = parse_html(text)
+    assert {tag for tag, name, _ in read.attributes if name in ("src", "href")} == set()
+    assert not {"script", "link", "img"} & set(read.texts)
+    assert read.texts["title"] == read.texts["caption"] == ["<script>"]
+    assert '<tr><th scope="row" class="text">&lt;i&gt;</th><td class="number">1.00</td></tr>' in text
+    assert re.search(r"\.number \{ text-align: right", text)
+
+
+def test_a_terminal_leaves_out_the_last_columns_that_do_not_fit_and_says_where_they_are():
+    names = ("Avg.", "CoLA", "RTE")
+    rows = {"arm": ["add", "none"], **{name: [100.0, 99.5] for name in names}}
+    made = page(rows, {name: Column(name, 2) for name in names}, caption="Who wins", banner="Demo.")
+    assert printed(made, 40) == ["Demo.", "Who wins", "arm    Avg.   CoLA    RTE", "add  100.00 100.00 100.00",
+                                 "none  99.50  99.50  99.50"]  # fmt: skip
+    assert printed(made, 24)[2:] == ["arm    Avg.   CoLA", "add  100.00 100.00", "none  99.50  99.50",
+                                     "Left out here: RTE. All", "columns: page.md"]  # fmt: skip
+
+
+def test_a_terminal_breaks_long_texts_into_lines():
+    lines = printed(page({"arm": ["add"], "what": ["word " * 30]}), 60)
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 60
+
+
+def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_captions_and_legend():
+    frame = pd.DataFrame({"arm": ["add"], "score": [1.23456], "hidden_loss": [2.34567]})
+    table = Table(frame=frame, columns={"arm": Column("Arm")}, caption="c", legend=("l",))
+    made = Page(title="t", tables=(table,))
+    assert made.to_csv() == "arm,score,hidden_loss\nadd,1.23,2.346\n"
+    assert json.loads(made.to_json()) == {
+        "title": "t", "banner": "", "captions": ["c"], "legend": ["l"],
+        "rows": [{"arm": "add", "score": 1.23, "hidden_loss": 2.346}],
+    }  # fmt: skip
+    assert Page(title="t", tables=(table,), data=frame[["score"]], decimals=4).to_csv() == "score\n1.2346\n"
+
+
+def test_the_format_is_the_one_asked_for_or_that_of_the_file():
+    suffixes = {"md": "markdown", "csv": "csv", "json": "json", "tex": "latex", "html": "html", "HTML": "html"}
+    assert {suffix: chosen_format(None, Path(f"a.{suffix}")) for suffix in suffixes} == suffixes
+    assert chosen_format(None) == chosen_format(None, Path("a.txt")) == chosen_format(None, Path("a")) == "markdown"
+    assert chosen_format("latex", Path("a.html")) == "latex"
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(UserError, match="unknown format 'latx'; did you mean 'latex'"):
+        chosen_format("latx")
+    with pytest.raises(UserError, match="unknown format 'pdf'; known: markdown, csv, json, latex, html"):
+        page({"a": ["x"]}).render("pdf")
+    assert set(READERS) < set(FORMATS)
+
+
+def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
+    frame = pd.DataFrame({"arm": ["=1+1", "+x", "-2+3", "@a", "-1.5", "a=1", "-"], "value": [-1.5, 0, 1, 2, 3, 4, 5]})
+    assert frame_csv(frame).splitlines() == [
+        *("arm,value", "'=1+1,-1.50", "'+x,0.00", "'-2+3,1.00", "'@a,2.00"),
+        *("-1.5,3.00", "a=1,4.00", "'-,5.00"),
+    ]
+
+
+def test_json_has_no_character_that_controls_a_terminal_and_says_the_same():
+    name = "\x1b[2J\x7f\x9b\u202e\u2028 ü"
+    text = json_text({name: name})
+    assert not UNSHOWN.search(text)
+    assert json.loads(text) == {name: name}
+    assert " ü" in text

@@ -15,7 +15,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glue_bench.reporting.numbers import short
+from glue_bench.tables.numbers import short
 
 COLUMN, WIDE = 3.25, 6.75
 """Inches: the width of one column of a paper, and of two with the space between them."""

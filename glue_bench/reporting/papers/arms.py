@@ -11,9 +11,9 @@ import pandas as pd
 from glue_bench.config import SCRATCH
 from glue_bench.data.tasks import TASKS
 from glue_bench.reporting.notes import is_demo
-from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.published import Published, Row
 from glue_bench.tables.board import Board
+from glue_bench.tables.numbers import short
 
 SIZES = " parameters instead of "
 SAME_SIZE = 1.1

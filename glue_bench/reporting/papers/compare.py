@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.reporting.numbers import short
 from glue_bench.reporting.papers.arms import OurArm, differences, read_arms
 from glue_bench.reporting.papers.published import AVERAGE, Published, Row
 from glue_bench.tables.averages import aggregate, at_rates, average, best_rates, part_values
 from glue_bench.tables.board import RUN, Board, make_board
+from glue_bench.tables.numbers import short
 from glue_bench.tables.results import Results
 
 CELL_COLUMNS = (

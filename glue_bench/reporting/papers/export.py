@@ -6,11 +6,11 @@ import pandas as pd
 
 from glue_bench.errors import unknown
 from glue_bench.reporting.formats import render_with
+from glue_bench.reporting.grid import Grid, Page, PageSection
 from glue_bench.reporting.papers import TABLES
 from glue_bench.reporting.papers.compare import Beside, set_beside
 from glue_bench.reporting.papers.page import paper_page
 from glue_bench.tables.results import read_results
-from glue_bench.tables.table import Grid, Page, PageSection
 
 LISTED = ("Table", "What it is", "Set", "Rows", "Source")
 

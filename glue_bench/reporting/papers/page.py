@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.reporting.alike import mixed_notes
+from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.notes import (
     PARTIAL,
     banner,
@@ -13,12 +14,11 @@ from glue_bench.reporting.notes import (
     problem_notes,
     protocol_notes,
 )
-from glue_bench.reporting.numbers import MISSING, code, number
 from glue_bench.reporting.papers.arms import SIZES, tasks_of
 from glue_bench.reporting.papers.compare import Beside
 from glue_bench.reporting.papers.published import AVERAGE
 from glue_bench.tables.board import Board
-from glue_bench.tables.table import Grid, GridCell, Page, PageSection
+from glue_bench.tables.numbers import MISSING, code, number
 
 SECOND_METRICS = {"f1": "F1", "spearmanr": "Spearman"}
 MEDIANS = "The differences were not tested, because theirs are medians over seeds, and our intervals are of means"

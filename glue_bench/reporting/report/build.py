@@ -12,6 +12,7 @@ from glue_bench.reporting.analysis_page import analysis_page
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.export import Paths, find
 from glue_bench.reporting.findings import Findings, verdict
+from glue_bench.reporting.grid import PageSection
 from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
 from glue_bench.reporting.notes import banner, is_demo
 from glue_bench.reporting.papers import TABLES
@@ -31,7 +32,6 @@ from glue_bench.reporting.statistics_page import contrast_frames, statistics_pag
 from glue_bench.tables.board import Board, steps_frame
 from glue_bench.tables.budget import budget_frame
 from glue_bench.tables.results import Results
-from glue_bench.tables.table import PageSection
 
 DIFFERENCES = (
     "A panel for each column. A point is the difference of two means over seeds, a line its 95% interval; the "

@@ -9,11 +9,11 @@ from glue_bench.reporting.figures.forest import forest_of_pairs, forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
 from glue_bench.reporting.findings import Findings, pair_of, title_of
-from glue_bench.reporting.numbers import decimals_of, number
 from glue_bench.reporting.report.parts import Drawing
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 from glue_bench.tables.arms import block_names, blocks_of, title
 from glue_bench.tables.averages import AVERAGE
+from glue_bench.tables.numbers import decimals_of, number
 
 ANALYSES = {
     "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",

@@ -11,13 +11,13 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.records.plan import Plan
 from glue_bench.records.record import Environment
 from glue_bench.reporting.findings import Findings
+from glue_bench.reporting.grid import Grid, PageSection
 from glue_bench.reporting.next_step import next_step
 from glue_bench.reporting.notes import METRICS, protocol_notes
-from glue_bench.reporting.numbers import MISSING
 from glue_bench.reporting.report.parts import Part
 from glue_bench.tables.board import Board
+from glue_bench.tables.numbers import MISSING
 from glue_bench.tables.results import Results
-from glue_bench.tables.table import Grid, PageSection
 
 SOURCES = {
     "tsv": "GLUE in the classic TSV layout",

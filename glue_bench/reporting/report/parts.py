@@ -7,7 +7,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from glue_bench.reporting.figures.save import svg_text
-from glue_bench.tables.table import Page, PageSection
+from glue_bench.reporting.grid import Page, PageSection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from glue_bench.reporting.analysis_page import write_analysis
 from glue_bench.reporting.export import find, render, write_tables
 from glue_bench.reporting.figures.save import FORMATS
 from glue_bench.reporting.formats import render_page
+from glue_bench.reporting.grid import Page
 from glue_bench.reporting.report.build import analysis_part, build_report, pretraining_part, steps_part
 from glue_bench.reporting.report.drawings import steps_figures
 from glue_bench.reporting.report.method import experiment_text, told_apart
@@ -28,7 +29,6 @@ from glue_bench.reporting.report.page import render_report, report
 from glue_bench.reporting.statistics_page import render_statistics
 from glue_bench.tables.board import open_board, steps_frame
 from glue_bench.tables.results import read_results
-from glue_bench.tables.table import Page
 
 
 def test_the_parts_and_their_links(made, text):
