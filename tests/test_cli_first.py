@@ -1,13 +1,11 @@
 """The first minutes: the demo, an experiment to begin with, a run without a file, and GLUE from the hub."""
 
-import hashlib
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -84,53 +82,8 @@ def test_a_run_without_a_file_has_a_name_that_is_one(checkpoint, name):
 
 def test_version_and_short_help(glue_bench):
     assert glue_bench("--version").out == f"glue-bench {__version__}\n"
-    assert "fetch-data" in glue_bench("-h").out
+    assert "leaderboard" in glue_bench("-h").out
     assert "--checkpoint" in glue_bench("run", "-h").out
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A hub that has RTE; `spoilt` changes what arrives of it."""
-    import huggingface_hub
-
-    content, found = b"rows", SimpleNamespace(spoilt=b"")
-    lfs = SimpleNamespace(sha256=hashlib.sha256(content).hexdigest())
-    names = ["rte/train-00000-of-00001.parquet", "rte/validation-00000-of-00001.parquet"]
-    siblings = [SimpleNamespace(rfilename=name, size=len(content), lfs=lfs) for name in names]
-    extra = SimpleNamespace(rfilename="other/data.parquet", size=1, lfs=None)
-
-    def info(_api, repository, *, revision, files_metadata):
-        assert (repository, len(revision), files_metadata) == ("nyu-mll/glue", 40, True)
-        return SimpleNamespace(siblings=[*siblings, extra])
-
-    def download(_repository, *, allow_patterns, local_dir, **_):
-        assert "other/data.parquet" not in allow_patterns
-        for name in names:
-            path = Path(local_dir) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content + found.spoilt)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    return found
-
-
-def test_glue_is_fetched_and_checked(glue_bench, refused, hub, monkeypatch, tmp_path):
-    import pandas as pd
-
-    from glue_bench.data import fetch
-
-    status = ["complete"]
-    frame = pd.DataFrame({"task": ["rte", "rte"], "rows": [2490, 277], "status": status * 2})
-    monkeypatch.setattr(fetch, "describe", lambda _: frame)
-    said = glue_bench("fetch-data", "GLUE", tmp_path / "glue")
-    assert said.out.splitlines()[0] == "rte: 2,767 rows, complete"
-    assert f"--data {tmp_path / 'glue'}" in said.out
-    frame["status"] = "partial"
-    assert "task 'rte'" in glue_bench("fetch-data", "glue", tmp_path / "glue").err
-    hub.spoilt = b"!"
-    assert "is not as the hub states it" in refused("fetch-data", "glue", tmp_path / "other")
-    assert "did you mean 'glue'" in refused("fetch-data", "glu", tmp_path)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Verbs for the first minutes: the demo, an experiment file to begin with, and GLUE itself."""
+"""Verbs for the first minutes: the demo, and an experiment file to begin with."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from glue_bench.cli.app import app
-from glue_bench.cli.printing import say
 from glue_bench.cli.sweeps import Results, run_and_print
-from glue_bench.errors import UserError, quoted, unknown
+from glue_bench.errors import UserError, quoted
 from glue_bench.sweep.options import RunOptions
 from glue_bench.terminal import echo
 
@@ -46,18 +45,3 @@ def init(
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}") from error
     echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
-
-
-@app.command("fetch-data")
-def fetch_data(
-    what: Annotated[str, typer.Argument(metavar="glue", help="What to fetch; there is only glue.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for it, which `--data` then takes.")],
-) -> None:
-    """Fetch GLUE from the hub into a folder; sizes and digests are checked."""
-    from glue_bench.data.fetch import fetch_glue
-
-    if what.lower() != "glue":
-        raise unknown("data", what, ["glue"])
-    say("asking the hub ...")
-    for line in fetch_glue(folder):
-        echo(line)

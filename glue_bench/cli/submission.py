@@ -65,7 +65,7 @@ def submit(
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
-    from glue_bench.data.linter import lint
+    from glue_bench.data.submission import lint
 
     check_output(output, ".zip", "a submission")
     from glue_bench.tables.board import open_board
@@ -154,8 +154,7 @@ def _predict(
 
 def _check(path: Path) -> None:
     from glue_bench.data.archive import LARGEST_ZIP
-    from glue_bench.data.linter import lint
-    from glue_bench.data.submission import FILES
+    from glue_bench.data.submission import FILES, lint
     from glue_bench.files import read_file
 
     try:

@@ -1,19 +1,14 @@
-"""What is in a zip that anyone may have made: one entry at a time, or why it cannot be read."""
+"""Zips: the same bytes for the same content, and the content of one that anyone may have made."""
 
 import io
 import lzma
-import re
 import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
 
 from glue_bench.errors import UserError
 
 ENCRYPTED = 0x1
-SAMPLE_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
-READABLE = 0o100644 << 16  # a plain file, rw-r--r--
-UNIX = 3
 UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),
@@ -23,26 +18,19 @@ LARGEST = 2**23
 """Bytes of an entry beyond which it is not unpacked; the largest file of a good submission has 3.5 MB."""
 LARGEST_ZIP = 2**24
 """Bytes of a zip beyond which it is not read; a good submission that is not compressed has 4 MB."""
-JUNK = re.compile(r"(^|[/\\])(__MACOSX([/\\]|$)|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One entry: its content, or a problem with it and what was expected."""
-
-    name: str
-    content: bytes = b""
-    problem: str = ""
-    expected: str = ""
+class BadEntry(Exception):
+    """An entry that cannot be read: what is wrong with it, and what was expected."""
 
 
 def plain_entry(name: str) -> zipfile.ZipInfo:
-    """The head of a readable plain file without a date: the same content gives the same archive, whenever it is made.
+    """The head of a readable plain file (rw-r--r--), with the earliest date that a zip can hold.
 
     Entries are not compressed, because compressors differ between builds of zlib.
     """
-    entry = zipfile.ZipInfo(name, SAMPLE_DATE)
-    entry.external_attr, entry.create_system = READABLE, UNIX
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.external_attr, entry.create_system = 0o100644 << 16, 3  # of Unix
     return entry
 
 
@@ -60,39 +48,23 @@ def open_zip(content: bytes, where: str) -> zipfile.ZipFile:
         raise UserError(f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files") from error
 
 
-def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Entry:
-    """An entry of at most LARGEST bytes, whatever its head says of its size."""
-    name = entry.filename
+def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    """The content of the last entry of this name, at most LARGEST bytes, whatever its head says of its size.
+
+    Raises:
+        BadEntry: it is encrypted, compressed otherwise than by deflation, damaged, or too large.
+    """
+    entry = archive.getinfo(name)
     if entry.flag_bits & ENCRYPTED:
-        return Entry(name, problem="encrypted", expected="a zip without a password")
+        raise BadEntry("encrypted", "a zip without a password")
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # LZMA takes as much memory as it says
-        return Entry(name, problem=f"compressed by method {entry.compress_type}", expected="8 (deflated), or none")
+        raise BadEntry(f"compressed by method {entry.compress_type}", "8 (deflated), or none")
     try:
         with archive.open(entry) as file:
             # Not `archive.read`, which unpacks all that is there before it cuts off what is more than the head says.
             content = file.read(LARGEST + 1)
     except UNREADABLE as error:
-        return Entry(name, problem=f"cannot be unpacked ({error})", expected="a zip that is whole")
+        raise BadEntry(f"cannot be unpacked ({error})", "a zip that is whole") from error
     if len(content) > LARGEST:
-        return Entry(name, problem=f"more than {LARGEST} bytes when unpacked", expected="3.5 MB at most")
-    return Entry(name, content)
-
-
-def base_name(name: str) -> str:
-    """The name without its folders; some programs on Windows divide them by a backslash."""
-    return re.split(r"[/\\]", name)[-1]
-
-
-def is_folder(name: str) -> bool:
-    """Whether the entry is a folder itself."""
-    return name.endswith(("/", "\\"))
-
-
-def is_nested(name: str) -> bool:
-    """Whether the entry is inside a folder."""
-    return base_name(name) != name
-
-
-def is_junk(name: str) -> bool:
-    """Whether an operating system put it there: `__MACOSX`, `.DS_Store`, `Thumbs.db`."""
-    return bool(JUNK.search(name))
+        raise BadEntry(f"more than {LARGEST} bytes when unpacked", "3.5 MB at most")
+    return content

@@ -10,13 +10,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from glue_bench.data.schema import TaskData, limited_train
+from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import TASKS
 
 WORD_OVERLAP, BAG_OF_WORDS = "word overlap", "bag of words"
 BASELINES = (WORD_OVERLAP, BAG_OF_WORDS)
 MOST_ROWS = 50_000
-"""Rows of train that a baseline is fitted on, at most; of a larger task those that `limited_train` chooses."""
+"""Rows of train that a baseline is fitted on, at most; of a larger task those that `limited` chooses."""
 
 
 def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
@@ -34,7 +34,7 @@ def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
 def _predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
     if "train" not in data.splits:
         return {}
-    train = limited_train(data, MOST_ROWS).splits["train"]
+    train = limited(data, MOST_ROWS, train_alone=True).splits["train"]
     words, scale = TfidfVectorizer(sublinear_tf=True), StandardScaler()
     try:
         words.fit(np.concatenate([train[name] for name in train if name != "label"]))

@@ -11,8 +11,8 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.schema import UNLABELLED
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.task_data import UNLABELLED, TaskData
+from glue_bench.data.tasks import TASKS, find_task
 
 SEED = 20210
 ROWS = {"train": 1200, "validation": 240, "test": 120}
@@ -37,6 +37,22 @@ NEGATIONS = ("never", "nobody")
 
 Row = tuple[str, str | None, float]
 Maker = Callable[[np.random.Generator, float], Row]
+
+
+class DemoSource:
+    """Demo data. Scores on it mean nothing."""
+
+    kind = "demo"
+    revision: str | None = None
+
+    def tasks(self) -> list[str]:
+        """Every task."""
+        return list(TASKS)
+
+    def load(self, task: str) -> TaskData:
+        """Generate one task. Raises UserError for an unknown one."""
+        splits = generate(find_task(task).name)
+        return TaskData(find_task(task).name, self.kind, splits, dict.fromkeys(splits, 0))
 
 
 @cache
@@ -118,7 +134,7 @@ def _mrpc(generator: np.random.Generator, label: float) -> Row:
 
 
 def _stsb(generator: np.random.Generator, label: float) -> Row:
-    """Similarity: how many of the five things the second has, too: those that it names before `but no`."""
+    """The label is the number of things that both sentences name."""
     things, shared = _pick(generator, THINGS, 5), int(label)
     second = [*things[:shared], "but", "no", *things[shared:]]
     return " ".join(things) + " .", " ".join(second) + " .", label

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.schema import TaskData
+from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS
-from glue_bench.data.tsv import DOWNLOADED, read_lines, read_split, refuse_repeated, unlabelled
+from glue_bench.data.tsv import DOWNLOADED, places_of, read_lines, read_split, unlabelled
 from glue_bench.errors import UserError, quoted
 
 LABELLED = "diagnostic-full.tsv"
@@ -53,13 +53,8 @@ def read_diagnostic(path: Path) -> Diagnostic:
     file = _locate(path)
     lines = read_lines(file)
     columns = lines[0].split("\t")
-    missing = [name for name in (*CATEGORIES, PREMISE, HYPOTHESIS, LABEL) if name not in columns]
-    if missing:
-        raise UserError(
-            f"{file}, line 1: no column {', '.join(map(repr, missing))}; expected the labelled {LABELLED} of the GLUE "
-            "site, not the one without labels"
-        )
-    refuse_repeated(file, columns, (*CATEGORIES, PREMISE, HYPOTHESIS, LABEL))
+    instead = f"expected the labelled {LABELLED} of the GLUE site, not the one without labels"
+    places_of(file, columns, (*CATEGORIES, PREMISE, HYPOTHESIS, LABEL), instead)
     rows = [_row(file, number, line, columns) for number, line in enumerate(lines[1:], 2)]
     if not rows:
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")

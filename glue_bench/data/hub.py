@@ -2,8 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.schema import TaskData
+from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS, Task, find_task
 from glue_bench.data.tsv import SCORES, needed_splits, unlabelled
 from glue_bench.errors import DiskError, UserError, first_line, quoted
@@ -20,6 +19,7 @@ from glue_bench.files import check_file, disk_trouble
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 LFS_POINTER = b"version https://git-lfs"
+LARGEST = 2**40  # bytes of a file: large enough for anything that Parquet reads in parts
 
 
 class HubSource:
@@ -37,9 +37,9 @@ class HubSource:
         import datasets
 
         row = find_task(task)
+        quiet()
         try:
-            with quiet():
-                loaded = datasets.load_dataset(REPOSITORY, row.name, revision=PINNED)
+            loaded = datasets.load_dataset(REPOSITORY, row.name, revision=PINNED)
         except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
             if said := disk_trouble(error):
                 raise DiskError(f"cannot keep {REPOSITORY}, task {row.name}: {said}; make room in the cache") from error
@@ -77,14 +77,6 @@ class CloneSource:
         files = {split: paths for split in row.splits if (paths := self._files(row.name, split))}
         for split, paths in files.items():
             _check_shards(split, paths)
-            for path in paths:
-                try:
-                    check_file(path, 2**40)
-                except OSError as error:
-                    raise UserError(f"cannot read {path}: {error.strerror}") from error
-                with path.open("rb") as file:
-                    if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                        raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
         where = str(self.folder / row.name)
         return to_task_data(row, _read_parquet(files, where), where, self._readme_names(row.name))
 
@@ -102,8 +94,8 @@ class CloneSource:
         try:
             if readme.exists():
                 check_file(readme)
-            with quiet():
-                infos = DatasetInfosDict.from_directory(str(self.folder))
+            quiet()
+            infos = DatasetInfosDict.from_directory(str(self.folder))
         except Exception as error:  # whatever the YAML and feature parsers raise on a damaged README
             raise UserError(f"cannot read {readme}: {first_line(error)}") from error
         features = infos[task].features if task in infos else None
@@ -115,21 +107,30 @@ def _read_parquet(files: Mapping[str, list[Path]], where: str) -> Any:
 
     # Not by the README's configs: those insist on every split, and a partial clone is welcome here.
     data_files = {split: [str(path.absolute()) for path in paths] for split, paths in files.items()}
+    quiet()
     try:
-        with quiet():
-            return datasets.load_dataset("parquet", data_files=data_files, verification_mode="no_checks")
+        return datasets.load_dataset("parquet", data_files=data_files, verification_mode="no_checks")
     except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
         cause = error.__cause__ or error
         raise UserError(f"cannot read {where}: {first_line(cause)}; expected Parquet files of {REPOSITORY}") from error
 
 
 def _check_shards(split: str, paths: list[Path]) -> None:
-    """Refuse a split of which a file is missing, or that is there twice: rows of a test split would change places."""
+    """Refuse a split of which a file is missing or cannot be read, or that is there twice: its rows change places."""
     shards = [re.fullmatch(rf"{split}-(\d+)-of-(\d+)\.parquet", path.name) for path in paths]
     found = [(int(shard[1]), int(shard[2])) for shard in shards if shard]
     if found and found != [(number, len(paths)) for number in range(len(paths))]:
         names = ", ".join(path.name for path in paths)
         raise UserError(f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again")
+    for path in paths:
+        try:
+            check_file(path, LARGEST)
+            with path.open("rb") as file:
+                is_pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+        if is_pointer:
+            raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
 
 
 def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None) -> TaskData:
@@ -189,22 +190,10 @@ def _labels(task: Task, dataset: Any, where: str, names: Sequence[str]) -> np.nd
     return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the progress bars and log lines of `datasets` and `huggingface_hub`; restored after."""
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+def quiet() -> None:
+    """No progress bars and no log lines of `datasets` and `huggingface_hub`, from here on in this process."""
+    import datasets
 
-    shown = not are_progress_bars_disabled()
-    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    if shown:
-        disable_progress_bars()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if shown:
-            enable_progress_bars()
+    datasets.disable_progress_bars()
+    for name in ("datasets", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from glue_bench.data.schema import UNLABELLED
+from glue_bench.data.task_data import UNLABELLED
 from glue_bench.data.tasks import Task, find_task
 
 CONSTANT = 1e-6

@@ -7,9 +7,10 @@ from typing import Protocol
 
 import pandas as pd
 
+from glue_bench.data.demo import DemoSource
 from glue_bench.data.hub import REPOSITORY, CloneSource, HubSource
-from glue_bench.data.schema import UNLABELLED, TaskData, split_digest
-from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.task_data import UNLABELLED, TaskData, split_digest
+from glue_bench.data.tasks import TASKS, Task
 from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError
 from glue_bench.remote import fetched, is_url
@@ -33,25 +34,6 @@ class Source(Protocol):
         ...
 
 
-class DemoSource:
-    """Made-up rows, for trying things out; scores on them mean nothing."""
-
-    kind = "demo"
-    revision: str | None = None
-
-    def tasks(self) -> list[str]:
-        """Every task."""
-        return list(TASKS)
-
-    def load(self, task: str) -> TaskData:
-        """Generate one task."""
-        from glue_bench.data.demo import generate
-
-        row = find_task(task)
-        splits = generate(row.name)
-        return TaskData(row.name, self.kind, splits, dict.fromkeys(splits, 0))
-
-
 def open_source(name: str) -> Source:
     """The source called `name`: `hub`, `demo`, or a folder or its URL (TSV layout or clone). UserError otherwise."""
     if name == "hub":
@@ -63,19 +45,11 @@ def open_source(name: str) -> Source:
         return _open_folder(folder)
     if folder.exists():
         raise UserError(f"data source {name} is a file; expected a folder")
-    raise _no_such_source(name)
-
-
-def _no_such_source(name: str) -> UserError:
-    near = get_close_matches(name.lower(), NAMES, n=1, cutoff=0.5)
-    if name == REPOSITORY:
-        near = ["hub"]
-    elif os.sep in name or "/" in name or name.startswith((".", "~")):
-        return UserError(f"folder {name} does not exist; give hub, demo or the path of a folder")
+    if name != REPOSITORY and (os.sep in name or "/" in name or name.startswith((".", "~"))):
+        raise UserError(f"folder {name} does not exist; give hub, demo or the path of a folder")
+    near = ["hub"] if name == REPOSITORY else get_close_matches(name.lower(), NAMES, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(NAMES)}."
-    return UserError(
-        f"unknown data source '{name}'; {hint} The path of a folder may be given too, but '{name}' is none"
-    )
+    raise UserError(f"unknown data source '{name}'; {hint} Or give the path of a folder, but '{name}' is none")
 
 
 def _open_folder(folder: Path) -> Source:
@@ -99,28 +73,20 @@ def describe(source: Source) -> pd.DataFrame:
     official one), "demo", or "missing" (one row, no split). `digest` is the start of the split's
     digest. Loads everything, so it raises whatever `load` raises.
     """
-    present = set(source.tasks())
-    rows: list[dict[str, object]] = []
+    present, rows = set(source.tasks()), list[tuple[object, ...]]()
     for name, task in TASKS.items():
-        if name in present:
-            rows += _split_rows(source.load(name))
-        else:
-            official = sum(split.rows for split in task.splits.values())
-            rows.append(dict(zip(DESCRIPTION, (name, "", 0, official, 0, "", "", "missing"), strict=True)))
+        if name not in present:
+            rows.append((name, "", 0, sum(split.rows for split in task.splits.values()), 0, "", "", "missing"))
+            continue
+        data = source.load(name)
+        status = "demo" if data.source == "demo" else "partial" if data.partial else "complete"
+        for split, official in task.splits.items():
+            frame, skipped = data.splits.get(split), data.skipped.get(split, 0)
+            size, labels, digest = 0, "", ""
+            if frame is not None:
+                size, labels, digest = len(frame), _balance(task, frame), split_digest(split, frame)[:12]
+            rows.append((name, split, size, official.rows, skipped, labels, digest, status))
     return pd.DataFrame(rows, columns=DESCRIPTION)
-
-
-def _split_rows(data: TaskData) -> list[dict[str, object]]:
-    status = "demo" if data.source == "demo" else "partial" if data.partial else "complete"
-    task, rows = TASKS[data.task], []
-    for name, split in task.splits.items():
-        frame = data.splits.get(name)
-        size, labels, digest = 0, "", ""
-        if frame is not None:
-            size, labels, digest = len(frame), _balance(task, frame), split_digest(name, frame)[:12]
-        values = (task.name, name, size, split.rows, data.skipped.get(name, 0), labels, digest, status)
-        rows.append(dict(zip(DESCRIPTION, values, strict=True)))
-    return rows
 
 
 def _balance(task: Task, frame: pd.DataFrame) -> str:
@@ -130,5 +96,4 @@ def _balance(task: Task, frame: pd.DataFrame) -> str:
         return "unlabelled"
     if task.is_regression:
         return f"{labels.min():.1f}-{labels.max():.1f} mean {labels.mean():.1f}"
-    shares = (f"{name} {(labels == number).mean():.0%}" for number, name in enumerate(task.labels))
-    return " / ".join(shares)
+    return " / ".join(f"{name} {(labels == number).mean():.0%}" for number, name in enumerate(task.labels))

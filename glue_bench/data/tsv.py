@@ -1,12 +1,12 @@
 """The classic TSV layout of GLUE: one folder per task, no quoting, and every file a little different."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.schema import UNLABELLED, TaskData
+from glue_bench.data.task_data import UNLABELLED, TaskData
 from glue_bench.data.tasks import TASKS, Task, find_task
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
@@ -74,7 +74,7 @@ def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
     columns = lines[0].split("\t") if start else list(COLA_COLUMNS)
     labelled = split not in task.test_splits
     wanted = [*(task.tsv_texts or task.texts), *([task.tsv_label] if labelled else [])]
-    places = _places(path, columns, wanted)
+    places = places_of(path, columns, wanted)
     rows, skipped = _rows(path, lines, len(columns), start, labelled and task.skips_malformed_rows)
     if labelled and task.tsv_label == GOLD_COLUMN:
         gold = [(line, row) for line, row in rows if row[places[-1]] != NO_GOLD]
@@ -118,24 +118,19 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def _places(path: Path, columns: list[str], wanted: list[str]) -> list[int]:
-    missing = [name for name in wanted if name not in columns]
-    if missing:
-        found = shortened(", ".join(map(repr, columns)), 4 * QUOTED)
-        raise UserError(f"{path}, line 1: no column {', '.join(map(repr, missing))}; found {found}")
-    refuse_repeated(path, columns, wanted)
-    return [columns.index(name) for name in wanted]
-
-
-def refuse_repeated(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
-    """Refuse a header in which a column that is needed stands twice: nothing says which one is meant.
+def places_of(path: Path, columns: Sequence[str], wanted: Sequence[str], instead: str = "") -> list[int]:
+    """Where the wanted columns are in a header; `instead` says what was expected where one is missing.
 
     Raises:
-        UserError: it does.
+        UserError: one is missing, or is there twice, so that nothing says which one is meant.
     """
+    if missing := [name for name in wanted if name not in columns]:
+        found = instead or f"found {shortened(', '.join(map(repr, columns)), 4 * QUOTED)}"
+        raise UserError(f"{path}, line 1: no column {', '.join(map(repr, missing))}; {found}")
     for name in wanted:
         if columns.count(name) > 1:
             raise UserError(f"{path}, line 1: {columns.count(name)} columns are called {name!r}; expected one")
+    return [columns.index(name) for name in wanted]
 
 
 def _rows(

@@ -21,8 +21,8 @@ import pandas as pd
 
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.metrics import decide
-from glue_bench.data.schema import TaskData
 from glue_bench.data.sources import open_source
+from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import whole_file, write_atomically

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.config import HELD_OUT
-from glue_bench.data.schema import LIMITED
+from glue_bench.data.task_data import LIMITED
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.reporting.alike import block_notes, searched_note
 from glue_bench.reporting.findings import BETTER, WORSE, Findings, covers, title_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from glue_bench.data.schema import known_labels
+from glue_bench.data.task_data import known_labels
 from glue_bench.files import results_written_to
 from glue_bench.records.store import Store
 from glue_bench.sweep.encoders import is_pretrained

@@ -143,8 +143,8 @@ def hub_texts(name: str) -> Sequence[str]:
     name, _, revision = name.partition("@")
     repository, _, config = name.partition(":")
     try:
-        with quiet():
-            loaded: Any = datasets.load_dataset(repository, config or None, revision=revision or None, split="train")
+        quiet()
+        loaded: Any = datasets.load_dataset(repository, config or None, revision=revision or None, split="train")
     except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
         said = first_line(error)
         raise UserError(f"cannot read corpus '{HUB}{name}' ({said}); give text files or a folder instead") from error

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, ArmPretraining, Cell, Experiment, Pretraining
 from glue_bench.data.hub import HubSource
-from glue_bench.data.schema import TaskData, limited
 from glue_bench.data.sources import Source, open_source
+from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
 from glue_bench.files import check_checksums

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import HELD_OUT
-from glue_bench.data.schema import TaskData
+from glue_bench.data.task_data import TaskData
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 

@@ -8,8 +8,8 @@ from scipy.sparse import csr_matrix
 from glue_bench.data.baselines import BAG_OF_WORDS, WORD_OVERLAP, baseline_predictions, word_overlap
 from glue_bench.data.demo import ORDER_SENSITIVE
 from glue_bench.data.metrics import score
-from glue_bench.data.schema import TaskData, limited_train
 from glue_bench.data.sources import open_source
+from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import TASKS, TRAINABLE
 
 
@@ -62,7 +62,7 @@ def test_word_overlap_by_hand():
 def test_the_same_rows_give_the_same_predictions_and_only_chosen_ones_count(monkeypatch):
     monkeypatch.setattr("glue_bench.data.baselines.MOST_ROWS", 200)
     data, by_baseline = predicted("mnli")
-    cut = limited_train(data, 200)
+    cut = limited(data, 200, train_alone=True)
     for name, by_split in baseline_predictions(cut).items():
         for split, values in by_split.items():
             np.testing.assert_array_equal(values, by_baseline[name][split])

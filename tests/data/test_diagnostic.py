@@ -55,17 +55,6 @@ def test_the_file_its_folder_and_the_data_folder_are_the_same(folder):
         assert read_diagnostic(path).path == folder / "AX" / "diagnostic-full.tsv"
 
 
-def test_the_folder_of_the_download_script_is_found(write):
-    folder = write({"diagnostic/diagnostic-full.tsv": FULL, "diagnostic/diagnostic.tsv": PLAIN})
-    assert read_diagnostic(folder).digest == open_source(str(folder)).load("ax").digest
-
-
-def test_columns_are_found_by_name(write):
-    reordered = [line.split("\t")[::-1] for line in FULL.splitlines()]
-    folder = write({"AX/diagnostic-full.tsv": "".join("\t".join(fields) + "\r\n" for fields in reordered)})
-    assert read_diagnostic(folder).pairs["label"].tolist() == [2, 0, 1, 1]
-
-
 def test_the_digest_is_that_of_the_data_without_labels(folder):
     assert read_diagnostic(folder).digest == open_source(str(folder)).load("ax").digest
 
@@ -85,13 +74,6 @@ def test_a_wrong_file_is_refused(write, content, error):
     folder = write({"AX/diagnostic-full.tsv": content})
     with pytest.raises(UserError, match=error):
         read_diagnostic(folder)
-
-
-def test_an_absent_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"no diagnostic-full.tsv in .*; looked for .*AX.diagnostic-full.tsv, "):
-        read_diagnostic(tmp_path)
-    with pytest.raises(UserError, match=r"cannot read .*nowhere"):
-        read_diagnostic(tmp_path / "nowhere")
 
 
 # The order of what was predicted

@@ -12,8 +12,8 @@ import pytest
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from glue_bench.data import hub
-from glue_bench.data.schema import TaskData, split_digest
 from glue_bench.data.sources import open_source
+from glue_bench.data.task_data import TaskData, split_digest
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import DiskError, UserError
 
@@ -117,10 +117,6 @@ def test_labels_are_mapped_by_name(where: str, order: tuple[str, str], tmp_path:
     assert load(tmp_path, "rte").splits["train"]["label"].tolist() == expected
 
 
-def test_ids_are_taken_as_they_are_where_nothing_names_them(tmp_path: Path) -> None:
-    assert load(clone(tmp_path, **RTE_ROWS), "rte").splits["train"]["label"].tolist() == [0, 1]
-
-
 def test_hub_test_labels_are_dropped(tmp_path: Path) -> None:
     data = {"sentence1": ["a"], "sentence2": ["b"], "label": [1]}
     clone(clone(tmp_path, "mrpc", **data), "mrpc", "test", **data)
@@ -137,15 +133,6 @@ def test_a_clone_without_all_files_of_a_split_is_refused(names: tuple[str, ...],
         (whole.parent / f"test-{name}.parquet").write_bytes(content)
     with pytest.raises(UserError, match=f"split test is not whole, or is there twice .*test-{names[1]}"):
         load(tmp_path, "rte")
-
-
-def test_every_row_of_all_files_of_a_test_split_is_kept(tmp_path: Path) -> None:
-    whole = clone(clone(tmp_path, **RTE_ROWS), split="test", **RTE_ROWS) / "rte" / "test-00000-of-00001.parquet"
-    content = whole.read_bytes()
-    whole.unlink()
-    for number in range(2):
-        (whole.parent / f"test-{number:05}-of-00002.parquet").write_bytes(content)
-    assert len(load(tmp_path, "rte").splits["test"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -183,13 +170,6 @@ def test_damaged_readme(tmp_path: Path) -> None:
     (clone(tmp_path, **RTE_ROWS) / "README.md").write_text("---\ndataset_info: [\n---\n")
     with pytest.raises(UserError, match=r"cannot read .*README\.md"):
         load(tmp_path, "rte")
-
-
-def test_clone_reads_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    datasets.enable_progress_bars()
-    load(clone(tmp_path, **RTE_ROWS), "rte")
-    assert capfd.readouterr() == ("", "")
-    assert not datasets.are_progress_bars_disabled()
 
 
 def test_hub_is_asked_for_the_pinned_revision(monkeypatch: pytest.MonkeyPatch) -> None:

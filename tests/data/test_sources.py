@@ -1,12 +1,9 @@
 """Which source a name opens, and how its content is described."""
 
 import dataclasses
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from glue_bench.data import hub
@@ -72,21 +69,6 @@ def test_unknown_and_missing_tasks(name: str, write: Writer) -> None:
     if name == "folder":
         with pytest.raises(UserError, match=r"no MRPC data in .*MRPC; looked for train\.tsv, dev\.tsv"):
             source.load("mrpc")
-
-
-def test_test_file_alone_is_a_missing_task(write: Writer) -> None:
-    folder = write({**SMALL, "WNLI/test.tsv": "index\tsentence1\tsentence2\n0\ta\tb\n"})
-    assert open_source(str(folder)).tasks() == ["rte"]
-
-
-def test_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = pd.DataFrame({"text_a": ["a", "b"], "label": [0, 1]})
-    made = {"sst2": frame}
-    fake = types.SimpleNamespace(generate=lambda task: {"train": frame, "validation": made[task]})
-    monkeypatch.setitem(sys.modules, "glue_bench.data.demo", fake)
-    data = open_source("demo").load("sst2")
-    assert (data.source, data.partial, list(data.splits)) == ("demo", True, ["train", "validation"])
-    assert data.splits["train"] is frame
 
 
 def test_describe(write: Writer) -> None:

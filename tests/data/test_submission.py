@@ -1,31 +1,26 @@
-"""The eleven files: names, spelling, rows, and a zip that is the same every time."""
+"""The eleven files: what is written is good, whatever is done to it is found, and no zip breaks the linter."""
 
 import io
+import struct
 import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from glue_bench.data.linter import lint
+from glue_bench.data import submission
 from glue_bench.data.sources import open_source
-from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
+from glue_bench.data.submission import FILES, MAJORITY, fill_file, lint, make_zip, write_file
 from glue_bench.data.tasks import TASKS, TRAINABLE
+from glue_bench.errors import UserError
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "glue"
-ROWS = {
-    "CoLA.tsv": 1063,
-    "SST-2.tsv": 1821,
-    "MRPC.tsv": 1725,
-    "STS-B.tsv": 1379,
-    "QQP.tsv": 390965,
-    "MNLI-m.tsv": 9796,
-    "MNLI-mm.tsv": 9847,
-    "QNLI.tsv": 5463,
-    "RTE.tsv": 3000,
-    "WNLI.tsv": 146,
-    "AX.tsv": 1104,
-}
+SIZES = (1063, 1821, 1725, 1379, 390965, 9796, 9847, 5463, 3000, 146, 1104)
 SPELLINGS = {
     "cola": {"unacceptable": "0", "acceptable": "1"},
     "sst2": {"negative": "0", "positive": "1"},
@@ -37,48 +32,41 @@ SPELLINGS = {
     "wnli": {"not_entailment": "0", "entailment": "1"},
     "ax": {name: name for name in ("neutral", "contradiction", "entailment")},
 }
+SMALL = {name: replace(file, rows=12) for name, file in FILES.items()}
+GOOD = {name: fill_file(file) for name, file in SMALL.items()}
+NAMES = list(FILES)
 
 
-def predictions(content: bytes) -> list[str]:
-    header, *rows = content.decode().removesuffix("\n").split("\n")
-    assert header == "index\tprediction"
-    indices, labels = zip(*(row.split("\t") for row in rows), strict=True)
-    assert list(indices) == [str(index) for index in range(len(rows))]
-    return list(labels)
-
-
-def random_files(seed=0) -> dict[str, bytes]:
-    generator = np.random.default_rng(seed)
-    sizes = {name: (file.rows, TASKS[file.task].num_labels) for name, file in FILES.items()}
-    return {name: write_file(FILES[name], generator.normal(2, 3, size)) for name, size in sizes.items()}
+# What is written
 
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
-    return random_files()
+    generator = np.random.default_rng(0)
+    shapes = {name: (file.rows, TASKS[file.task].num_labels) for name, file in FILES.items()}
+    return {name: write_file(FILES[name], generator.normal(2, 3, shape)) for name, shape in shapes.items()}
 
 
-def test_the_eleven_files_and_their_rows():
-    assert {name: file.rows for name, file in FILES.items()} == ROWS
-
-
-def test_only_the_diagnostic_set_is_predicted_by_another_tasks_model():
-    assert [name for name, file in FILES.items() if file.model != file.task] == ["AX.tsv"]
-    assert FILES["AX.tsv"].model == "mnli"
+def test_a_zip_of_predictions_or_of_majorities_has_no_finding(files):
+    assert tuple(file.rows for file in FILES.values()) == SIZES
+    assert lint(make_zip(files)) == []
+    assert lint(make_zip({name: fill_file(file) for name, file in FILES.items()})) == []
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "STS-B.tsv"])
 def test_a_column_is_written_by_the_name_of_its_label(name):
     """Of every name in turn: the column that stands for it, found by its name, is the largest."""
-    file = FILES[name]
-    spelling, labels = SPELLINGS[file.task], TASKS[file.task].labels
+    spelling, labels = SPELLINGS[FILES[name].task], TASKS[FILES[name].task].labels
     logits = np.array([[float(label == wanted) for label in labels] for wanted in spelling])
-    assert predictions(write_file(file, logits)) == list(spelling.values())
+    header, *rows = write_file(FILES[name], logits).decode().splitlines()
+    assert header == "index\tprediction"
+    assert rows == [f"{index}\t{written}" for index, written in enumerate(spelling.values())]
 
 
 def test_scores_are_clipped_and_have_three_decimals():
     logits = np.array([[-0.0004], [2.34567], [5.2], [-3.0], [4.9996]], dtype=np.float32)
-    assert predictions(write_file(FILES["STS-B.tsv"], logits)) == ["0.000", "2.346", "5.000", "0.000", "5.000"]
+    rows = write_file(FILES["STS-B.tsv"], logits).decode().splitlines()[1:]
+    assert [row.split("\t")[1] for row in rows] == ["0.000", "2.346", "5.000", "0.000", "5.000"]
 
 
 @pytest.mark.parametrize("logits", [np.zeros((3, 3)), np.full((3, 2), np.nan)])
@@ -87,35 +75,194 @@ def test_outputs_of_another_task_or_a_diverged_run_are_refused(logits):
         write_file(FILES["RTE.tsv"], logits)
 
 
-def test_a_good_zip_has_no_finding(files):
-    assert lint(make_zip(files)) == []
-
-
-def test_a_filled_zip_has_no_finding():
-    assert lint(make_zip({name: fill_file(file) for name, file in FILES.items()})) == []
-
-
-def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(files, monkeypatch):
-    first = make_zip(files)
+def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
+    first = make_zip(GOOD)
     monkeypatch.setattr("time.time", lambda: 2e9)
-    assert make_zip(dict(reversed(files.items()))) == first
-    assert make_zip(random_files(seed=1)) != first
-
-
-def test_entries_are_plain_files_in_alphabetical_order(files):
-    with zipfile.ZipFile(io.BytesIO(make_zip(files))) as archive:
-        entries = archive.infolist()
-        assert {name: archive.read(name) for name in archive.namelist()} == files
-    assert [entry.filename for entry in entries] == sorted(files)
-    assert {entry.external_attr >> 16 for entry in entries} == {0o100644}
-    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert make_zip(dict(reversed(GOOD.items()))) == first
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        assert [entry.filename for entry in archive.infolist()] == sorted(GOOD)
+        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
 
 
 @pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE folder here")
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_majorities_are_those_of_the_training_files(task):
     labels, row = open_source(str(GLUE)).load(task).splits["train"]["label"], TASKS[task]
-    if row.is_regression:
-        assert f"{labels.mean():.3f}" == MAJORITY[task]
-    else:
-        assert row.written[labels.mode()[0]] == MAJORITY[task]
+    assert MAJORITY[task] == (f"{labels.mean():.3f}" if row.is_regression else row.written[labels.mode()[0]])
+
+
+# What is found
+
+
+@pytest.fixture
+def _twelve_rows(monkeypatch):
+    monkeypatch.setattr(submission, "FILES", SMALL)
+
+
+def said(files: dict[str, bytes]) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission, "FILES", SMALL)
+        return [str(finding) for finding in lint(make_zip(files))]
+
+
+def with_lines(name: str, change: Callable[[list[str]], list[str]]) -> dict[str, bytes]:
+    lines = GOOD[name].decode().split("\n")[:-1]
+    return GOOD | {name: ("\n".join(change(lines)) + "\n").encode()}
+
+
+def edit(change: Callable[[str], str]) -> Callable[[list[str], int], list[str]]:
+    return lambda lines, row: [*lines[:row], change(lines[row]), *lines[row + 1 :]]
+
+
+def predict(text: str) -> Callable[[list[str], int], list[str]]:
+    return edit(lambda line: line.split("\t")[0] + "\t" + text)
+
+
+ROW_MUTATIONS: dict[str, Callable[[list[str], int], list[str]]] = {
+    "drop": lambda lines, row: lines[:row] + lines[row + 1 :],
+    "duplicate": lambda lines, row: [*lines[: row + 1], *lines[row:]],
+    "last one first": lambda lines, _: [lines[0], lines[-1], *lines[1:-1]],
+    "wrong label": predict("maybe"),
+    "capital": predict("Entailment"),
+    "negative": predict("-1"),
+    "out of range": predict("5.001"),
+    "nan": predict("nan"),
+    "infinite": predict("-Infinity"),
+    "huge": predict("1e999"),
+    "underscore": predict("0_1"),
+    "other digits": predict("\N{ARABIC-INDIC DIGIT ONE}"),
+    "no prediction": predict(""),
+    "extra column": edit(lambda line: f"{line}\t0.9"),
+    "comma": edit(lambda line: line.replace("\t", ",")),
+    "padded index": edit(lambda line: f"0{line}"),
+    "trailing blank": edit(lambda line: f"{line} "),
+    "carriage return": edit(lambda line: f"{line}\r"),
+    "blank line": edit(lambda line: f"{line}\n"),
+    "emptied line": edit(lambda _: ""),
+    "quoted": edit(lambda line: line.replace("\t", '\t"') + '"'),
+    "other line separator": edit(lambda line: f"{line}\N{LINE SEPARATOR}"),
+}
+FILE_MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "blank": lambda _: b"\n \n\xc2\xa0\n",
+    "header alone": lambda content: content.split(b"\n")[0] + b"\n",
+    "no header": lambda content: content.split(b"\n", 1)[1],
+    "other header": lambda content: content.replace(b"prediction", b"label"),
+    "header with spaces": lambda content: content.replace(b"index\t", b"index "),
+    "byte-order mark": lambda content: b"\xef\xbb\xbf" + content,
+    "utf-16": lambda content: content.decode().encode("utf-16"),
+    "latin-1": lambda content: content + "12\té\n".encode("latin-1"),
+    "windows": lambda content: content.replace(b"\n", b"\r\n"),
+    "blank line first": lambda content: b"\n" + content,
+    "cut short": lambda content: content[:60],
+    "other task": lambda content: content.replace(b"\t", b"\tx"),
+}
+
+
+@given(name=st.sampled_from(NAMES), kind=st.sampled_from(sorted(ROW_MUTATIONS)), row=st.integers(1, 12))
+def test_a_mutated_row_is_found(name, kind, row):
+    findings = said(with_lines(name, lambda lines: ROW_MUTATIONS[kind](lines, row)))
+    assert findings
+    assert all(finding.startswith(name) for finding in findings)
+
+
+@given(name=st.sampled_from(NAMES), kind=st.sampled_from(sorted(FILE_MUTATIONS)))
+def test_a_mutated_file_is_found(name, kind):
+    findings = said(GOOD | {name: FILE_MUTATIONS[kind](GOOD[name])})
+    assert findings
+    assert all(finding.startswith(name) for finding in findings)
+
+
+@given(dropped=st.sets(st.sampled_from(NAMES), min_size=1))
+def test_every_missing_file_is_named(dropped):
+    kept = {name: content for name, content in GOOD.items() if name not in dropped}
+    assert said(kept) == [f"{name}: missing; expected 12 predictions" for name in NAMES if name in dropped]
+
+
+@given(content=st.binary(max_size=300), places=st.lists(st.integers(0, 10**6), max_size=4), flip=st.integers(1, 255))
+def test_no_bytes_break_the_linter(content, places, flip):
+    said(GOOD | {"STS-B.tsv": content})
+    with pytest.raises(UserError, match="here is not a zip"):
+        lint(content, "here")
+    whole = bytearray(make_zip(GOOD))
+    for place in places:
+        whole[place % len(whole)] ^= flip
+    with suppress(UserError):  # it may be no zip any more
+        lint(bytes(whole))
+
+
+@pytest.mark.parametrize("text", ["5", "0.1", "3.", ".5", "1e-3", "+2.5", "4.99999999"])
+def test_a_score_may_be_written_in_any_way(text):
+    assert said(with_lines("STS-B.tsv", lambda lines: [*lines[:3], f"2\t{text}", *lines[4:]])) == []
+
+
+WORDS = [
+    ("RTE.tsv", 3, "1", "line 4: label '1' (a class's number, where its name is wanted); expected entailment or not_"),
+    (
+        "CoLA.tsv",
+        3,
+        "acceptable",
+        "line 4: label 'acceptable' (a name, where the class's number is wanted); exp",
+    ),
+    ("STS-B.tsv", 12, "5.2", "line 13: score 5.2 is out of range; expected a number from 0 to 5"),
+    ("QNLI.tsv", 1, "NOT_entailment", "line 2: label 'NOT_entailment' (labels are in small letters); expected"),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "text", "words"), WORDS)
+def test_a_finding_says_file_line_problem_and_expectation(name, row, text, words):
+    (finding,) = said(with_lines(name, lambda lines: predict(text)(lines, row)))
+    assert finding.startswith(f"{name}, {words}")
+
+
+def test_findings_of_a_kind_are_three_and_a_count():
+    ruined = {name: content.replace(b"entailment", b"0") for name, content in GOOD.items()}
+    findings = said(ruined)
+    assert len([finding for finding in findings if finding.startswith("AX.tsv")]) == 4
+    assert "AX.tsv: 9 more like this" in findings
+    assert said(GOOD | {"RTE.tsv": b"index\tprediction\n" * 3_000}) == ["RTE.tsv: 3000 lines; expected 13"]
+
+
+def test_folders_doubles_and_unknown_files_are_found():
+    folder = {f"submission\\{name}": content for name, content in GOOD.items()} | {"submission/": b""}
+    findings = said(folder | {"__MACOSX/._RTE.tsv": b"x", ".DS_Store": b"x", "submission\\AX.tsv": b"nonsense\n"})
+    assert any(finding.startswith("submission\\AX.tsv: inside a folder; expected AX.tsv") for finding in findings)
+    assert any("8 more files like this" in finding for finding in findings)
+    assert any(finding.startswith("submission/: a folder") for finding in findings)
+    assert sum("left by an operating system" in finding for finding in findings) == 2
+    assert any(finding.startswith("AX.tsv, line 1: header 'nonsense'") for finding in findings)
+    assert not any("missing" in finding for finding in findings)
+    assert said(GOOD | {"MNLI_m.tsv": b"x"}) == ["MNLI_m.tsv: unknown file; expected MNLI-m.tsv"]
+
+
+@pytest.mark.usefixtures("_twelve_rows")
+def test_zips_as_others_make_them():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in GOOD.items():
+            archive.writestr(name, content)
+    assert lint(buffer.getvalue()) == []
+    with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("RTE.tsv", GOOD["RTE.tsv"])
+    assert [str(finding) for finding in lint(buffer.getvalue())] == ["RTE.tsv: 2 times in the zip; expected once"]
+    encrypted = bytearray(make_zip({"AX.tsv": GOOD["AX.tsv"]}))  # only the flag is set: nothing is read
+    struct.pack_into("<H", encrypted, encrypted.index(b"PK\x01\x02") + 8, 1)
+    findings = [str(finding) for finding in lint(bytes(encrypted))]
+    assert "AX.tsv: encrypted; expected a zip without a password" in findings
+    damaged = make_zip(GOOD).replace(b"3\tentailment", b"3\tEntailment", 1)
+    assert "cannot be unpacked (Bad CRC-32" in str(lint(damaged)[0])
+    many = lint(make_zip({f"{number}.tsv": b"" for number in range(1001)}), "many.zip")
+    assert [str(finding) for finding in many] == ["many.zip: 1001 entries; expected the eleven files"]
+
+
+@pytest.mark.usefixtures("_twelve_rows")
+def test_sizes_are_bounded_whatever_a_head_says(monkeypatch):
+    content = make_zip(GOOD | {"AX.tsv": GOOD["AX.tsv"] * 1000})
+    at = content.index(b"AX.tsv", content.index(b"PK\x01\x02")) - 46 + 24  # the size, in the central directory
+    lied = content[:at] + struct.pack("<I", 10) + content[at + 4 :]
+    assert any(str(finding).startswith("AX.tsv: cannot be unpacked") for finding in lint(lied))
+    monkeypatch.setattr("glue_bench.data.archive.LARGEST", 100)
+    assert any("bytes when unpacked" in str(finding) for finding in lint(make_zip(GOOD)))
+    monkeypatch.setattr("glue_bench.data.archive.LARGEST_ZIP", 100)
+    with pytest.raises(UserError, match=r"it has [0-9]+ bytes, at most 100 are read"):
+        lint(make_zip(GOOD))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from glue_bench.data.linter import lint
-from glue_bench.data.submission import FILES, MAJORITY
+from glue_bench.data.submission import FILES, MAJORITY, lint
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.tables.board import open_board

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.data.schema import TaskData
+from glue_bench.data.task_data import TaskData
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import PROBE, train_tokenizer
 from glue_bench.training.tokens import TokenisedSplit, TokenisedTask, hold_out, tokenise

@@ -1,7 +1,7 @@
-"""The one schema that every data source is read into."""
+"""What every data source is read into."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -46,27 +46,21 @@ class TaskData:
         return self.source.startswith("demo") or any(sizes[name] != split.rows for name, split in official.items())
 
 
-def limited(data: TaskData, rows: int) -> TaskData:
+def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData:
     """The task with at most `rows` rows of train and of each validation split, drawn at random and kept in order.
 
-    Fewer rows are among more. Test splits, which a submission reads line by line, stay whole. `source` says what was
-    done, wherever anything was, and the digest is that of the rows that are left.
+    Fewer rows are among more. With `train_alone` validation splits stay whole. Test splits, which a submission reads
+    line by line, always do. `source` says what was done, wherever anything was, and the digest follows the rows.
     """
-    return _cut(data, rows, [name for name in data.splits if not name.startswith("test")], f"{rows} rows")
-
-
-def limited_train(data: TaskData, rows: int) -> TaskData:
-    """The task with at most `rows` rows of train: those that `limited` leaves. Validation stays whole."""
-    return _cut(data, rows, ["train"], f"{rows} rows of train")
-
-
-def _cut(data: TaskData, rows: int, splits: Sequence[str], what: str) -> TaskData:
-    chosen = {name: data.splits[name] for name in splits if len(data.splits.get(name, ())) > rows}
-    if not chosen:
+    cut = {}
+    for name, frame in data.splits.items():
+        if len(frame) > rows and (name == "train" if train_alone else not name.startswith("test")):
+            chosen = np.sort(np.random.default_rng(0).permutation(len(frame))[:rows])
+            cut[name] = frame.iloc[chosen].reset_index(drop=True)
+    if not cut:
         return data
-    orders = {name: np.random.default_rng(0).permutation(len(frame)) for name, frame in chosen.items()}
-    cut = {name: frame.iloc[np.sort(orders[name][:rows])].reset_index(drop=True) for name, frame in chosen.items()}
-    return replace(data, source=f"{data.source}{LIMITED} {what}", splits={**data.splits, **cut})
+    what = "rows of train" if train_alone else "rows"
+    return replace(data, source=f"{data.source}{LIMITED} {rows} {what}", splits={**data.splits, **cut})
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Runs on a part of the rows: which part."""
 
 from glue_bench.data.demo import generate
-from glue_bench.data.schema import TaskData, limited, limited_train
+from glue_bench.data.task_data import TaskData, limited
 
 
 def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
@@ -21,9 +21,9 @@ def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
 
 def test_a_limit_of_train_takes_the_same_rows_and_leaves_validation_whole():
     data = TaskData("rte", "tsv", generate("rte"))
-    part = limited_train(data, 5)
+    part = limited(data, 5, train_alone=True)
     assert part.splits["train"].equals(limited(data, 5).splits["train"])
     assert part.splits["validation"] is data.splits["validation"]
     assert (part.source, part.partial) == ("tsv, limited to 5 rows of train", True)
     assert part.digest not in (data.digest, limited(data, 5).digest)
-    assert limited_train(data, 10_000) is data
+    assert limited(data, 10_000, train_alone=True) is data
