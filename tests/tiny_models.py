@@ -1,16 +1,17 @@
-"""Tiny random encoders of other libraries beside those of `glue_bench.testing.tiny`."""
+"""Tiny random encoders of other libraries beside those of `glue_bench.testing`."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
 
 from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.testing.tiny import (
+from glue_bench.testing import (
     HEADS,
     HIDDEN,
     LAYERS,
@@ -23,7 +24,6 @@ from glue_bench.testing.tiny import (
     pad,
     random_model,
     segments,
-    states,
     tokens,
 )
 
@@ -48,6 +48,18 @@ HEAD_SIZE = HIDDEN // HEADS
 def shuffled(token_ids: Tensor) -> Tensor:
     """The same tokens (batch, length) in the order of `permutation`."""
     return token_ids[:, permutation(token_ids.shape[1])]
+
+
+@torch.no_grad()
+def states(
+    model: EncoderModel,
+    token_ids: Tensor,
+    mask: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    start: int = 0,
+) -> list[Tensor]:
+    """Hidden states without a graph."""
+    return model.hidden_states(token_ids, mask, segment_ids, start=start)
 
 
 def bert_config() -> BertConfig:

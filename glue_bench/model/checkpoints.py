@@ -16,7 +16,7 @@ from glue_bench.model.checks import check_parity
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES, TUPE, rename
-from glue_bench.model.fresh import drawing, fresh, on_meta, one_thread
+from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads
 from glue_bench.model.locate import checked_weights, fingerprint, locate, read_json, read_weights, unpickle
 from glue_bench.model.start import Start, fitting_head
 from glue_bench.model.variants.base import Additive, Grafted
@@ -80,11 +80,7 @@ def _read_folder(folder: Path, name: str) -> Start:
 
 
 def _complete(name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]) -> Start:
-    """The start that these weights make; a head that is not whole, or not of this encoder's shapes, is left out.
-
-    Raises:
-        UserError: the encoder's activation is unknown, or weights of it are absent or of another shape.
-    """
+    """The start that these weights make; a head that is not whole, or not of this encoder's shapes, is left out."""
     for act in (config.hidden_act, config.head_act or config.hidden_act):
         if act not in ACT2FN:
             raise UserError(f"checkpoint '{name}': its activation '{act}' is not known to transformers")
@@ -103,10 +99,7 @@ def _complete(name: str, config: EncoderConfig, weights: dict[str, Tensor], head
 
 
 def _read_tupe(path: Path, name: str) -> Start:
-    """An official TUPE checkpoint: a `torch.save`d dictionary of `args`, the training's settings, and `model`.
-
-    What else a training leaves there (optimiser, meters) is not used. Nothing that the file pickles is executed.
-    """
+    """An official TUPE checkpoint: a `torch.save`d dictionary of `args`, the training's settings, and `model`."""
     try:
         saved = unpickle(path, [argparse.Namespace, *METERS])
         args, raw = dict(vars(saved["args"])), checked_weights(saved["model"])
@@ -117,15 +110,13 @@ def _read_tupe(path: Path, name: str) -> Start:
         official = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {official}: {reason}") from error
     config = _tupe_config(args, raw, name)
-    weights, head = TUPE.translate(raw, config.pad_token_id)
-    start = _complete(name, config, weights, head)
+    start = _complete(name, config, *TUPE.translate(raw, config.pad_token_id))
     read = {*rename(raw, TUPE.encoder, TUPE.prefix).values(), *rename(raw, TUPE.head).values(), DECODER}
-    expected = on_meta(EncoderModel, config).state_dict()
     unknown = [key for key in raw if key not in read and not key.startswith("classification_heads.")]  # of fine-tuning
-    unknown += [key for key in weights if key not in expected]
+    unknown += [key for key in start.weights if key not in on_meta(EncoderModel, config).state_dict()]
     if unknown:
         raise UserError(f"TUPE checkpoint '{name}' has {len(unknown)} unknown weights, such as {unknown[0]}")
-    if DECODER in raw and not torch.equal(raw[DECODER].float(), weights["variant.words.weight"]):
+    if DECODER in raw and not torch.equal(raw[DECODER].float(), start.weights["variant.words.weight"]):
         raise UserError(f"TUPE checkpoint '{name}': {DECODER} differs from the words, to which it should be tied")
     return start
 
@@ -155,8 +146,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     """Start `variant` from a checkpoint: as it is where it is of that variant, else by a graft from `add`.
 
     Blocks are kept. Where the variant scales scores by 1 / sqrt(terms * k), queries grow by sqrt(terms), so
-    that the word-word scores stay those of the checkpoint. What a graft leaves fresh is as `fresh` draws it: the
-    start is a function of the checkpoint, the variant and its options alone.
+    that the word-word scores stay those of the checkpoint. What a graft leaves fresh is as `fresh` draws it.
 
     Raises:
         UserError: the checkpoint is of another variant that is not `add`, or of this one with other options.
@@ -167,12 +157,17 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         return start
     if own[0] != "add":
         wanted, has = (f"'{name}'" + (f" with {given}" if given else "") for name, given in ((variant, options), own))
-        only = "only additive checkpoints can be grafted"
-        raise UserError(f"cannot start variant {wanted} from '{start.name}', which is {has}; {only}")
+        said = f"cannot start variant {wanted} from '{start.name}', which is {has}"
+        raise UserError(f"{said}; only additive checkpoints can be grafted")
     config = with_variant(start.config, variant, options, origin="grafted")
     model = fresh(EncoderModel, config)
-    with drawing(), one_thread():
-        grafted = model.variant.graft(_additive(start))
+    with drawing(), on_threads(1):
+        query, key, _ = start.weights["blocks.0.attention.qkv.weight"].chunk(3)
+        words, positions = (start.weights[f"variant.{table}.weight"] for table in ("words", "positions"))
+        norm = start.weights.get("norm.weight", torch.ones(words.shape[1]))
+        segments = start.weights.get("variant.segments.weight")
+        additive = Additive(words=words, positions=positions, segments=segments, norm=norm, query=query, key=key)
+        grafted = model.variant.graft(additive)
     if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
     if model.segment_scores is not None:
@@ -194,17 +189,3 @@ def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any]
     """A copy of a configuration for another variant."""
     changes = {"variant": variant, "variant_options": dict(options), "origin": origin}
     return EncoderConfig.from_dict(config.to_dict() | changes)
-
-
-def _additive(start: Start) -> Additive:
-    weights = start.weights
-    query, key, _ = weights["blocks.0.attention.qkv.weight"].chunk(3)
-    words = weights["variant.words.weight"]
-    return Additive(
-        words=words,
-        positions=weights["variant.positions.weight"],
-        segments=weights.get("variant.segments.weight"),
-        norm=weights.get("norm.weight", torch.ones(words.shape[1])),
-        query=query,
-        key=key,
-    )

@@ -65,33 +65,32 @@ class EncoderConfig(PretrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.embedding_size = self.embedding_size or self.hidden_size
-        for key, problem in _problems(self).items():
+        for key, problem in self.problems().items():
             raise ValueError(f"{key} is {quoted(getattr(self, key))}; {problem}")
         super().__post_init__(**kwargs)
 
-
-def _problems(config: EncoderConfig) -> dict[str, str]:
-    """What must be said of settings that no encoder can have."""
-    values = {key: getattr(config, key) for key in EncoderConfig.__annotations__}
-    said = {
-        key: f"it must be a whole number from {least} to {most}"
-        for key, (least, most) in COUNTS.items()
-        if type(values[key]) is not int or not least <= values[key] <= most
-    }
-    said |= {key: f"it must be {what}" for key, (kind, what) in KINDS.items() if not isinstance(values[key], kind)}
-    for key in (*RATES, "initializer_range", "layer_norm_eps"):
-        value, top = values[key], "at least 0 and below 1" if key in RATES else "from 0 to 1"
-        number = type(value) in (int, float) and 0 <= value <= 1 and not (key in RATES and value == 1)
-        if not number and not (value is None and key == "classifier_dropout"):
-            said[key] = f"it must be {top}"
-    if values["tie_word_embeddings"] is not True:
-        said["tie_word_embeddings"] = "it must be true, as the decoder is the token table"
-    if not said and config.hidden_size % config.num_attention_heads:
-        said["hidden_size"] = f"it must be a multiple of num_attention_heads {config.num_attention_heads}"
-    padding = values["pad_token_id"]
-    if not said and padding is not None and (type(padding) is not int or not 0 <= padding < config.vocab_size):
-        said["pad_token_id"] = f"it must be one of its {config.vocab_size} tokens"
-    return said
+    def problems(self) -> dict[str, str]:
+        """What must be said of settings that no encoder can have, by their names."""
+        values = {key: getattr(self, key) for key in EncoderConfig.__annotations__}
+        said = {
+            key: f"it must be a whole number from {least} to {most}"
+            for key, (least, most) in COUNTS.items()
+            if type(values[key]) is not int or not least <= values[key] <= most
+        }
+        said |= {key: f"it must be {what}" for key, (kind, what) in KINDS.items() if not isinstance(values[key], kind)}
+        for key in (*RATES, "initializer_range", "layer_norm_eps"):
+            value, top = values[key], "at least 0 and below 1" if key in RATES else "from 0 to 1"
+            number = type(value) in (int, float) and 0 <= value <= 1 and not (key in RATES and value == 1)
+            if not number and not (value is None and key == "classifier_dropout"):
+                said[key] = f"it must be {top}"
+        if self.tie_word_embeddings is not True:
+            said["tie_word_embeddings"] = "it must be true, as the decoder is the token table"
+        if not said and self.hidden_size % self.num_attention_heads:
+            said["hidden_size"] = f"it must be a multiple of num_attention_heads {self.num_attention_heads}"
+        padding = values["pad_token_id"]
+        if not said and padding is not None and (type(padding) is not int or not 0 <= padding < self.vocab_size):
+            said["pad_token_id"] = f"it must be one of its {self.vocab_size} tokens"
+        return said
 
 
 AutoConfig.register(EncoderConfig.model_type, EncoderConfig, exist_ok=True)

@@ -153,15 +153,12 @@ class _AddDropped(torch.autograd.Function):
 
 
 def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor, "*shape"]:
-    """Independent numbers on the CPU: 0 (dropped) with probability `rate`, else 1.
-
-    The rate is met to the nearest 2^-16 (0.1 is 0.100006).
-    """
+    """Independent numbers on the CPU: 0 (dropped) with probability `rate` to the nearest 2^-16, else 1."""
     count = math.prod(shape)
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
     words.random_(-(2**63), None)  # the whole range: without a lower end the top bit would always be 0
     bits = words.view(torch.int16)[:count].view(shape)
-    return torch.ge(bits, _dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8))
+    return torch.ge(bits, steps_dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8))
 
 
 def keep_factors(
@@ -171,8 +168,9 @@ def keep_factors(
 
     Made anew wherever they are needed: to keep them from the forward to the backward pass takes four times the memory.
     """
-    return kept.to(dtype).mul_(STEPS / (STEPS - _dropped(rate)))
+    return kept.to(dtype).mul_(STEPS / (STEPS - steps_dropped(rate)))
 
 
-def _dropped(rate: float) -> int:
+def steps_dropped(rate: float) -> int:
+    """How many of the STEPS numbers are dropped; never all."""
     return min(round(rate * STEPS), STEPS - 1)

@@ -1,6 +1,7 @@
 """The encoder: a variant, then Transformer blocks, which know no variant by name.
 
-Shapes: b batch, l length, q queries, e width of the tables, d hidden size, h heads, k head size.
+Shapes: b batch, l length, q queries, d hidden size, h heads, k head size. Where tables are narrower
+than the blocks, d is their width up to the projection.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from glue_bench.model.variants.options import build_variant, segments_enter
 
 
 class BlockScores(NamedTuple):
-    """What a variant adds to the scores of one block; the attributes of `EncoderInput`, for this block.
+    """What a variant changes in the scores of one block: the attributes of `EncoderInput`, of this block alone.
 
     `whole`: project the queries of all positions, although only the first rows are wanted, so that gradients keep the
     last bits that they have always had.
@@ -49,8 +50,7 @@ def attend(
 ) -> Float[Tensor, "b q h k"]:
     """softmax(q k^T * scale + bias), without the keys that `mask` leaves out, with dropout, times v."""
     padding = None if mask is None else padding_scores(mask, query.dtype)
-    learns = bias is not None and bias.requires_grad
-    if (dropout or learns) and cpu.trains_here(query):
+    if (dropout or (bias is not None and bias.requires_grad)) and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
     added = [scores.to(query.dtype) for scores in (bias, padding) if scores is not None]
     mixed = F.scaled_dot_product_attention(
@@ -84,20 +84,20 @@ class Attention(nn.Module):
     def forward(
         self,
         hidden: Float[Tensor, "b l d"],
-        given: BlockScores,
+        changes: BlockScores,
         mask: Bool[Tensor, "b l"] | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """Output of the first `rows` queries, or of all."""
-        query, key, value = self.project(hidden, None if given.whole else rows)
-        bias = given.bias
-        if given.scores or given.rotate:
+        query, key, value = self.project(hidden, None if changes.whole else rows)
+        bias = changes.bias
+        if changes.scores or changes.rotate:
             queries, keys = query.transpose(1, 2), key.transpose(1, 2)
-            if given.scores:
-                extra = given.scores(queries, keys)
+            if changes.scores:
+                extra = changes.scores(queries, keys)
                 bias = extra if bias is None else bias + extra
-            if given.rotate:
-                queries, keys = given.rotate(queries, keys)
+            if changes.rotate:
+                queries, keys = changes.rotate(queries, keys)
             # As they came: under autocast a variant that turns them would attend in float32, where others do in bf16.
             query, key = (part.to(value.dtype).transpose(1, 2) for part in (queries, keys))
         bias = None if bias is None else bias[:, :, :rows]
@@ -109,26 +109,23 @@ class Attention(nn.Module):
         self, hidden: Float[Tensor, "b l d"], rows: int | None = None
     ) -> tuple[Float[Tensor, "b q h k"], Float[Tensor, "b l h k"], Float[Tensor, "b l h k"]]:
         """Queries of the first `rows` positions or of all, keys and values of all."""
+        split = partial(rearrange, pattern="b l (n h k) -> n b l h k", h=self.num_heads, k=self.head_size)
         if rows is None:
-            query, key, value = self._split(self.qkv(hidden))
+            query, key, value = split(self.qkv(hidden))
             return query, key, value
         width = hidden.shape[-1]
         weight, bias = self.qkv.weight.split([width, 2 * width]), self.qkv.bias.split([width, 2 * width])
-        (query,) = self._split(F.linear(hidden[:, :rows], weight[0], bias[0]))
-        key, value = self._split(F.linear(hidden, weight[1], bias[1]))
+        (query,) = split(F.linear(hidden[:, :rows], weight[0], bias[0]))
+        key, value = split(F.linear(hidden, weight[1], bias[1]))
         return query, key, value
-
-    def _split(self, projected: Float[Tensor, "b l nhk"]) -> Float[Tensor, "n b l h k"]:
-        return rearrange(
-            projected, "b l (n h k) -> n b l h k", h=self.num_heads, k=self.out.in_features // self.num_heads
-        )
 
 
 class Block(nn.Module):
     """LN(x + attention(x)), then LN(x + feed-forward(x)) (Vaswani et al. 2017; BERT).
 
-    The feed-forward layer is act(x W_1) W_2; `gated` it is (act(x W_1) * (x W_3)) W_2 (GeGLU, Shazeer 2020), with W_1
-    and W_3 side by side in `up`.
+    With `norm_first` x + attention(LN(x)), then x + feed-forward(LN(x)) (Xiong et al. 2020); a LayerNorm follows the
+    last block. The feed-forward layer is act(x W_1) W_2; `gated` it is (act(x W_1) * (x W_3)) W_2 (GeGLU, Shazeer
+    2020), with W_1 and W_3 side by side in `up`.
     """
 
     def __init__(self, config: EncoderConfig, scale: float) -> None:
@@ -140,7 +137,7 @@ class Block(nn.Module):
             dropout=float(config.attention_probs_dropout_prob),  # many files say 0
         )
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.gated = config.gated
+        self.norm_first, self.gated = config.norm_first, config.gated
         self.up = nn.Linear(config.hidden_size, (1 + config.gated) * config.intermediate_size)
         self.act = ACT2FN[config.hidden_act]
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
@@ -150,14 +147,17 @@ class Block(nn.Module):
     def forward(
         self,
         hidden: Float[Tensor, "b l d"],
-        given: BlockScores,
+        changes: BlockScores,
         mask: Bool[Tensor, "b l"] | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """The first `rows` positions after this block, or all."""
         # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
         kept = hidden[:, :rows]
-        hidden = self.attention_norm(self.dropout.add(kept, self.attention(hidden, given, mask, rows)))
+        if self.norm_first:
+            hidden = self.dropout.add(kept, self.attention(self.attention_norm(hidden), changes, mask, rows))
+            return self.dropout.add(hidden, self.feed_forward(self.norm(hidden)))
+        hidden = self.attention_norm(self.dropout.add(kept, self.attention(hidden, changes, mask, rows)))
         return self.norm(self.dropout.add(hidden, self.feed_forward(hidden)))
 
     def feed_forward(self, hidden: Float[Tensor, "b q d"]) -> Float[Tensor, "b q d"]:
@@ -167,22 +167,6 @@ class Block(nn.Module):
             return self.down(self.act(up))
         gate, value = up.chunk(2, dim=-1)
         return self.down(self.act(gate) * value)
-
-
-class PreNormBlock(Block):
-    """x + attention(LN(x)), then x + feed-forward(LN(x)) (Xiong et al. 2020); a LayerNorm follows the last block."""
-
-    def forward(
-        self,
-        hidden: Float[Tensor, "b l d"],
-        given: BlockScores,
-        mask: Bool[Tensor, "b l"] | None = None,
-        rows: int | None = None,
-    ) -> Float[Tensor, "b q d"]:
-        """The first `rows` positions after this block, or all."""
-        kept = hidden[:, :rows]
-        hidden = self.dropout.add(kept, self.attention(self.attention_norm(hidden), given, mask, rows))
-        return self.dropout.add(hidden, self.feed_forward(self.norm(hidden)))
 
 
 class SegmentScores(nn.Module):
@@ -225,10 +209,6 @@ class EncoderPreTrainedModel(PreTrainedModel):
         if fresh_weight is not None:  # what a checkpoint has loaded is left alone by this `copy_`
             initialization.copy_(module.get_parameter("weight"), fresh_weight())
 
-    def wants_states(self, asked: bool | None) -> bool:
-        """Whether a forward returns hidden states; the configuration decides where `asked` is None."""
-        return bool(self.config.output_hidden_states if asked is None else asked)
-
 
 class EncoderModel(EncoderPreTrainedModel):
     """Variant, LayerNorm, dropout, blocks (after the last a LayerNorm where they have none there), BERT's pooler."""
@@ -244,8 +224,7 @@ class EncoderModel(EncoderPreTrainedModel):
         self.dropout = Dropout(float(config.hidden_dropout_prob))
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
-        block = PreNormBlock if config.norm_first else Block
-        self.blocks = nn.ModuleList(block(config, self.variant.score_scale) for _ in range(config.num_hidden_layers))
+        self.blocks = nn.ModuleList(Block(config, self.variant.score_scale) for _ in range(config.num_hidden_layers))
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.norm_first else None
         self.pooler = Pooler(config.hidden_size)
         self.post_init()
@@ -262,7 +241,7 @@ class EncoderModel(EncoderPreTrainedModel):
         input_ids: Int[Tensor, "b l"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool = False,
     ) -> BaseModelOutputWithPooling:
         """Hidden states (b, l, d) and pooled output (b, d).
 
@@ -275,7 +254,7 @@ class EncoderModel(EncoderPreTrainedModel):
         return BaseModelOutputWithPooling(
             last_hidden_state=states[-1],
             pooler_output=self.pooler(states[-1]),
-            hidden_states=tuple(states) if self.wants_states(output_hidden_states) else None,
+            hidden_states=tuple(states) if output_hidden_states else None,
         )
 
     def hidden_states(
@@ -292,8 +271,8 @@ class EncoderModel(EncoderPreTrainedModel):
         Of the last block only the first `last_rows` positions are computed, if that is given.
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        _check_ids(input_ids, segments, start, self.config.max_position_embeddings)
-        given = self.variant(input_ids, segments, *([start] if start else []))
+        check_ids(input_ids, segments, start, self.config.max_position_embeddings)
+        given = self.variant(input_ids, segments, *([start] if start else []))  # an EncoderInput
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
         kind = self.pooler.dense.weight.dtype
@@ -325,8 +304,8 @@ class EncoderModel(EncoderPreTrainedModel):
         return self.pooler(self.hidden_states(input_ids, attention_mask, token_type_ids, last_rows=1)[-1])
 
 
-def _check_ids(token_ids: Tensor, segment_ids: Tensor, start: int, positions: int) -> None:
-    """Refuse what would broadcast, or fail far from here; the annotated shapes are only checked in the tests."""
+def check_ids(token_ids: Tensor, segment_ids: Tensor, start: int, positions: int) -> None:
+    """Raises ValueError for what would broadcast, or fail far from here."""
     if token_ids.ndim != 2 or token_ids.is_floating_point():
         found = f"{token_ids.dtype} of shape {tuple(token_ids.shape)}"
         raise ValueError(f"token ids must be integers of shape (batch, length), not {found}")

@@ -71,11 +71,7 @@ class Family:
     counts_from_padding: bool = False
 
     def configure(self, theirs: Mapping[str, Any]) -> EncoderConfig:
-        """Our configuration of their settings; what the checkpoint lacks is as EncoderConfig has it.
-
-        Raises:
-            ValueError: a size or a rate that no encoder can have.
-        """
+        """Our configuration of their settings; raises ValueError as `EncoderConfig` does."""
         settings = {ours: theirs[name] for ours, name in self.settings.items() if name in theirs}
         if self.counts_from_padding:
             if settings["pad_token_id"] is None:
@@ -159,18 +155,10 @@ FAMILIES: dict[str, Family] = {
             ("vocab_projector.bias", "decoder.bias"),
         ),
         settings={
-            "vocab_size": "vocab_size",
-            "hidden_size": "dim",
-            "num_hidden_layers": "n_layers",
-            "num_attention_heads": "n_heads",
-            "intermediate_size": "hidden_dim",
-            "hidden_act": "activation",
-            "hidden_dropout_prob": "dropout",
-            "attention_probs_dropout_prob": "attention_dropout",
-            "classifier_dropout": "seq_classif_dropout",
-            "max_position_embeddings": "max_position_embeddings",
-            "initializer_range": "initializer_range",
-            "pad_token_id": "pad_token_id",
+            **{name: name for name in ("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id")},
+            **{"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+            **{"intermediate_size": "hidden_dim", "hidden_act": "activation", "hidden_dropout_prob": "dropout"},
+            **{"attention_probs_dropout_prob": "attention_dropout", "classifier_dropout": "seq_classif_dropout"},
         },
         fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
     ),
@@ -198,15 +186,11 @@ TUPE = Family(
         ("decoder.lm_head.bias", "decoder.bias"),
     ),
     settings={
-        "hidden_size": "encoder_embed_dim",
-        "num_hidden_layers": "encoder_layers",
-        "num_attention_heads": "encoder_attention_heads",
-        "intermediate_size": "encoder_ffn_embed_dim",
-        "max_position_embeddings": "max_positions",
-        "hidden_act": "activation_fn",
+        **{"hidden_size": "encoder_embed_dim", "num_hidden_layers": "encoder_layers"},
+        **{"num_attention_heads": "encoder_attention_heads", "intermediate_size": "encoder_ffn_embed_dim"},
+        **{"max_position_embeddings": "max_positions", "hidden_act": "activation_fn"},
+        **{"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
         "embedding_norm": "embedding_normalize",
-        "hidden_dropout_prob": "dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
     },
     fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-5, "pad_token_id": 1},  # fairseq's begin with <s>, <pad>, </s>
 )

@@ -32,12 +32,11 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
         labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool = False,
     ) -> SequenceClassifierOutput:
         """Logits (b, num_labels); with labels also `classification_loss`. Raises as EncoderModel's forward."""
-        inputs, states = (input_ids, attention_mask, token_type_ids), None
-        if self.wants_states(output_hidden_states):
-            states = tuple(self.base.hidden_states(*inputs))
+        inputs = (input_ids, attention_mask, token_type_ids)
+        states = tuple(self.base.hidden_states(*inputs)) if output_hidden_states else None
         pooled = self.base.pooled(*inputs) if states is None else self.base.pooler(states[-1])
         logits = self.classifier(self.dropout(pooled))
         loss = None if labels is None else classification_loss(logits, labels)
@@ -77,7 +76,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         token_type_ids: Int[Tensor, "b l"] | None = None,
         labels: Int[Tensor, "b l"] | None = None,
         places: Int[Tensor, " n"] | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool = False,
     ) -> MaskedLMOutput:
         """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy.
 
@@ -85,7 +84,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         Raises as EncoderModel's forward.
         """
         states = self.base.hidden_states(input_ids, attention_mask, token_type_ids)
-        kept = tuple(states) if self.wants_states(output_hidden_states) else None
+        kept = tuple(states) if output_hidden_states else None
         if places is not None:
             return MaskedLMOutput(logits=self.predict(states[-1].flatten(0, 1)[places]), hidden_states=kept)
         logits = self.predict(states[-1])

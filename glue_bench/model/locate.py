@@ -48,16 +48,13 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
 
 
 def _snapshot(name: str, revision: str | None, wanted: list[str]) -> Path:
-    """The folder of a repository's files, from the hub or, where it is switched off, from its cache.
-
-    Some versions of the hub's client (1.31) ask the hub for the list of files of a full commit hash even then.
-    """
+    """The folder of a repository's files, from the hub or, where it is switched off, from its cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
-    except OfflineModeIsEnabled as offline:
+    except OfflineModeIsEnabled as offline:  # of a full commit hash the client (1.31) asks the hub even then
         try:
             return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=True))
         except LocalEntryNotFoundError:
@@ -65,34 +62,24 @@ def _snapshot(name: str, revision: str | None, wanted: list[str]) -> Path:
 
 
 def _download(name: str, revision: str | None, weights: bool) -> Path:
-    from huggingface_hub.errors import (
-        HFValidationError,
-        HTTPError,  # httpx's or httpx2's, whichever the hub client is built on
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors
 
     try:
-        wanted = [*WANTED, "model*.safetensors"] if weights else WANTED
-        folder = _snapshot(name, revision, wanted)
+        folder = _snapshot(name, revision, [*WANTED, "model*.safetensors"] if weights else WANTED)
         # An index of shards says nothing of the shards: torch's are fetched wherever safetensors are absent.
         if weights and not any((folder / file).exists() for file in SAFETENSORS):
             _snapshot(name, revision, ["pytorch_model*.bin*"])
         return folder
-    except (HFValidationError, RepositoryNotFoundError) as error:
-        raise UserError(
-            f"no such checkpoint '{name}': neither a folder here nor a repository of the hub "
-            "(a private or gated one needs `hf auth login`)"
-        ) from error
-    except RevisionNotFoundError as error:
+    except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
+        where = "neither a folder here nor a repository of the hub (a private or gated one needs `hf auth login`)"
+        raise UserError(f"no such checkpoint '{name}': {where}") from error
+    except errors.RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
-    except (HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of these
+    except (errors.HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of them
         if said := disk_trouble(error):
             raise DiskError(f"cannot keep '{name}' of the hub: {said}; make room in the cache") from error
-        raise UserError(
-            f"no folder '{name}' here, and the hub cannot be reached for it ({type(error).__name__}: "
-            f"{first_line(error)}); give the folder of a downloaded copy instead"
-        ) from error
+        said = f"the hub cannot be reached for it ({type(error).__name__}: {first_line(error)})"
+        raise UserError(f"no folder '{name}' here, and {said}; give the folder of a downloaded copy instead") from error
 
 
 def fingerprint(place: Path) -> str:
@@ -116,11 +103,7 @@ def fingerprint(place: Path) -> str:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights of a checkpoint folder.
-
-    Raises:
-        UserError: there are none, or their index is damaged.
-    """
+    """The files of weights of a checkpoint folder; raises UserError where there are none, or their index is damaged."""
     for name in WEIGHT_FILES:
         path = folder / name
         if path.exists():
@@ -134,11 +117,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a checkpoint folder.
-
-    Raises:
-        UserError: no such file, or not a JSON object.
-    """
+    """A JSON object of a checkpoint folder; raises UserError where there is none."""
     try:
         content = parse_json(read_file(path))
     except FileNotFoundError as error:
@@ -153,30 +132,22 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint folder, on the CPU, in the checkpoint's names.
-
-    Raises:
-        UserError: no weights, or a file that cannot be read as such.
-    """
+    """All tensors of a checkpoint folder on the CPU, in its names; raises UserError where they cannot be read."""
     weights: dict[str, Tensor] = {}
     for path in weight_files(folder):
         try:
             check_file(path, LARGEST_WEIGHTS)
             weights |= load_file(path) if path.suffix == ".safetensors" else checked_weights(unpickle(path))
         except Exception as error:
-            reason = first_line(error)
-            raise UserError(
-                f"cannot read weights from '{path}': {reason}; the file may be cut short, copy it again"
-            ) from error
+            advice = "the file may be cut short, copy it again"
+            raise UserError(f"cannot read weights from '{path}': {first_line(error)}; {advice}") from error
     return weights
 
 
 def unpickle(path: Path, allowed: Sequence[Any] = ()) -> Any:
     """What a file of torch.save holds: tensors, plain values and objects of the classes `allowed`; no code is run.
 
-    Raises:
-        ValueError: it would unpack to more than it has, as torch itself compresses nothing.
-        Exception: whatever torch raises of a file that is none of its own, or holds anything else.
+    Raises whatever torch does of another file; ValueError for one that unpacks to more than it has, as none of torch's.
     """
     check_file(path, LARGEST_WEIGHTS)
     if zipfile.is_zipfile(path):
@@ -189,11 +160,7 @@ def unpickle(path: Path, allowed: Sequence[Any] = ()) -> Any:
 
 
 def checked_weights(loaded: Any) -> dict[str, Tensor]:
-    """The tensors of a file of torch.save by their names.
-
-    Raises:
-        ValueError: it holds other things, or a tensor that says to be larger than what is stored of it.
-    """
+    """Tensors by their names; raises ValueError for anything else, and for a tensor larger than its storage."""
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise ValueError("it holds no tensors by their names")
     for name, tensor in loaded.items():

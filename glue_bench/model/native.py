@@ -35,18 +35,18 @@ SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
 DRAWS = " with 16-bit dropout of all tokens"
-"""How random numbers are drawn on a CPU; cells that drew others, with torch's own dropout, have other ids."""
+"""How random numbers are drawn on a CPU: a part of a cell's identity."""
 ATTENTION = "glue_bench_cpu"
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
 """Families whose attention is given padding and nothing else that would change the scores."""
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
 class NativeStart(Start):
-    """What a native arm starts from: transformers' own configuration, and the weights of its base model.
+    """What a native arm starts from: transformers' own configuration, and the weights of the model without its head.
 
-    The head, which transformers puts on the base model, is always fresh: one that was trained for another task is left
-    out. `reads_segments` says that the model is given segments, `pads_left` that its tokenizer pads on the left, and
+    `reads_segments` says that the model is given segments, `pads_left` that its tokenizer pads on the left, and
     `longest` is the longest text in tokens that configuration and tokenizer admit.
     """
 
@@ -65,12 +65,8 @@ class NativeStart(Start):
 
     @property
     def said(self) -> str:
-        """How texts are given to the model and how it draws, as far as its files do not decide it.
-
-        It is a part of a cell's identity.
-        """
-        given = " with segments" * self.reads_segments + " padded on the left" * self.pads_left
-        return given + DRAWS
+        """How texts are given to the model and how it draws: a part of a cell's identity."""
+        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left + DRAWS
 
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """The model under a fresh head of its own with an output a label, decided by the seed."""
@@ -105,7 +101,12 @@ class NativeClassifier(nn.Module):
     ) -> Any:
         """What transformers' model returns, `logits` (b, num_labels) among it; padding comes in on the right."""
         if self.pads_left and attention_mask is not None:
-            input_ids, attention_mask, segments = _on_the_left(attention_mask, input_ids, attention_mask, segments)
+            length = input_ids.shape[1]
+            shift = length - attention_mask.sum(dim=1, keepdim=True)
+            places = (torch.arange(length, device=input_ids.device) - shift) % length
+            input_ids, attention_mask, segments = (
+                tensor.gather(1, places) for tensor in (input_ids, attention_mask, segments)
+            )
         given = {"token_type_ids": segments} if self.reads_segments else {}
         # Some models subtract the mask, which a bool refuses.
         mask = None if attention_mask is None else attention_mask.long()
@@ -125,31 +126,29 @@ def read_native(
     if not folder.is_dir():
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
     try:
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:
-        raise cannot_compute(name, error) from error
-    _settle_padding(config, tokenizer, name)
-    try:
+        config = AutoConfig.from_pretrained(str(folder), **LOCAL)
+        settle_padding(config, tokenizer, name)
         with drawing():
             model, found = AutoModelForSequenceClassification.from_pretrained(
-                str(folder),
-                config=config,
-                local_files_only=True,
-                trust_remote_code=False,
-                dtype=torch.float32,
-                output_loading_info=True,
+                str(folder), config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
             )
-    except Exception as error:
+    except UserError:
+        raise
+    except Exception as error:  # what transformers, safetensors and torch raise has no common base
         raise cannot_compute(name, error) from error
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
+    base, prefix = model.base_model, "" if model.base_model is model else f"{model.base_model_prefix}."
+    absent = {key.removeprefix(prefix) for key in found["missing_keys"] if key.startswith(prefix)}
+    if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
+        raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
     reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
         limits.append(config.max_position_embeddings)
     return NativeStart(
         config,
-        _base_weights(model, found["missing_keys"], name),
+        {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
         AS_PUBLISHED,
         reads_segments=all("token_type_ids" in names for names in reads),
         pads_left=tokenizer.padding_side == "left",
@@ -157,7 +156,7 @@ def read_native(
     )
 
 
-def _settle_padding(config: Any, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+def settle_padding(config: Any, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     """Let the model know the padding token, by which decoders find a text's last token."""
     text = config.get_text_config()
     stated = getattr(text, "pad_token_id", None)
@@ -172,26 +171,10 @@ def _settle_padding(config: Any, tokenizer: PreTrainedTokenizerBase, name: str) 
         text.use_cache = False  # of keys and values, for generating text
 
 
-def _base_weights(model: PreTrainedModel, missing: set[str], name: str) -> dict[str, Tensor]:
-    """The weights of the model without its head; those that the checkpoint lacks are left out.
-
-    Raises:
-        UserError: it lacks more than a pooler.
-    """
-    base = model.base_model
-    prefix = "" if base is model else f"{model.base_model_prefix}."
-    absent = {key.removeprefix(prefix) for key in missing if key.startswith(prefix)}
-    lacking = sorted(key for key in absent if prefix and "pooler." not in key)
-    if lacking:
-        raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
-    return {key: tensor for key, tensor in base.state_dict().items() if key not in absent}
-
-
 class CheapDropout(nn.Dropout):
     """torch's own module of dropout, whose random numbers are cheap on a CPU."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Dropout of `input`; torch's where that is as good, or where it writes in place."""
         if self.training and 0 < self.p < 1 and not self.inplace and input.device.type == "cpu":
             return cpu.drop(input, self.p)
         return super().forward(input)
@@ -219,11 +202,3 @@ def attention(
 
 AttentionInterface.register(ATTENTION, attention)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-
-
-def _on_the_left(mask: Bool[Tensor, "b l"], *tensors: Tensor) -> list[Tensor]:
-    """Tensors (b, l) with their padding moved from the right to the left."""
-    length = mask.shape[1]
-    shift = length - mask.sum(dim=1, keepdim=True)
-    places = (torch.arange(length, device=mask.device) - shift) % length
-    return [tensor.gather(1, places) for tensor in tensors]

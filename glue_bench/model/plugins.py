@@ -36,8 +36,7 @@ def load_file(path: Path) -> list[str]:
     """Add the variants that a Python file defines to VARIANTS; returns their names, none if the file is loaded already.
 
     Every concrete subclass of Variant that the file defines is one variant, called by its class attribute `name`. Its
-    `summary` defaults to the first line of its docstring, its `source` to the file's name. Not held to the contract
-    here: see `glue_bench.testing.load_plugins`.
+    `summary` defaults to the first line of its docstring, its `source` to the file's name.
 
     Raises:
         UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken.
@@ -51,16 +50,17 @@ def load_file(path: Path) -> list[str]:
     if before and all(PLUGINS[name].digest == digest for name in before):
         return []
     remove_plugins(before)
-    added: dict[str, type[Variant]] = {}
-    for variant in _variants_in(_run(file, code), path):
-        added |= {_name_of(variant, path, added): variant}
-    for name, variant in added.items():
+    found: list[type[Variant]] = []
+    for variant in variants_in(file, code):
+        check_name(variant, path, [other.name for other in found])
+        found.append(variant)
+    for variant in found:
         if "summary" not in vars(variant):
             variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
         if "source" not in vars(variant):
             variant.source = file.name
-        PLUGINS[name], VARIANTS[name] = Plugin(variant, file, digest), variant
-    return list(added)
+        PLUGINS[variant.name], VARIANTS[variant.name] = Plugin(variant, file, digest), variant
+    return [variant.name for variant in found]
 
 
 def remove_plugins(names: Iterable[str]) -> None:
@@ -86,8 +86,11 @@ def place(error: BaseException | None, file: str | None) -> str:
     return ""
 
 
-def _run(file: Path, code: bytes) -> ModuleType:
-    """The file as a module of its own name. Not by an import, which would take an older `__pycache__` for the file."""
+def variants_in(file: Path, code: bytes) -> list[type[Variant]]:
+    """The concrete variants that the code of a file defines.
+
+    It runs as a module of its own name, and not by an import, which would take an older `__pycache__` for the file.
+    """
     module = ModuleType(f"glue_bench_plugin_{hashlib.sha256(bytes(file) + code).hexdigest()[:12]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
@@ -99,21 +102,16 @@ def _run(file: Path, code: bytes) -> ModuleType:
         message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         reason = f"{type(error).__name__}: {message}{place(error, str(file))}"
         raise UserError(f"plugin '{file}' cannot be imported: {reason}") from error
-    return module
-
-
-def _variants_in(module: ModuleType, path: Path) -> list[type[Variant]]:
     classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Variant)]
     own = [variant for variant in dict.fromkeys(classes) if variant.__module__ == module.__name__]
-    concrete = [variant for variant in own if not inspect.isabstract(variant)]
-    if not concrete:
-        lacking = [f"; {variant.__name__} lacks {', '.join(sorted(variant.__abstractmethods__))}" for variant in own]
-        raise UserError(f"plugin '{path}' defines no variant: a subclass of Variant with a forward{''.join(lacking)}")
-    return concrete
+    if concrete := [variant for variant in own if not inspect.isabstract(variant)]:
+        return concrete
+    lacking = [f"; {variant.__name__} lacks {', '.join(sorted(variant.__abstractmethods__))}" for variant in own]
+    raise UserError(f"plugin '{file}' defines no variant: a subclass of Variant with a forward{''.join(lacking)}")
 
 
-def _name_of(variant: type[Variant], path: Path, others: Iterable[str]) -> str:
-    """The variant's name, if it has one and no other variant has it; `others` are of the same file."""
+def check_name(variant: type[Variant], path: Path, others: Iterable[str]) -> None:
+    """Raises UserError where the variant has no name, or that of another variant; `others` are of the same file."""
     name = vars(variant).get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         found = "it has none" if name is None else f"not {name!r}"
@@ -125,4 +123,3 @@ def _name_of(variant: type[Variant], path: Path, others: Iterable[str]) -> str:
         file = PLUGINS[name].file if name in PLUGINS else path if name in others else None
         owner = f"'{file}'" if file else "glue-bench"
         raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")
-    return name

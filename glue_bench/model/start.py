@@ -69,15 +69,10 @@ def encoder(start: Start) -> EncoderModel:
 
 
 def masked_lm(start: Start) -> EncoderForMaskedLM:
-    """The encoder with its masked-LM head, whose decoder is tied to the token table.
-
-    Raises:
-        UserError: the start has no such head.
-    """
+    """The encoder with its masked-LM head; raises UserError where the start has none."""
     if not start.head:
-        raise UserError(
-            f"checkpoint '{start.name}' has no masked-LM head, or not all of it; give one that was saved with its head"
-        )
+        said = "has no masked-LM head, or not all of it; give one that was saved with its head"
+        raise UserError(f"checkpoint '{start.name}' {said}")
     model = fresh(EncoderForMaskedLM, start.config)
     state = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
     model.load_state_dict(state, strict=False)

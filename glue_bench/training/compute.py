@@ -1,16 +1,19 @@
 """Where a job computes: on which device, in which precision, with how many CPU threads."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from glue_bench.errors import UserError
+from glue_bench.model.fresh import on_threads
 from glue_bench.records.environment import versions
 from glue_bench.records.record import Environment
 from glue_bench.training.memory import keep_freed
+
+__all__ = ["AUTO", "DEVICES", "Compute", "choose_compute", "multiplies_bf16", "on_threads"]
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
@@ -78,17 +81,6 @@ class Compute:
         them waits for it: a demo cell took 7 s instead of 1.
         """
         return 1 if hidden_size < NARROW else self.threads
-
-
-@contextmanager
-def on_threads(threads: int) -> Iterator[None]:
-    """In this block PyTorch computes with so many CPU threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:

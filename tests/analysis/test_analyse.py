@@ -18,7 +18,7 @@ from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.reporting.analysis_page import analysis_page, write_analysis
 from glue_bench.reporting.formats import render_page
-from glue_bench.testing.tiny import encoder_config, random_model
+from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.convert import SENTENCES
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.tokenizers import train_tokenizer

@@ -22,7 +22,7 @@ from glue_bench.analysis.subspaces import measure_subspaces, measure_tables
 from glue_bench.analysis.terms import NINE, turned
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
-from glue_bench.testing.tiny import encoder_config
+from glue_bench.testing import encoder_config
 
 SIMULATIONS = 200
 WORDS, POSITIONS, WIDTH = 400, 40, 48

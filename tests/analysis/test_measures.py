@@ -20,7 +20,7 @@ from glue_bench.analysis.swap import DISTANCES, original_and_swapped, pairs, swa
 from glue_bench.analysis.text import IGNORED, HeldOut, Probe, Row
 from glue_bench.analysis.validation import validation_sums
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.testing.tiny import encoder_config, random_model
+from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.convert import SENTENCES
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer

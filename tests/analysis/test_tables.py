@@ -33,7 +33,7 @@ from glue_bench.analysis.positions import absolute_error, cosines, measure_posit
 from glue_bench.analysis.subspaces import measure_subspaces, measure_tables, participation_ratio, subspaces
 from glue_bench.analysis.sums import Sums
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.testing.tiny import POSITIONS, encoder_config, random_model
+from glue_bench.testing import POSITIONS, encoder_config, random_model
 
 WORDS, PLACES, WIDTH = 400, 40, 24
 

@@ -21,7 +21,7 @@ from glue_bench.analysis.watching import changed, watching
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.start import encoder as encoder_of
-from glue_bench.testing.tiny import POSITIONS, VOCABULARY, encoder_config, random_model, tokens
+from glue_bench.testing import POSITIONS, VOCABULARY, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)
 NO_SUM = {"multiply", "gate"}

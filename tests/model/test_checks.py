@@ -16,7 +16,7 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant
 from glue_bench.model.variants.relative import RelativeBias
-from glue_bench.testing.tiny import encoder_config, random_model
+from glue_bench.testing import encoder_config, random_model
 
 
 @pytest.fixture

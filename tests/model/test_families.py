@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.start import Start, masked_lm
-from glue_bench.testing.tiny import randomise
+from glue_bench.testing import random_model
 
 TOLERANCE = 1e-5
 LENGTH = 11
@@ -112,8 +113,8 @@ def built(family: str, head: bool, changes: dict[str, Any]) -> PreTrainedModel:
     """transformers' random model with these settings, in the precision that they say."""
     sizes = SIZES | {"hidden_dim" if family == "distilbert" else "intermediate_size": 40}
     config = AutoConfig.for_model(family, **sizes | changes)
-    model = (AutoModelForMaskedLM if head else AutoModel).from_config(config, attn_implementation="eager").eval()
-    randomise(model)
+    kind = AutoModelForMaskedLM if head else AutoModel
+    model = random_model(partial(kind.from_config, attn_implementation="eager"), config)
     return model.to(getattr(torch, changes.get("dtype", "float32")))
 
 

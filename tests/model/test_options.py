@@ -15,8 +15,7 @@ from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import build_variant, canonical_options, check_variant, declared
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.testing import load_plugins
-from glue_bench.testing.tiny import encoder_config, random_model
+from glue_bench.testing import encoder_config, load_plugins, random_model
 from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]

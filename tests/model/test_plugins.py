@@ -224,7 +224,7 @@ def test_a_name_of_another_plugin_is_taken(write_plugin: Write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("positions)", "positions.flip(0))", "clause 'padding', encoder like BERT: padding changes real tokens by"),
+        ("positions)", "positions.flip(0))", "clause 'padding', encoder like BERT: padding or the rest of the batch"),
         ("factor=2.0", "factor", "encoder like BERT: UserError: variant 'loud': option 'factor' needs a default, such"),
         (
             "self.factor = factor",

@@ -15,7 +15,6 @@ from glue_bench.model.variants.base import Dimensions, EncoderInput, Grafted, Va
 from glue_bench.model.variants.relative import RelativeBias
 from glue_bench.model.variants.untied import Untied
 from glue_bench.testing import CLAUSES, ContractError, check_clause, check_contract
-from glue_bench.testing.tiny import max_error
 
 
 class BatchLost(Add):
@@ -53,15 +52,6 @@ class OneBiasTooMany(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden, bias = super().forward(token_ids, segment_ids).hidden, self.relative(token_ids.shape[1])
         return EncoderInput(hidden, [bias] * (self.dims.num_blocks + 1))
-
-
-class StartsAgain(Add):
-    """Wraps around where its table ends."""
-
-    def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 0) -> EncoderInput:
-        rows = (torch.arange(token_ids.shape[1]) + start) % self.dims.max_positions
-        rows[0] = 0
-        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + self.positions(rows))
 
 
 class StartsLate(Add):
@@ -151,12 +141,6 @@ class BufferLost(Add):
         return EncoderInput(super().forward(token_ids, segment_ids).hidden + self.ramp)
 
 
-class Float32Only(Add):
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        hidden = super().forward(token_ids, segment_ids).hidden
-        return EncoderInput(hidden @ torch.eye(hidden.shape[-1]))
-
-
 class OneTypeOnly(Add):
     def __init__(self, dims: Dimensions) -> None:
         super().__init__(dims)
@@ -169,14 +153,11 @@ class OneTypeOnly(Add):
 
 
 class Rounded(Add):
+    """Takes what bf16 rounds away for the whole."""
+
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
-        return EncoderInput(torch.frac(hidden * 100))
-
-
-class OneSegmentForAll(Add):
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        return super().forward(token_ids, segment_ids[:, -1:].expand_as(token_ids))
+        return EncoderInput(torch.frac(100 * (hidden @ torch.eye(hidden.shape[-1])).float()))
 
 
 class ExactInName(Add):
@@ -218,12 +199,6 @@ class HearsAfterAll(Add):
     uses_position = False
 
 
-class NeedsAnOption(Add):
-    def __init__(self, dims: Dimensions, *, width: int) -> None:
-        super().__init__(dims)
-        self.width = width
-
-
 BROKEN: list[tuple[str, type[Variant], str]] = [
     ("shapes", BatchLost, r"hidden has shape \(1, 1, 24\), not \(3, 1, 24\)"),
     ("shapes", HeadsLost, r"bias has shape \(1, 1, 1, 1\), not \('1 or 3', 3, 1, 1\)"),
@@ -232,7 +207,6 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
     ("shapes", OneBiasTooMany, "bias has 3 tensors for 2 blocks; give one tensor, or one per block"),
     ("shapes", TensorOnly, "forward returns Tensor, not EncoderInput"),
     ("shapes", NotFinite, "output is not finite on sequences of 7"),
-    ("shapes", NeedsAnOption, "option 'width' needs a default, such as `width: int = 1`"),
     ("gradients", Idle, r"parameter base\.variant\.unused\.weight receives no gradient in EncoderForSequenceClass"),
     ("gradients", SegmentsForgotten, r"parameter base\.variant\.segments\.weight receives no gradient"),
     (
@@ -240,25 +214,22 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
         RootOfZero,
         r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc",
     ),
-    ("padding", Centred, r"the rest of the batch changes real tokens by \d.* before the first block;"),
-    ("padding", CountsFromTheEnd, r"padding changes real tokens by \d.* before the first block; 1e-5 is permitted"),
-    ("padding", ScoresOfTheMeanKey, r"padding changes real tokens by \d.* after block 1;"),
-    ("save and load", BufferLost, "outputs differ by .*a tensor made in __init__"),
-    ("bfloat16", Float32Only, r"RuntimeError: .*BFloat16.* \(test_contract\.py:\d+\)"),
-    ("bfloat16", Rounded, r"are 0\.\d+ off on average; 0\.03 is permitted"),
+    ("padding", Centred, r"padding or the rest of the batch changes real tokens by \d.* before the first block;"),
+    ("padding", CountsFromTheEnd, r"changes real tokens by \d.* before the first block; 1e-5 is permitted"),
+    ("padding", ScoresOfTheMeanKey, r"changes real tokens by \d.* after block 1;"),
+    ("save and load", BufferLost, "outputs differ by .*a tensor of __init__"),
+    ("autocast", Rounded, r"are 0\.\d+ off; 0\.03 is permitted"),
     ("autocast", OneTypeOnly, r"RuntimeError: .*(dtype|type).* \(test_contract\.py:\d+\)"),
-    ("wrong shapes", OneSegmentForAll, "the variant's forward takes segment ids of another length"),
     ("graft", ExactInName, r"says it is exact, but states differ by \d"),
     ("graft", TakesTheCheckpointItself, r"the graft changes the checkpoint's own variant\.positions\.weight"),
     ("draws", DrawsAnewEachTime, r"fresh weights: variant\.scale is another each time"),
     ("draws", GraftsAnewEachTime, r"a graft: variant\.positions\.weight is another each time"),
     ("meta device", AsksForValues, r"RuntimeError: .*meta tensors.* \(test_contract\.py:\d+\)"),
     ("position", Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
-    ("position", HearsAfterAll, r"permuting tokens changes \[CLS\] by .*, although uses_position is False"),
+    ("position", HearsAfterAll, r"permuting tokens changes \[CLS\] by .*: uses_position is False"),
     ("start", StartsLate, r"start=0 changes what forward returns by \d"),
     ("start", StartsLateInTheScores, r"start=0 changes what forward returns by \d"),
     ("start", MovesCls, r"start=7 changes what forward returns for \[CLS\] by \d.*; it stays at position 0"),
-    ("start", StartsAgain, "forward takes start=8 for 9 tokens, but has 16 positions: raise ValueError"),
 ]
 
 
@@ -273,7 +244,7 @@ def test_a_broken_variant_is_told_the_clause_and_the_place(
 
 def test_the_contract_is_every_clause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variant that breaks the last one alone does not meet it."""
-    monkeypatch.setitem(VARIANTS, "broken", StartsAgain)
+    monkeypatch.setitem(VARIANTS, "broken", MovesCls)
     with pytest.raises(ContractError, match=f"^clause '{list(CLAUSES)[-1]}', "):
         check_contract("broken")
 
@@ -288,13 +259,8 @@ def test_a_name_that_is_no_variants_is_refused_with_the_near_match() -> None:
 
 
 def test_the_code_of_a_notebook_has_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(VARIANTS, "broken", Float32Only)
-    monkeypatch.setattr(Float32Only, "__module__", "__main__")
+    monkeypatch.setitem(VARIANTS, "broken", OneTypeOnly)
+    monkeypatch.setattr(OneTypeOnly, "__module__", "__main__")
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    with pytest.raises(ContractError, match=r"^clause 'bfloat16', encoder like BERT: RuntimeError: .*BFloat16"):
-        check_clause("bfloat16", "broken")
-
-
-def test_an_error_that_is_nan_is_the_largest() -> None:
-    whole, damaged = torch.ones(1, 2, 3), torch.full((1, 2, 3), torch.nan)
-    assert torch.isnan(torch.tensor(max_error([whole, damaged], [whole, whole])))
+    with pytest.raises(ContractError, match=r"^clause 'autocast', encoder like BERT: RuntimeError: .*type.*\.$|type"):
+        check_clause("autocast", "broken")

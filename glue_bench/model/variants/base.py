@@ -74,11 +74,7 @@ class Additive:
 
 @dataclass(frozen=True)
 class Grafted:
-    """What a graft kept.
-
-    `exact` says that nothing was lost. `variance_kept` has, for each table that was reduced, the share of its sum
-    of squares (not centred) that is left, 0 to 1.
-    """
+    """What a graft kept: all (`exact`), or of each table that was reduced the share of its sum of squares, 0 to 1."""
 
     exact: bool
     variance_kept: Mapping[str, float] = field(default_factory=dict)
@@ -125,7 +121,7 @@ class Variant(nn.Module, ABC):
 
     @classmethod
     def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003 (for variants that need them)
-        """An arm of it in words, by its options and the `origin` of the weights before any pretraining of ours."""
+        """An arm of it in words, by its options and the `origin` of its weights before any pretraining of ours."""
         return cls.summary
 
     def takes_start(self) -> bool:
@@ -133,10 +129,7 @@ class Variant(nn.Module, ABC):
         return "start" in inspect.signature(self.forward).parameters
 
     def graft(self, base: Additive) -> Grafted:
-        """Take over an additive encoder's weights as closely as possible.
-
-        Here: the tables that every variant has, and positions as they are in fresh weights.
-        """
+        """Take over an additive encoder's weights as closely as possible; here those of words and segments alone."""
         self.graft_content(base)
         return Grafted(exact=False)
 
@@ -172,13 +165,10 @@ def some_of(*names: str) -> AfterValidator:
 
 
 def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: int = 1) -> Float[Tensor, "r d"]:
-    """A table's rows for `length` tokens. The `fixed` first rows always stay.
+    """A table's rows for `length` tokens, r of them: length + fixed - 1.
 
-    With 1 that row is [CLS]'s position. `Untied` has 2, and says what they are. The other tokens have the rows that
-    follow, without the first `start` of them. r is length + fixed - 1.
-
-    Raises:
-        ValueError: the table has no row for the last position.
+    The `fixed` first rows always stay: one is [CLS]'s position, and `Untied` has another. The rows that follow are
+    those of the other tokens, without the first `start`. Raises as `check_positions`.
     """
     check_positions(length, start, len(table) - fixed + 1)
     if start == 0:
@@ -187,11 +177,7 @@ def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: i
 
 
 def check_positions(length: int, start: int, positions: int) -> None:
-    """Refuse tokens beyond the last of `positions`.
-
-    Raises:
-        ValueError: with what was asked for and what there is.
-    """
+    """Raises ValueError for tokens beyond the last of `positions`."""
     if start < 0 or start + length > positions:
         begins = f" that start at {start}" if start else ""
         raise ValueError(f"sequences of {length} tokens{begins}, but the encoder has {positions} positions")

@@ -43,20 +43,21 @@ def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
     Raises:
         UserError: one has no default, or a type that cannot be checked.
     """
-    own = [each for each in inspect.signature(variant.__init__).parameters.values() if each.kind is each.KEYWORD_ONLY]
     try:
         hints = get_type_hints(variant.__init__, include_extras=True)
     except Exception as error:  # what an annotation that is text may raise is anything
         raise UserError(f"variant '{name}': its options' types cannot be read: {error}") from error
     options = {}
-    for each in own:
-        default, where = each.default, f"variant '{name}': option '{each.name}'"
+    for option, each in inspect.signature(variant.__init__).parameters.items():
+        if each.kind is not each.KEYWORD_ONLY:
+            continue
+        where, default = f"variant '{name}': option '{option}'", each.default
         if default is each.empty:
-            raise UserError(f"{where} needs a default, such as `{each.name}: int = 1`")
+            raise UserError(f"{where} needs a default, such as `{option}: int = 1`")
         try:
-            kind = TypeAdapter(hints.get(each.name, Any if default is None else type(default)))
-            options[each.name] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
-            json.dumps(options[each.name].default, allow_nan=False)
+            kind = TypeAdapter(hints.get(option, Any if default is None else type(default)))
+            options[option] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
+            json.dumps(options[option].default, allow_nan=False)
         except (PydanticUserError, ValueError, TypeError) as error:
             reason = str(error).partition("\n")[0]
             raise UserError(f"{where} has a type that JSON has no values for: {reason}") from error
@@ -91,11 +92,7 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dic
 
 
 def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A variant's options in the form to compare, hash and store: JSON's, without those that equal their default.
-
-    Raises:
-        UserError: as `check_variant`.
-    """
+    """A variant's options in the form to compare, hash and store: JSON's, without defaults; raises as check_variant."""
     parsed, plain = check_variant(name, options or {}), {}
     for option, value in parsed.items():
         known = declared(VARIANTS[name], name)[option]
@@ -108,8 +105,7 @@ def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str,
 def segments_enter(config: EncoderConfig) -> str:
     """Where segments enter: one of PLACES; `none` for an encoder that has no segments.
 
-    Raises:
-        UserError: they are to enter the scores of an encoder that has fewer than two, which has nothing to learn there.
+    Raises UserError where they are to enter the scores of an encoder that has fewer than two: nothing is learned there.
     """
     place = (config.variant_options or {}).get(SEGMENTS, "input")
     if config.type_vocab_size < 2 and place == "scores":
@@ -119,11 +115,7 @@ def segments_enter(config: EncoderConfig) -> str:
 
 
 def build_variant(config: EncoderConfig) -> Variant:
-    """The variant that a configuration names, with fresh weights.
-
-    Raises:
-        UserError: an unknown variant or option, or an option of a wrong type or value.
-    """
+    """The variant that a configuration names, with fresh weights; raises as `check_variant`."""
     options = check_variant(config.variant, config.variant_options or {})
     options.pop(SEGMENTS, None)
     dims = Dimensions(
