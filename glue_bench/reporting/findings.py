@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.estimates import NO_RUN
 from glue_bench.stats.verdicts import APART, COVERS
 from glue_bench.tables.arms import block_names, blocks_of, title
@@ -16,12 +16,11 @@ from glue_bench.tables.averages import AVERAGE
 from glue_bench.tables.board import Board, averages
 from glue_bench.tables.budget import rates_frame
 from glue_bench.tables.compare import Comparison
-from glue_bench.tables.numbers import decimals_of, number
+from glue_bench.tables.numbers import decimals_of, number, title_of
 from glue_bench.tables.results import Results
 from glue_bench.values import BLOCK, BlockKey
 
 BETTER, WORSE = "▲", "▼"
-MEASURES = {"validation_loss": "Val. loss", "swap_1": "Swap test"}
 MANY = 3
 """From so many arms on a sentence gives their differences without intervals."""
 
@@ -150,14 +149,6 @@ def covers(frame: pd.DataFrame) -> list[str]:
     """What the intervals of arms with these `origin` and `seeds` cover, each once."""
     random = (frame["origin"] == "scratch") & (frame["seeds"] == "fine-tuning")
     return [COVERS[kind] for kind in dict.fromkeys(frame["seeds"].mask(random, "random"))]
-
-
-def title_of(column: str) -> str:
-    """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
-    if column not in COLUMNS:
-        return MEASURES.get(column) or column.replace("_", " ").capitalize()
-    task = TASKS[COLUMNS[column][0]]
-    return task.title + column.removeprefix(task.name).replace("_", "-")
 
 
 def verdict(findings: Findings) -> str:

@@ -154,6 +154,19 @@ class Estimate:
         """Each arm's mean over fine-tuning seeds and tasks, by pretraining seed: (arms, pretraining seeds)."""
         return np.sum([scores.by_block() for scores in self.tasks.values()], axis=0)
 
+    def differences(self, arm: str, reference: str) -> np.ndarray:
+        """Of two arms that have an interval, seed by seed: of pretraining where `blocked`, else of what both have."""
+        a, r = self.arms.index(arm), self.arms.index(reference)
+        if self.blocked:
+            means = self.by_block()
+            return means[a] - means[r]
+        parts = list[dict[int, float]]()
+        for scores in self.tasks.values():
+            ours, theirs = (dict(zip(one.seeds, one.values, strict=True)) for one in (scores.of([a]), scores.of([r])))
+            parts.append({seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs})
+        common = [seed for seed in parts[0] if all(seed in part for part in parts)]
+        return np.array([sum(part[seed] for part in parts) for seed in common])
+
     @cached_property
     def spreads(self) -> list[Spread]:
         """How far differences of the arms' means spread over seeds, of each independent part."""

@@ -1,4 +1,4 @@
-"""Numbers as text, and DataFrames as CSV and JSON: fixed decimals everywhere, and nothing for what is missing."""
+"""Numbers and names as text, and DataFrames as CSV and JSON: fixed decimals, and nothing for what is missing."""
 
 import json
 import math
@@ -7,11 +7,32 @@ from typing import Any
 
 import pandas as pd
 
+from glue_bench.data.schema import LIMITED
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UNSHOWN
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+
+BANNER = "Made from the embedded demo data: not a benchmark."
+MEASURES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
+"""Titles of columns that are no tasks."""
+
+
+def title_of(column: str) -> str:
+    """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
+    if column not in COLUMNS:
+        return MEASURES.get(column) or column.replace("_", " ").capitalize()
+    task = TASKS[COLUMNS[column][0]]
+    return task.title + column.removeprefix(task.name).replace("_", "-")
+
+
+def banner(data_source: str) -> str:
+    """What stands above every table whose numbers are not to be compared with others; else nothing."""
+    if "demo" in data_source:
+        return BANNER
+    return f"Made from a part of each split ({data_source}): not a benchmark." if LIMITED in data_source else ""
 
 
 def decimals_of(column: str, decimals: int = 2) -> int:

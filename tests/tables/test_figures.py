@@ -1,0 +1,308 @@
+"""Figures: how all of them look, their files, and that each mark stands where the numbers say."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from figure_texts import texts_of
+from matplotlib import colormaps
+from matplotlib.colors import to_rgb
+
+from glue_bench.tables.board import open_board
+from glue_bench.tables.compare import compare
+from glue_bench.tables.figures import (
+    COLUMN,
+    CYCLE,
+    FORMATS,
+    INK,
+    ON_DARK,
+    PAPER,
+    QUIET,
+    SETTINGS,
+    SMALL,
+    WIDE,
+    arm_styles,
+    drawn,
+    fitted,
+    forest,
+    forest_rows,
+    forests,
+    legend_below,
+    loss_by_parameters,
+    losses,
+    panels,
+    paper_style,
+    save,
+    scores_by_steps,
+)
+
+ROOT = Path(__file__).parents[2]
+SERIES = (INK, *CYCLE)
+LIGHT = dict(zip(ON_DARK, ON_DARK, strict=True))
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+)
+BLIND = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear light
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+    "none": np.eye(3),
+}  # fmt: skip
+
+
+# Colours
+
+
+def linear(colour):
+    value = np.array(to_rgb(colour))
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(colour):
+    return float(TO_XYZ[1] @ linear(colour))
+
+
+def contrast(one, other):
+    """WCAG 2.1, contrast ratio."""
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(colour, kind="none"):
+    """CIELAB of a colour as a reader of this kind of colour blindness sees it."""
+    seen = np.clip(np.array(BLIND[kind]) @ linear(colour), 0, 1)
+    xyz = (TO_XYZ @ seen) / (TO_XYZ @ np.ones(3))
+    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_contrast_is_that_of_the_standard():
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light", "dark"])
+class TestColours:
+    def test_lines_and_text_stand_out_from_the_page(self, colours):
+        assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
+        assert min(contrast(colours[name], colours[PAPER]) for name in (INK, QUIET)) >= 4.5
+
+    def test_series_differ_in_grey(self, colours):
+        lightness = sorted(lab(colours[name])[0] for name in SERIES)
+        assert np.diff(lightness).min() >= 5
+
+    @pytest.mark.parametrize("kind", BLIND)
+    def test_series_differ_for_every_reader(self, colours, kind):
+        distances = [np.linalg.norm(lab(colours[a], kind) - lab(colours[b], kind)) for a, b in combinations(SERIES, 2)]
+        assert min(distances) >= 18
+
+
+def test_pictures_become_lighter_evenly_for_every_reader():
+    steps = colormaps[SETTINGS["image.cmap"]](np.linspace(0, 1, 33))[:, :3]
+    for kind in BLIND:
+        lightness = np.diff([lab(tuple(colour), kind)[0] for colour in steps])
+        assert lightness.min() > 0.5
+
+
+# Sizes, names and legends
+
+
+def test_no_text_is_smaller_than_small():
+    sizes = [value for name, value in SETTINGS.items() if name.endswith("size") and ("label" in name or "font" in name)]
+    assert min(sizes) >= SMALL >= 6
+
+
+def test_eighteen_arms_look_different_and_the_reference_is_ink():
+    styles = arm_styles([f"arm{i}" for i in range(18)], "arm3")
+    assert len({(style["color"], style["linestyle"]) for style in styles.values()}) == 18
+    assert len({(style["color"], style["marker"]) for style in styles.values()}) == 18
+    assert (styles["arm3"]["color"], styles["arm0"]["color"]) == (INK, CYCLE[0])
+    assert arm_styles(["a", "b", "c"], "b") == arm_styles(["b", "a", "c"], "b")
+
+
+def test_a_long_name_keeps_both_ends():
+    assert fitted("concat-projection") == "concat-projection"
+    assert fitted("concat-projection-with-rotary-2", 12) == "concat…ary-2"
+
+
+@pytest.mark.parametrize("labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]])
+def test_a_legend_stays_inside_its_figure(labels):
+    with paper_style():
+        figure, (axes,) = panels(1, 4.0)
+        legend_below(figure, axes.plot(np.eye(len(labels))), labels)
+        figure.draw_without_rendering()
+        box = figure.legends[0].get_window_extent()
+    assert box.x0 >= -1
+    assert box.x1 <= figure.bbox.x1 + 1
+
+
+# Files
+
+
+@paper_style()
+def example(slope=1.0):
+    figure, (axes,) = panels(1, 2.2)
+    axes.set(title="Loss of one", xlabel="steps < 10", ylabel="loss")
+    axes.plot([1, 2, 3], [slope, 0.0001, slope], color=CYCLE[0], marker="o", markerfacecolor=PAPER)
+    axes.imshow(np.arange(4.0).reshape(2, 2), aspect="auto")
+    return figure
+
+
+def digests():
+    return [hashlib.sha256(drawn(example(), format)).hexdigest() for format in FORMATS]
+
+
+def test_the_same_figure_has_the_same_bytes_in_every_process(tmp_path):
+    code = (
+        f"import sys; sys.path[:0] = {list(map(str, Path(__file__).parents[:2]))!r}\n"
+        "import test_figures; print(*test_figures.digests(), 'matplotlib.pyplot' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "MPLCONFIGDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True, capture_output=True)
+    assert done.stdout.split() == [*digests(), "False"]
+
+
+def test_other_numbers_give_other_bytes_and_the_settings_of_the_user_change_nothing():
+    before = drawn(example(), "svg")
+    assert drawn(example(2), "svg") != before
+    with matplotlib.rc_context({"lines.linewidth": 9, "svg.hashsalt": "x", "font.size": 30}):
+        assert drawn(example(), "svg") == before
+
+
+def test_save_writes_every_format_and_makes_the_folder(tmp_path):
+    figure = example()
+    svg, pdf, png = (path.read_bytes() for path in save(figure, tmp_path / "new" / "loss.first"))
+    assert [content[:4] for content in (svg, pdf, png)] == [b"<?xm", b"%PDF", b"\x89PNG"]
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {f"loss.first.{format}" for format in FORMATS}
+    assert b"Date" not in svg + pdf
+    assert b"/Type3" not in pdf
+    assert int.from_bytes(png[16:20], "big") == 300 * figure.get_figwidth()
+
+
+def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pages():
+    text = drawn(example(), "svg").decode()
+    root = ElementTree.fromstring(text)
+    grounds = [path for each in root.iter() if each.get("id", "").startswith("patch") for path in each]
+    assert {re.search("fill: ([^;]+)", path.get("style", ""))[1] for path in grounds} == {"none"}
+    used = set(re.findall(r"(?:fill|stroke): (#\w{6})", "".join(each.get("style", "") for each in root.iter())))
+    assert {INK, PAPER, CYCLE[0]} <= used <= set(ON_DARK) | {"#000000"}
+    rule = text[text.index("prefers-color-scheme:dark") : text.index("</style>")]
+    assert all(f'[style*="{kind}: {colour}"]' in rule for colour in used & set(ON_DARK) for kind in ("fill", "stroke"))
+
+
+# The figures of an experiment
+
+
+@pytest.fixture(scope="module")
+def study():
+    return compare(open_board(ROOT / "results" / "study"))
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return compare(open_board(ROOT / "results" / "minilm"))
+
+
+def marks(axes):
+    """By row and marker, where the marks of a forest stand; a line without any is an interval."""
+    found = {}
+    for line in axes.lines[1:]:
+        found.setdefault((round(float(line.get_ydata()[0]), 2), str(line.get_marker())), list(line.get_xdata()))
+    return found
+
+
+@pytest.mark.parametrize("name", ["study", "minilm"])
+def test_differences_of_seeds_have_the_difference_as_their_mean(name, request):
+    comparison = request.getfixturevalue(name)
+    for column in comparison.columns["column"].unique():
+        for row in forest_rows(comparison, column).to_dict("records"):
+            assert len(row["seeds"]) == row["n_arm"] > 1
+            assert np.mean(row["seeds"]) == pytest.approx(row["difference"], abs=1e-9)
+
+
+def test_planned_contrasts_come_first_and_the_others_have_a_star(study):
+    rows = forest_rows(study, "validation_loss")
+    planned = [f"{arm} - {reference}" for arm, reference in study.board.protocol.contrasts]
+    assert rows["name"].tolist()[:9] == planned
+    assert all(name.endswith("*") for name in rows["name"][9:])
+    assert rows["difference"][9:].is_monotonic_increasing
+    assert len(rows) == len(set(zip(rows["arm"], rows["reference"], strict=True))) == 16
+
+
+def test_a_forest_has_interval_seeds_verdict_and_number_of_each_contrast(study):
+    figure = forest(study, "validation_loss")
+    found, texts = marks(figure.axes[0]), texts_of(figure)
+    rows = forest_rows(study, "validation_loss")
+    for place, row in enumerate(rows.to_dict("records")):
+        y = place + 0.5 * (place >= 9)
+        marker = {"better": "^", "worse": "v", "": "o"}[row["verdict"]]
+        assert found[y, "None"] == [row["low"], row["high"]]
+        assert found[y, marker] == [row["difference"]]
+        assert found[round(y + 0.33, 2), "."] == list(row["seeds"])
+        assert f"{row['difference']:+.3f}" in texts
+    assert {*rows["name"], "better", "worse", "not told apart", "95% interval", "a seed", "* not planned"} <= {*texts}
+    assert figure.get_figwidth() == COLUMN
+
+
+def test_without_planned_contrasts_there_is_no_star(minilm):
+    texts = texts_of(forest(minilm, "average"))
+    assert {"concat - add", "untied - add", "none - add", "points", "+0.31"} <= {*texts}
+    assert not [text for text in texts if "*" in text]
+
+
+def test_small_forests_keep_the_order_of_the_first_column(study):
+    columns = ["average", "cola", "swap_1"]
+    figure = forests(study, columns)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == forest_rows(study, "average")["name"].tolist()
+    swap = forest_rows(study, "swap_1").set_index("name")["difference"]
+    places = [*range(9), *(place + 0.5 for place in range(9, 16))]
+    found = marks(figure.axes[2])
+    drawn_at = [next(found[y, marker][0] for marker in "^vo" if (y, marker) in found) for y in places]
+    assert drawn_at == swap.reindex(labels).tolist()
+    assert figure.get_figwidth() == WIDE
+    assert texts_of(figure)
+
+
+def test_losses_are_means_over_seeds_and_gaps_those_of_the_same_seeds(study):
+    figure = losses(study)
+    frame = study.board.results.losses.dropna(subset="validation_loss")
+    ends = frame[frame["step"] == frame["step"].max()].groupby("arm")["validation_loss"].mean()
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ends.sort_values().index.tolist()
+    loss, gap = ([line.get_ydata()[-1] for line in axes.lines] for axes in figure.axes)
+    assert loss == pytest.approx(ends[legend].tolist())
+    assert gap == pytest.approx((ends - ends["add"])[legend].tolist())
+    assert {"Val. loss", "Gap to add", "tokens seen", "3M"} <= {*texts_of(figure)}
+
+
+def test_losses_by_parameters_are_those_of_the_table(study):
+    figure = loss_by_parameters(study)
+    points = {float(line.get_xdata()[0]): [] for line in figure.axes[0].lines}
+    for line in figure.axes[0].lines:
+        points[float(line.get_xdata()[0])] += [] if line.get_marker() == "." else list(line.get_ydata())
+    means = study.arms[study.arms["column"] == "validation_loss"].set_index("arm")["mean"]
+    sizes = study.board.results.arms["parameters"]
+    assert {size: sorted(found) for size, found in points.items()} == {
+        size: pytest.approx(sorted(means[sizes[sizes == size].index])) for size in sizes.unique()
+    }
+    assert texts_of(figure)
+
+
+def test_scores_by_steps(bench):
+    for steps, value in ((300, 0.3), (1000, 0.6)):
+        for arm in ("add", "none"):
+            bench.finish("rte", 1, value, arm=arm, rate=steps * 1e-6)
+            bench.cells[-1]["steps"] = steps
+    figure = scores_by_steps(compare(open_board(bench.plan())), ["average", "rte"])
+    for axes in figure.axes:
+        assert [[*line.get_xdata(), *line.get_ydata()] for line in axes.lines] == [[300, 1000, 30.0, 60.0]] * 2
+    assert {"Average", "RTE", "add", "none", "steps of pretraining"} <= {*texts_of(figure)}
