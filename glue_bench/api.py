@@ -263,7 +263,7 @@ def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Seq
 def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     """A published table by its name, beside the experiment in the folder `path` if that is given.
 
-    One row per printed value and arm of ours: `glue_bench.reporting.papers.compare.Beside.cells`.
+    One row per printed value and arm of ours: `glue_bench.tables.papers.Beside.cells`.
 
     Example:
         >>> glue_bench.table("tupe-1", "runs/minilm")  # doctest: +SKIP
@@ -271,7 +271,7 @@ def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     Raises:
         UserError: there is no such table or experiment.
     """
-    from glue_bench.reporting.papers.export import beside_named
+    from glue_bench.tables.papers import beside_named
 
     return beside_named(name, path).cells
 

@@ -14,7 +14,7 @@ from glue_bench.records.plan import Plan
 from glue_bench.records.record import Record
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.reporting.papers import TABLES
+from glue_bench.tables.published import TABLES
 
 SHAPE = {
     **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
@@ -153,10 +153,9 @@ class Bench:
         published = TABLES[table]
         printed = next(row.printed for row in published.rows if row.label == label)
         scores: dict[str, Scores] = {}
-        for column, (task, split, metric) in published.columns.items():
-            if split != "test":
-                by_metric = scores.setdefault(task, {}).setdefault(split, dict.fromkeys(TASKS[task].metrics, 0.5))
-                by_metric[metric] = float(printed[column]) / 100
+        for column, (task, split, metric) in published.scores.items():
+            by_metric = scores.setdefault(task, {}).setdefault(split, dict.fromkeys(TASKS[task].metrics, 0.5))
+            by_metric[metric] = float(printed[column]) / 100
         for task, value in scores.items():
             self.finish(task, 1, value, **where)
 

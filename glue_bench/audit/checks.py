@@ -20,7 +20,8 @@ from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
 from glue_bench.reporting.export import TABLES, find, tables
-from glue_bench.reporting.papers import TABLES as PAPERS
+from glue_bench.tables.papers import beside_named, paper_page
+from glue_bench.tables.published import TABLES as PAPERS
 
 AGAIN = "delete it and run again"
 ROUNDING = 1e-6
@@ -236,11 +237,10 @@ def check_failures(store: Store) -> Check:
 
 def check_tables(store: Store) -> Check:
     """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
-    from glue_bench.reporting.papers.export import render
-
     folder = store.folder
     try:
-        papers = {f"{name}.md": render(name, folder) for name in PAPERS if (folder / f"{name}.md").is_file()}
+        names = [name for name in PAPERS if (folder / f"{name}.md").is_file()]
+        papers = {f"{name}.md": paper_page(beside_named(name, folder)).to_markdown() for name in names}
         expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"records/: no tables can be made ({type(error).__name__} {error}); get them anew") from error

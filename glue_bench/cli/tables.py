@@ -75,16 +75,15 @@ def table(
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
-    from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.papers.export import beside_named, list_page, render, render_list
-    from glue_bench.reporting.papers.page import paper_page
-    from glue_bench.reporting.terminal import show
+    from glue_bench.tables.papers import beside_named, list_page, paper_page
+    from glue_bench.tables.table import chosen_format
 
     console, chosen = Screen(), chosen_format(format, output)
+    page = list_page() if name is None else paper_page(beside_named(name, folder))
     if output is None and format is None and console.is_terminal:
-        show(list_page(4) if name is None else paper_page(beside_named(name, folder)), console)
+        page.show(console, "-o table.md")
     else:
-        emit(render_list(chosen) if name is None else render(name, folder, chosen), output)
+        emit(page.render(chosen), output)
 
 
 @app.command()

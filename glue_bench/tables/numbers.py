@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.data.schema import LIMITED
+from glue_bench.data.task_data import LIMITED
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UNSHOWN
 

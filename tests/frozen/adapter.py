@@ -185,8 +185,6 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
-    from glue_bench.reporting.papers import TABLES
-    from glue_bench.reporting.papers.compare import set_beside
     from glue_bench.reporting.statistics_page import contrast_frames, in_one
     from glue_bench.stats.power import Costs, power_frame
     from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, holm, letters_frame
@@ -195,6 +193,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
     from glue_bench.tables.compare import compare
+    from glue_bench.tables.papers import TABLES, set_beside
     from glue_bench.tables.results import read_results
 
     results = read_results(folder)

@@ -12,7 +12,6 @@ from glue_bench.reporting.export import render
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
 from glue_bench.reporting.latex import layout_of
-from glue_bench.reporting.papers.export import render as render_paper
 from glue_bench.reporting.statistics_page import render_statistics
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -53,7 +52,6 @@ def test_no_box_is_overfull(layout, tmp_path):
         fragments += [
             render(folder, "latex"),
             render_statistics(folder, "latex"),
-            render_paper("tupe-1", folder, "latex"),
         ]
     assert re.findall(r"Overfull.*", log_of(fragments, layout, tmp_path)) == []
 

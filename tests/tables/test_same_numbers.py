@@ -13,9 +13,6 @@ from glue_bench.reporting.export import find, write_tables
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.grid import Page
 from glue_bench.reporting.leaderboard_page import leaderboard_page
-from glue_bench.reporting.papers.export import beside_named
-from glue_bench.reporting.papers.export import render as render_paper
-from glue_bench.reporting.papers.page import paper_page
 
 
 def fill(bench):
@@ -50,12 +47,6 @@ def findings(filled):
 @pytest.fixture(scope="module")
 def page(findings):
     return leaderboard_page(findings)
-
-
-@pytest.fixture(scope="module")
-def compared(filled):
-    """The paper's table that most tests look at."""
-    return beside_named("tupe-1", filled.path)
 
 
 def tables_of(page: Page) -> list[Read]:
@@ -100,13 +91,3 @@ def test_bold_is_what_leads_its_block(page):
 def bold(table: Read, header: str) -> list[str]:
     column = table.header.index(header)
     return [row[0][0] for row in table.rows if row[column][1]]
-
-
-def test_bold_in_a_papers_table_is_its_best_printed_value(compared):
-    (table,) = tables_of(paper_page(compared))
-    ours = [row for row in table.rows if row[0][0].startswith("ours: ")]
-    assert ours
-    assert not any(is_bold for row in ours for _, is_bold in row)
-    (whole,) = tables_of(paper_page(beside_named("tupe-1")))
-    assert bold(whole, "RTE") == ["TUPE-R"]
-    assert "Bold is the best value that the paper prints." in render_paper("tupe-1")

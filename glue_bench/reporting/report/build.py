@@ -14,10 +14,7 @@ from glue_bench.reporting.export import Paths, find
 from glue_bench.reporting.findings import Findings, verdict
 from glue_bench.reporting.grid import PageSection
 from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
-from glue_bench.reporting.notes import banner, is_demo
-from glue_bench.reporting.papers import TABLES
-from glue_bench.reporting.papers.compare import set_beside
-from glue_bench.reporting.papers.page import paper_page
+from glue_bench.reporting.notes import banner
 from glue_bench.reporting.report.drawings import (
     analysis_figures,
     contrast_figures,
@@ -72,7 +69,6 @@ def experiment_parts(findings: Findings) -> Iterator[Part]:
     yield from pretraining_part(findings)
     yield from steps_part(findings)
     yield from analysis_part(findings.results)
-    yield from papers_part(findings)
     yield protocol_part(findings)
     yield data_part(findings.board)
     yield environment_part(findings.results)
@@ -132,19 +128,6 @@ def analysis_part(results: Results) -> Iterator[Part]:
     except (ValueError, KeyError) as error:
         raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
     yield replace(part_of(page, "Inside the encoders"), figures=tuple(analysis_figures(frames)))
-
-
-def papers_part(findings: Findings) -> Iterator[Part]:
-    """Published rows with ours under them, the table with most of our arms in sight; none beside made-up data."""
-    if is_demo(findings.results):
-        return
-    compared = [set_beside(table, findings.results) for table in TABLES.values()]
-    beside = sorted((one for one in compared if (one.cells["arm"] != "").any()), key=lambda one: len(one.without_row))
-    parts = [part_of(paper_page(one)) for one in beside]
-    if parts:
-        first, *others = parts
-        section = replace(first.sections[0], title=first.title)
-        yield replace(first, title="Beside published tables", sections=(section,), folded=(*first.folded, *others))
 
 
 def extent(board: Board) -> str:

@@ -33,8 +33,7 @@ from glue_bench.tables.results import read_results
 
 def test_the_parts_and_their_links(made, text):
     assert [part.title for part in made.parts] == [
-        "Leaderboard", "Differences from the reference", "Beside published tables",
-        "Protocol", "Data", "Environment", "Commands",
+        "Leaderboard", "Differences from the reference", "Protocol", "Data", "Environment", "Commands",
     ]  # fmt: skip
     read = parse_html(text)
     ids = {value for _, name, value in read.attributes if name == "id"}

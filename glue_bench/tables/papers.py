@@ -1,0 +1,262 @@
+"""A published table with our arms below the rows that they are the counterparts of, and in what the two differ."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.config import SCRATCH
+from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.errors import unknown
+from glue_bench.tables.averages import AVERAGE, aggregate, at_rates, average, best_rates, part_values
+from glue_bench.tables.board import RUN, Board, make_board
+from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
+from glue_bench.tables.published import TABLES, Published, Row, score_of
+from glue_bench.tables.results import Results, read_results
+from glue_bench.tables.table import Column, Page, Table
+
+CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
+PAIR_COLUMNS = ("model", "arm", "parameters", "steps", "tokens", "seeds", "rates", "start", "note")
+LEGEND = {
+    "scores": "Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, accuracy elsewhere, "
+    "unless the column names another metric.",
+    "bold": "**Bold**: the best value that the paper prints in a column.",
+    "ours": "ours: an arm of the experiment, on the validation set, by the metrics, the average and the statistic over "
+    "seeds of the paper; in brackets ours less theirs, which is not tested.",
+    "†": "† a part of the official rows, so that ours and theirs are not of the same data.",
+    MISSING: "– no score of ours.",  # noqa: RUF001
+    "pairs": "Theirs / ours; ? is not stated.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A published table and, where there is a `board`, what an experiment has of it.
+
+    `cells` (CELL_COLUMNS) has a row for each printed value and arm of ours that stands beside it, or one without an
+    arm: `published` is as printed; `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs. `pairs`
+    (PAIR_COLUMNS, texts) say in what the two differ, theirs / ours, or in `note` why there is no counterpart.
+    """
+
+    published: Published
+    cells: pd.DataFrame
+    pairs: pd.DataFrame
+    board: Board | None = None
+
+
+def beside_named(name: str, path: str | Path | None = None) -> Beside:
+    """The published table `name` beside the experiment in the folder `path`, or alone.
+
+    Raises:
+        UserError: there is no such table or experiment.
+    """
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    return set_beside(TABLES[name], None if path is None else read_results(path))
+
+
+def set_beside(published: Published, results: Results | None = None) -> Beside:
+    """The table beside an experiment; without one, the table alone."""
+    if results is None:
+        alone = [cell for row in published.rows for cell in _cells(row, {}, {})]
+        return Beside(published=published, cells=_frame(alone), pairs=pd.DataFrame(columns=list(PAIR_COLUMNS)))
+    last = make_board(results, published.ours)
+    run = last.cells[last.cells["finished"]]
+    names = dict.fromkeys((run if len(run) else last.cells)["arm"])
+    arms: list[dict[str, Any]] = [results.arms.loc[name].to_dict() for name in names]
+    boards = {1.0: last}
+    for share in {row.share for row in published.rows} - {1.0}:
+        if (steps := round(share * max(results.all_steps, default=0))) in results.all_steps:
+            boards[share] = make_board(results, published.ours, steps)
+    values = {share: our_values(published, board) for share, board in boards.items()}
+    cells, pairs = list[dict[str, Any]](), list[dict[str, Any]]()
+    for row in published.rows:
+        fitting = [arm for arm in arms if _nearest(arm, row, published) is row]
+        mine = fitting if row.share in boards else []
+        for arm in mine:
+            cells += _cells(row, arm | {"steps": boards[row.share].steps}, values[row.share])
+            pairs.append(_pair(published, row, arm, boards[row.share], values[row.share]))
+        if not mine:
+            cells += _cells(row, {}, {})
+            pairs.append({"model": row.label, "note": _why_missing(published, row, bool(fitting))})
+    texts = pd.DataFrame(pairs, columns=list(PAIR_COLUMNS)).fillna("")
+    return Beside(published=published, cells=_frame(cells), pairs=texts, board=last)
+
+
+def our_values(published: Published, board: Board) -> dict[tuple[str, str], dict[str, Any]]:
+    """By arm and column `ours` and `seeds`, under the table's metrics, average and statistic.
+
+    The rate is that with the best statistic over seeds of the table's own metrics of a task.
+    """
+    wanted = pd.DataFrame(published.scores.values(), columns=["task", "split", "metric"])
+    scores = board.scores.merge(wanted.drop_duplicates(), on=["task", "split", "metric"])
+    runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
+    scores = at_rates(scores, best_rates(runs, published.statistic))
+    parts = part_values(scores, published.singly)
+    values: dict[Any, dict[Any, float]] = aggregate(parts, ["arm", "part"], published.statistic).to_dict("index")
+    if AVERAGE in published.columns:
+        whole = average(scores, published.average, published.statistic)
+        values |= {(arm, AVERAGE): row for arm, row in whole.to_dict("index").items()}
+    return {key: {"ours": row[published.statistic], "seeds": int(row["n"])} for key, row in values.items()}
+
+
+def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | None:
+    """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
+    known = not pd.isna(arm["parameters"]) and arm["parameters"]
+    fitting = [
+        (abs(math.log(known / other.parameters)) if known else 0.0, other)
+        for other in published.rows
+        if other.takes(arm["variant"], arm["options"]) and other.share == row.share
+    ]
+    return min(fitting, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
+    if not row.variant:
+        return "no variant of ours"
+    if has_arm:
+        return f"no fine-tuned checkpoint after {row.share:.0%} of the steps"
+    several = [other for other in published.rows if (other.variant, other.share) == (row.variant, row.share)]
+    segments = " with segments: scores" if row.segments == "scores" else ""
+    return f"no run of {row.variant}{segments}" + (f" near {short(row.parameters)} parameters" if several[1:] else "")
+
+
+def _cells(row: Row, arm: Mapping[str, Any], values: Mapping[Any, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each printed value, beside an arm or beside none."""
+    known = {name: arm.get(name, "") for name in ("arm", "variant", "origin")} | {"steps": arm.get("steps")}
+    for column, text in row.printed.items():
+        mine = values.get((known["arm"], column), {"ours": math.nan, "seeds": 0})
+        about = {"model": row.label, "column": column, "published": text, "difference": mine["ours"] - float(text)}
+        yield known | dict(mine) | about
+
+
+def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, values: Any) -> dict[str, str]:
+    """In what a printed row and an arm differ, each as a text: theirs / ours."""
+    mine = board.cells[board.cells["arm"] == arm["arm"]]
+    runs = max(values.get((arm["arm"], column), {"seeds": 0})["seeds"] for column in row.printed)
+    pretrainings = mine["pretraining_seed"].nunique()
+    plan = board.results.plan
+    sizes = (row.steps, published.tokens), (board.steps, plan.batch_tokens)
+    theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
+    fresh = arm["checkpoint"] == SCRATCH or (board.steps and plan.pretrained_from == SCRATCH)
+    start = "fresh weights" if fresh else PurePath(arm["checkpoint"]).name
+    return {
+        "model": row.label,
+        "arm": arm["arm"],
+        "parameters": _two(row.parameters, arm["parameters"], short),
+        "steps": _two(row.steps, board.steps, "{:,}".format),
+        "tokens": _two(theirs, ours, short),
+        "seeds": _two(published.seeds, runs, str) + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
+        "rates": _two(published.rates, mine.groupby("task")["learning_rate"].nunique().max(), str),
+        "start": start if arm["origin"] in ("pretrained", "scratch") else f"{start}, {arm['origin']}",
+        "note": "",
+    }
+
+
+def _two(theirs: Any, ours: Any, shown: Any) -> str:
+    return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
+
+
+def _frame(cells: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(cells, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
+
+
+def paper_page(beside: Beside) -> Page:
+    """The printed rows, ours below those that have an arm of ours, and in what the two differ."""
+    published, board = beside.published, beside.board
+    partial = _partial(beside)
+    titles = {column: _title(column) + "†" * (column in partial) for column in published.columns}
+    rows = list(_rows(beside))
+    frame = pd.DataFrame([row for row, _ in rows], columns=["model", *published.columns])
+    shown = {
+        "bold": any(bold for _, bold in rows),
+        "†": bool(partial),
+        MISSING: bool((frame == MISSING).any(axis=None)),
+    }
+    shown |= {"ours": bool((beside.cells["arm"] != "").any())}
+    legend = [line for key, line in LEGEND.items() if shown.get(key, key == "scores")]
+    main = Table(
+        frame=frame,
+        columns={"model": Column("Model"), **{name: Column(title, show=str) for name, title in titles.items()}},
+        caption=f"{published.source}; the {published.split} set; {published.protocol}.",
+        legend=(*legend, *published.notes),
+        bold=pd.DataFrame([dict.fromkeys(bold, True) for _, bold in rows], index=frame.index),
+    )
+    return Page(
+        title=published.title,
+        banner=banner(board.results.data_source) if board else "",
+        tables=(main, *([_pairs_table(beside.pairs)] if board else []), _setup(beside)),
+        data=beside.cells,
+    )
+
+
+def _rows(beside: Beside) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Each row as texts by column, and the columns whose best printed value it has."""
+    published = beside.published
+    best = {name: max(float(row.printed[name]) for row in published.rows) for name in published.columns}
+    for row in published.rows:
+        mine = beside.cells[(beside.cells["model"] == row.label) & (beside.cells["arm"] != "")]
+        if beside.board is None or len(mine):
+            leads = [name for name, text in row.printed.items() if float(text) == best[name]]
+            yield {"model": row.label, **row.printed}, leads if len(published.rows) > 1 else []
+        for arm, cells in mine.groupby("arm", sort=False):
+            texts = {
+                cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})"
+                for cell in cells.to_dict("records")
+                if not math.isnan(cell["ours"])
+            }
+            yield {"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts}, []
+
+
+def _pairs_table(pairs: pd.DataFrame) -> Table:
+    titles = {"model": "Model", "arm": "Ours", "note": "Why there is none", "start": "Ours start from"}
+    used = [name for name in PAIR_COLUMNS if (pairs[name] != "").any()]
+    columns = {name: Column(titles.get(name, name.capitalize())) for name in used}
+    return Table(frame=pairs, columns=columns, title="Theirs and ours", legend=(LEGEND["pairs"],))
+
+
+def _setup(beside: Beside) -> Table:
+    """How the average is made, and what our runs are."""
+    published, board = beside.published, beside.board
+    rows = {"Average": published.average.rule} if AVERAGE in published.columns else {}
+    if board:
+        parts = ", ".join(TASKS[task].title for task in board.results.partial_tasks)
+        rows |= {
+            "Experiment": board.results.experiment,
+            "Reported": f"{published.statistic} over seeds; {published.epoch} epoch; validation",
+            "Data": board.results.data_source + (f"; a part of {parts}" if parts else ""),
+        }
+    frame = pd.DataFrame(rows.items(), columns=["what", "value"])
+    return Table(frame=frame, columns={"what": Column("Setup"), "value": Column("")})
+
+
+def _partial(beside: Beside) -> set[str]:
+    """The columns whose data ours had only a part of, which of made-up data means nothing."""
+    results = beside.board.results if beside.board else None
+    if results is None or "demo" in results.data_source:
+        return set()
+    published = beside.published
+    tasks = {name: {score[0]} for name, score in published.scores.items()} | {AVERAGE: set(published.average.tasks)}
+    return {name for name, mine in tasks.items() if mine & {*results.partial_tasks}}
+
+
+def _title(column: str) -> str:
+    """As the leaderboard writes it, a second metric behind; what is no GLUE task by its own name."""
+    score = score_of(column)
+    if score is None:
+        return "Avg." if column == AVERAGE else column
+    metric = {"f1": " F1", "spearmanr": " Spearman"}.get(score[2], "")
+    return title_of(column if column in COLUMNS else score[0]) + metric
+
+
+def list_page() -> Page:
+    """The published tables by name."""
+    names = {"table": "Table", "title": "What it is", "split": "Set", "rows": "Rows", "source": "Source"}
+    rows = [(name, table.title, table.split, len(table.rows), table.source) for name, table in TABLES.items()]
+    columns = {name: Column(title, decimals=0 if name == "rows" else None) for name, title in names.items()}
+    return Page(
+        title="Published tables", tables=(Table(frame=pd.DataFrame(rows, columns=list(names)), columns=columns),)
+    )

@@ -1,0 +1,339 @@
+"""Published tables: what is shipped is what the sources print, and ours stand beside it by their conventions."""
+
+import csv
+import inspect
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from read_pages import READERS
+
+from glue_bench.data.tasks import TASKS
+from glue_bench.errors import UserError
+from glue_bench.tables.numbers import BANNER
+from glue_bench.tables.papers import beside_named, list_page, paper_page, set_beside
+from glue_bench.tables.published import TABLES, Published, Row
+from glue_bench.tables.results import read_results
+from glue_bench.tables.table import FORMATS
+
+FACTS = Path(__file__).resolve().parents[3] / "shared" / "facts" / "paper_tables"
+CHECKED = {
+    **{"tupe-1": "tupe_table1", "tupe-3-4": "tupe_tables_3_4", "diet-2": "diet_table2", "bert-1": "bert_table1_test"},
+    **{"miniatures": "bert_miniatures_test", "run-glue": "run_glue_bert_base_cased_dev"},
+    **{"nopos": "sinha_roberta_nopos_dev"},
+}
+TOLERANCE = {
+    # Two decimals: the mean of nine rounded figures, rounded.
+    "tupe-1": 0.005,
+    "tupe-3-4": 0.005,
+    # One decimal.
+    "diet-2": 0.05,
+    "bert-1": 0.05,
+    # One decimal, and the server averaged more decimals than it printed: both roundings add up.
+    "miniatures": 0.1,
+}
+
+
+# What is shipped
+
+
+def recomputed_average(published, row):
+    """The average of a printed row by the paper's convention, from the row's other columns."""
+    values = {score: float(row.printed[name]) for name, score in published.scores.items()}
+    parts = [[values[entry] for entry in part] for part in published.average.parts.values()]
+    return sum(sum(part) / len(part) for part in parts) / len(parts)
+
+
+averaged = [(name, row) for name, table in TABLES.items() if "average" in table.columns for row in table.rows]
+
+
+@pytest.mark.parametrize(("name", "row"), averaged, ids=[f"{name}-{row.label}" for name, row in averaged])
+def test_every_published_average_recomputes(name, row):
+    assert recomputed_average(TABLES[name], row) == pytest.approx(float(row.printed["average"]), abs=TOLERANCE[name])
+
+
+def test_tupe_publishes_fourteen_averages():
+    assert sum(name.startswith("tupe") for name, _ in averaged) == 14
+    assert set(TOLERANCE) == {name for name, _ in averaged}
+
+
+@pytest.mark.parametrize("published", TABLES.values(), ids=list(TABLES))
+def test_a_table_is_read_whole(published):
+    assert published.split in ("dev", "test")
+    assert published.statistic in ("mean", "median")
+    assert len({row.label for row in published.rows}) == len(published.rows)
+    for row in published.rows:
+        assert tuple(row.printed) == published.columns
+        assert all(0 <= float(figure) <= 100 for figure in row.printed.values())
+        assert not row.variant or row.parameters > 1e6
+    assert set(published.columns) - set(published.scores) <= {"average", "AX", "PAWS"}
+    for task, split, metric in published.scores.values():
+        assert split in TASKS[task].splits
+        assert metric in TASKS[task].metrics
+
+
+@pytest.mark.skipif(not FACTS.is_dir(), reason="no checked tables here")
+@pytest.mark.parametrize("name", TABLES)
+def test_the_figures_are_those_checked_against_the_sources(name):
+    rows = list(csv.DictReader((FACTS / f"{CHECKED[name]}.csv").read_text(encoding="utf-8").splitlines()))
+    labels = [column for column in rows[0] if column in ("model", "position", "segment", "precision")]
+    others = {*labels, "paper_table", "setting", "steps", "note", "avg_recomputed_mean_of_9"}
+    columns = sorted((column for column in rows[0] if column not in others), key=lambda name: "reported" in name)
+    assert {", ".join(row[name] for name in labels): [row[name] for name in columns] for row in rows} == {
+        row.label: list(row.printed.values()) for row in TABLES[name].rows
+    }
+
+
+def test_counterparts_are_variants_with_their_own_defaults():
+    from glue_bench.model.variants import VARIANTS
+    from glue_bench.model.variants.options import PLACES
+
+    for row in (row for published in TABLES.values() for row in published.rows if row.variant):
+        parameters = inspect.signature(VARIANTS[row.variant].__init__).parameters
+        own = {name: parameters[name].default for name in row.options}
+        assert {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()} == row.options
+        assert row.segments in (None, *PLACES)
+
+
+@pytest.mark.parametrize(("layers", "width", "vocabulary"), [(2, 128, 30522), (4, 256, 30522), (4, 512, 30522),
+                                                            (8, 512, 30522), (12, 768, 28996)])  # fmt: skip
+def test_sizes_that_no_source_states_follow_from_the_shape(layers, width, vocabulary):
+    tables = (vocabulary + 512 + 2) * width + 2 * width
+    size = tables + layers * (12 * width**2 + 13 * width) + width**2 + width
+    stated = [*TABLES["miniatures"].rows, *TABLES["run-glue"].rows]
+    assert any(row.parameters == pytest.approx(size, rel=0.005) for row in stated)
+
+
+@pytest.mark.parametrize(
+    ("label", "variant", "options", "taken"),
+    [
+        ("BERT-A", "add", {}, True),
+        ("BERT-A", "add", {"segments": "none"}, True),
+        ("TUPE-A", "untied", {"share": True}, True),
+        ("TUPE-A", "untied", {"share": False}, False),
+        ("TUPE-A", "untied-tie-cls", {}, False),
+        ("BERT-A-d", "four-term", {}, True),
+        ("BERT-A-d", "four-term", {"terms": ["word-word"]}, False),
+        ("BERT-A-d", "four-term",
+         {"terms": ["position-position", "word-word", "word-position", "position-word"]}, True),
+    ],
+)  # fmt: skip
+def test_an_arm_with_other_options_is_another_model(label, variant, options, taken):
+    (row,) = (row for row in TABLES["tupe-1"].rows if row.label == label)
+    assert row.takes(variant, options) is taken
+
+
+def test_diet_tells_arms_apart_by_where_segments_enter():
+    rows = {row.label: row for row in TABLES["diet-2"].rows}
+    by_input, by_head = (rows[f"DIET-REL, per-head, {place}"] for place in ("input", "per-head"))
+    assert (by_input.takes("diet-rel", {}), by_head.takes("diet-rel", {})) == (True, False)
+    assert by_head.takes("diet-rel", {"segments": "scores", "share": False})
+    assert not by_input.takes("diet-rel", {"segments": "none"})
+
+
+# Ours beside it
+
+SUM = {"variant": "add", "parameters": 110e6}
+MADE_UP = Published(
+    title="Made up",
+    source="nowhere",
+    split="dev",
+    protocol="median of five seeds",
+    columns=("cola", "rte", "average"),
+    rows=tuple(
+        Row(label=label, printed=dict(zip(("cola", "rte", "average"), figures.split(), strict=True)), **facts)
+        for label, figures, facts in (
+            ("Sum", "50.0 60.0 55.0", SUM | {"steps": 1000}),
+            ("Sum-mid", "40.0 50.0 45.0", SUM | {"steps": 300, "share": 0.3}),
+            ("Untied", "70.0 60.0 65.0", {"variant": "untied", "parameters": 110e6, "steps": 1000}),
+            ("Oracle", "99.0 99.0 99.0", {}),
+        )
+    ),
+    statistic="median",
+    seeds=5,
+    rates=4,
+    tokens=128,
+)
+GOLDEN = """\
+# Made up
+
+nowhere; the dev set; median of five seeds.
+
+| Model        |           CoLA |            RTE |          Avg. |
+|:-------------|---------------:|---------------:|--------------:|
+| Sum          |           50.0 |           60.0 |          55.0 |
+| ours: add    |  49.00 (-1.00) | 50.00 (-10.00) | 49.50 (-5.50) |
+| Untied       |           70.0 |           60.0 |          65.0 |
+| ours: untied | 30.00 (-40.00) |              – |             – |
+
+- Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, accuracy elsewhere, unless the column names another metric.
+- ours: an arm of the experiment, on the validation set, by the metrics, the average and the statistic over seeds of the paper; in brackets ours less theirs, which is not tested.
+- – no score of ours.
+
+## Theirs and ours
+
+| Model   | Ours   | Parameters   | Steps       | Tokens      | Seeds   | Rates   | Ours start from   | Why there is none                               |
+|:--------|:-------|:-------------|:------------|:------------|:--------|:--------|:------------------|:------------------------------------------------|
+| Sum     | add    | 110M / 1M    | 1,000 / 100 | 128k / 3.2k | 5 / 3   | 4 / 1   | fresh weights     |                                                 |
+| Sum-mid |        |              |             |             |         |         |                   | no fine-tuned checkpoint after 30% of the steps |
+| Untied  | untied | 110M / ?     | 1,000 / 100 | 128k / 3.2k | 5 / 1   | 4 / 1   | fresh weights     |                                                 |
+| Oracle  |        |              |             |             |         |         |                   | no variant of ours                              |
+
+- Theirs / ours; ? is not stated.
+
+| Setup      |                                           |
+|:-----------|:------------------------------------------|
+| Average    | mean of the 2 columns                     |
+| Experiment | toy                                       |
+| Reported   | median over seeds; last epoch; validation |
+| Data       | tsv                                       |
+"""  # noqa: E501, RUF001
+
+
+def pretrained(*names, steps=100):
+    """What plan.json says of arms pretrained here."""
+    return {
+        "arms": {name: {"parameters": 1_000_000} for name in names},
+        "config": {
+            "arms": [{"name": name, "options": {}, "checkpoint": "scratch"} for name in names],
+            "pretraining": {"start": "scratch", "steps": steps, "batch_tokens": 32},
+        },
+    }
+
+
+def beside(published, bench):
+    return set_beside(published, read_results(bench.path))
+
+
+def cells_of(published, bench):
+    return beside(published, bench).cells.set_index(["model", "column"])
+
+
+def test_the_page(bench):
+    for seed, cola in ((1, 0.49), (2, 0.53), (3, 0.46)):
+        bench.finish("cola", seed, cola)
+        bench.finish("rte", seed, 0.5)
+    bench.expect("cola", 1, arm="again", variant="add")
+    bench.finish("cola", 1, 0.3, arm="untied")
+    bench.expect("rte", 1, arm="untied")
+    bench.finish("cola", 1, 0.3, arm="none")
+    for cell in bench.cells:
+        cell.setdefault("steps", 100)
+    bench.plan(**pretrained("add", "none"))
+    assert paper_page(beside(MADE_UP, bench)).to_markdown() == GOLDEN
+
+
+def test_medians_at_the_rate_of_the_best_median(bench):
+    """The mean would take the lower rate."""
+    for seed, (low, high) in enumerate(((0.9, 0.60), (0.5, 0.58), (0.5, 0.56)), start=1):
+        bench.finish("cola", seed, low, rate=2e-5)
+        bench.finish("cola", seed, high, rate=3e-5)
+    bench.plan()
+    assert cells_of(MADE_UP, bench).loc[("Sum", "cola"), "ours"] == pytest.approx(58)
+    by_mean = cells_of(replace(MADE_UP, statistic="mean"), bench)
+    assert by_mean.loc[("Sum", "cola"), "ours"] == pytest.approx(100 * (0.9 + 0.5 + 0.5) / 3)
+
+
+def test_the_metrics_are_the_papers(bench):
+    bench.finish("mrpc", 1, {"accuracy": 0.7, "f1": 0.8})
+    bench.finish("stsb", 1, {"pearson": 0.1, "spearmanr": 0.2})
+    bench.plan()
+    tupe, bert = cells_of(TABLES["tupe-1"], bench)["ours"], cells_of(TABLES["bert-1"], bench)["ours"]
+    assert (tupe["BERT-A", "mrpc"], tupe["BERT-A", "stsb"]) == (70.0, 10.0)
+    assert (bert["BERT-Base", "mrpc_f1"], bert["BERT-Base", "stsb_spearmanr"]) == (80.0, 20.0)
+
+
+def test_the_average_is_by_the_papers_convention(bench):
+    """Ours are the published figures: so must be the average, by each table's own rule."""
+    bench.finish_published("miniatures", "BERT-Small (4/512)")
+    bench.plan()
+    cells = cells_of(TABLES["miniatures"], bench)
+    row = cells[cells["arm"] == "add"].xs("average", level="column")
+    assert row["ours"].item() == pytest.approx(71.2, abs=0.1)
+
+
+def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
+    bench.finish("rte", 1, arm="small", variant="add")
+    bench.finish("rte", 1, arm="large", variant="add")
+    bench.plan(arms={"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}})
+    pairs = beside(TABLES["miniatures"], bench).pairs.set_index("model")
+    assert pairs["arm"].tolist() == ["small", "", "", "large"]
+    assert pairs["note"]["BERT-Small (4/512)"] == "no run of add near 28.8M parameters"
+    assert pairs["parameters"]["BERT-Medium (8/512)"] == "41.4M / 40M"
+
+
+def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench):
+    for steps, value in ((300, 0.3), (1000, 0.6)):
+        bench.finish("cola", 1, value, rate=steps * 1e-6)
+        bench.cells[-1]["steps"] = steps
+    bench.plan(**pretrained("add", steps=1000))
+    cells = cells_of(MADE_UP, bench)
+    assert cells.loc[("Sum", "cola"), ["ours", "steps"]].tolist() == [60.0, 1000]
+    assert cells.loc[("Sum-mid", "cola"), ["ours", "steps"]].tolist() == [30.0, 300]
+    assert beside(MADE_UP, bench).pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
+
+
+def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
+    """Those of papers share one pretraining, so that as many runs of ours are not like theirs."""
+    for seed in range(1, 6):
+        cell = bench.expect("rte", seed)
+        cell["pretraining_seed"] = seed
+        bench.record(cell)
+    bench.finish("cola", 1, arm="untied", origin="grafted")
+    bench.plan(config={"arms": [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]})
+    pairs = beside(MADE_UP, bench).pairs.set_index("model")
+    assert pairs["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
+    assert pairs["start"]["Untied"] == "bert, grafted"
+
+
+def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench):
+    bench.finish("cola", 1, partial=True)
+    bench.finish("rte", 1)
+    bench.plan()
+    page = paper_page(beside(MADE_UP, bench))
+    assert page.tables[0].header == ["Model", "CoLA†", "RTE", "Avg.†"]
+    assert any(line.startswith("†") for line in page.tables[0].legend)
+    demo = new_bench("demo")
+    demo.finish("cola", 1, source="demo", partial=True)
+    demo.plan()
+    page = paper_page(beside(MADE_UP, demo))
+    assert (page.banner, page.tables[0].header[1]) == (BANNER, "CoLA")
+
+
+def test_a_table_alone_has_all_rows_and_bold_is_the_best_printed_value():
+    for read in (READERS[format](paper_page(beside_named("tupe-1")).render(format))[0] for format in READERS):
+        assert [row[0][0] for row in read.rows] == [row.label for row in TABLES["tupe-1"].rows]
+        assert [text for row in read.rows for text, bold in row if bold][-1] == "85.04"
+        assert [row[0][0] for row in read.rows if row[8][1]] == ["TUPE-R"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", list(TABLES))
+def test_every_table_bears_an_experiment_without_records(bench, name, format):
+    bench.expect("rte", 1)
+    bench.expect("rte", 1, arm="concat")
+    assert TABLES[name].rows[0].label in paper_page(beside_named(name, bench.plan())).render(format).replace(r"\_", "_")
+
+
+def test_names_and_folders_that_do_not_exist(tmp_path):
+    with pytest.raises(UserError, match="unknown table 'tupe1'; did you mean 'tupe-1'"):
+        beside_named("tupe1", tmp_path)
+    with pytest.raises(UserError, match="no experiment in"):
+        beside_named("tupe-1", tmp_path / "nowhere")
+
+
+def test_the_command_line(glue_bench, refused, bench, tmp_path):
+    bench.finish("rte", 1)
+    bench.plan()
+    listed = glue_bench("table").out.splitlines()[4:]
+    assert [line.split()[1] for line in listed] == list(TABLES)
+    page = paper_page(beside_named("diet-2", bench.path))
+    for suffix, format in (("tex", "latex"), ("html", "html"), ("json", "json"), ("csv", "csv"), ("txt", "markdown")):
+        file = tmp_path / f"table.{suffix}"
+        assert glue_bench("table", "diet-2", bench.path, "-o", file) == (0, "", "")
+        assert (
+            file.read_text() == page.render(format) == glue_bench("table", "diet-2", bench.path, "--format", format).out
+        )
+    assert glue_bench("table", "--format", "latex").out == list_page().to_latex()
+    assert refused("table", "--format", "xml").startswith("unknown format 'xml'")
+    assert "cannot write" in refused("table", "tupe-1", bench.path, "-o", tmp_path / "no" / "table.md")
