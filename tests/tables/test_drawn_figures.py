@@ -163,7 +163,7 @@ def digests():
 def test_the_same_figure_has_the_same_bytes_in_every_process(tmp_path):
     code = (
         f"import sys; sys.path[:0] = {list(map(str, Path(__file__).parents[:2]))!r}\n"
-        "import test_figures; print(*test_figures.digests(), 'matplotlib.pyplot' in sys.modules)"
+        "import test_drawn_figures; print(*test_drawn_figures.digests(), 'matplotlib.pyplot' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "MPLCONFIGDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True, capture_output=True)
