@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.reporting.card import card
     from glue_bench.reporting.report.page import report
     from glue_bench.tables.board import leaderboard
+    from glue_bench.tables.card import card
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
 
@@ -54,7 +54,7 @@ _HOMES = {
     "TASKS": "glue_bench.data.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "analyse": "glue_bench.analysis.analyse",
-    "card": "glue_bench.reporting.card",
+    "card": "glue_bench.tables.card",
     "convert": "glue_bench.training.convert",
     "explain": "glue_bench.api",
     "export": "glue_bench.api",

@@ -299,8 +299,8 @@ def export(
     from glue_bench.audit.bundle import write_bundle
     from glue_bench.errors import UserError, unknown
     from glue_bench.records.store import experiments_in
-    from glue_bench.reporting.every_eval import write_logs
     from glue_bench.tables.board import open_board
+    from glue_bench.tables.every_eval import write_logs
 
     if format not in ("zip", "eee"):
         raise unknown("format", format, ("zip", "eee"), "export")

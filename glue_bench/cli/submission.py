@@ -118,8 +118,8 @@ def card(
     ] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
-    from glue_bench.reporting.card import card as make_card
-    from glue_bench.reporting.card import push_card, write_card
+    from glue_bench.tables.card import card as make_card
+    from glue_bench.tables.card import push_card, write_card
 
     made = make_card(folder, arm)
     if made.without:

@@ -14,17 +14,27 @@ from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
-from glue_bench.reporting.notes import METRICS
 from glue_bench.tables.board import Board, open_board
 from glue_bench.tables.submission import Run, arm_scores, known_arm, median_runs
+from glue_bench.tables.table import Column, Page, Table
 
-METRIC_NAMES = {metric: name.capitalize() for metric, name in METRICS.items()}
+METRIC_NAMES = {
+    **{"matthews_correlation": "Matthews correlation", "accuracy": "Accuracy", "f1": "F1"},
+    **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
+}
 PLACEHOLDER = "REPOSITORY"
 """In the text of a card, the repository that it is sent to."""
+NO_BENCHMARK = "No benchmark: some of these data are made up, or a part of the official rows."
+MODELS = "The model of a task is that of the median run over seeds at the reported learning rate."
 BEST_EPOCH = (
     "The experiment reports the best epoch of each run. Models are those of the last epoch, and so is the score of "
     "this model; there is a mean over seeds only where the two epochs are the same in all runs."
 )
+COLUMNS = {
+    **{"title": Column("Task"), "split": Column("Split"), "name": Column("Metric"), "value": Column("This model", 4)},
+    **{"mean": Column("Mean over seeds", 4), "error": Column("Standard error", 4), "n": Column("Seeds", 0)},
+    **{"rate": Column("Learning rate", show="{:g}".format), "seed": Column("Seed", 0)},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +93,16 @@ def card(path: str | Path, arm: str | None = None) -> Card:
         except ValueError as error:
             raise UserError(f"{error}; delete its folder, and `run --yes` makes it again") from error
     scores = _of_last_epochs(board, arm, runs)
-    partial = set(results.partial_tasks)
-    stated = scores.iloc[:0] if "demo" in results.data_source else scores[~scores["task"].isin(partial)]
+    no_benchmark = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
+    stated = scores[~no_benchmark & scores["value"].notna()]
     places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
-    cells = results.cells.set_index("cell_id").loc[[run.cell_id for run in runs.values()]]
-    header = yaml.safe_dump(_header(arm, cells.iloc[0], stated), sort_keys=False, allow_unicode=True)
+    cell = results.cells[results.cells["cell_id"] == next(iter(runs.values())).cell_id].iloc[0]
+    page = _page(board, arm, runs, cell, scores).to_markdown()
+    usage = [_usage(next(iter(places)), native=bool(cell["variant"] == NATIVE))] if places else []
     return Card(
         arm=arm,
-        text=f"---\n{header}---\n\n{_body(arm, board, runs, cells.iloc[0], scores, stated, places)}",
-        results="" if stated.empty else yaml.safe_dump(_eval_results(board, stated), sort_keys=False),
+        text="\n".join([f"---\n{_header(arm, cell, stated)}\n---\n", page, *usage]),
+        results="" if stated.empty else _eval_results(board, stated),
         models=places,
         without=tuple(task for task in runs if task not in models),
         scores=scores,
@@ -150,112 +161,94 @@ def push_card(made: Card, repository: str) -> str:
     return str(done.commit_url)
 
 
-def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> dict[str, Any]:
+def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
+    """The front matter: what the hub reads of a card."""
+    from huggingface_hub import EvalResult, ModelCardData
+
     native = cell["variant"] == NATIVE
-    header: dict[str, Any] = {
-        "library_name": "transformers" if native else "glue-bench",
-        "pipeline_tag": "text-classification",
-        "language": "en",
-        "tags": ["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
-    }
-    if cell["base_model"]:
-        header["base_model"] = cell["base_model"].partition("@")[0]
-    if not stated.empty:
-        header["datasets"] = [REPOSITORY]
-        rows = stated.groupby(["task", "split"], sort=False)
-        results = [_result(str(task), str(split), group) for (task, split), group in rows]
-        header["model-index"] = [{"name": arm, "results": results}]
-    return header
-
-
-def _result(task: str, split: str, group: pd.DataFrame) -> dict[str, Any]:
-    metrics = []
-    for row in group.to_dict("records"):
-        name = METRIC_NAMES[row["metric"]]
-        metrics.append({"type": row["metric"], "value": _number(row["value"]), "name": name})
-        if _has_mean(row):
-            title = f"{name}, {_mean_of(row)}"
-            metrics.append({"type": row["metric"], "value": _number(row["mean"]), "name": title})
-    return {
-        "task": {"type": "text-classification", "name": TASKS[task].title},
-        "dataset": {"type": REPOSITORY, "name": f"GLUE {TASKS[task].title}", "config": task, "split": split},
-        "metrics": metrics,
-    }
-
-
-def _eval_results(board: Board, stated: pd.DataFrame) -> list[dict[str, Any]]:
-    """What the hub reads from `.eval_results/*.yaml`: each split's main metric, 0 to 1."""
-    found = []
-    for row in stated.to_dict("records"):
-        if row["metric"] != TASKS[row["task"]].metrics[0]:
-            continue
-        dataset = {"id": REPOSITORY, "task_id": row["task"]}
-        if revision := board.results.tasks["revision"][row["task"]]:
-            dataset["revision"] = revision
-        over = f"; {_mean_of(row)}: {_number(row['mean'])}" if _has_mean(row) else ""
-        notes = f"{METRIC_NAMES[row['metric']]} on {row['split']}{over}"
-        found.append({"dataset": dataset, "value": _number(row["value"]), "notes": notes})
-    return found
-
-
-def _has_mean(row: Mapping[Any, Any]) -> bool:
-    """Whether there is a mean over several runs to state."""
-    return bool(row["n"] > 1 and not math.isnan(row["mean"]))
-
-
-def _mean_of(row: Mapping[Any, Any]) -> str:
-    return f"mean of {row['n']} seeds, standard error {row['error']:.4f}"
-
-
-def _number(value: float) -> float | None:
-    """JSON and YAML readers of the hub know no NaN."""
-    return None if math.isnan(value) else round(float(value), 6)
-
-
-def _body(
-    arm: str,
-    board: Board,
-    runs: Mapping[str, Run],
-    cell: pd.Series,
-    scores: pd.DataFrame,
-    stated: pd.DataFrame,
-    places: Mapping[str, Path],
-) -> str:
-    native = cell["variant"] == NATIVE
-    what = "as it is published" if native else f"with the variant `{cell['variant']}`"
-    by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
-    parts = [
-        f"# {board.results.experiment}: {arm}",
-        f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
-    ]
-    if len(stated) < len(scores):
-        parts.append("**No benchmark:** some of these data are made up, or a part of the official rows.")
-    lines = [
-        "| task | split | metric | this model | mean over seeds | standard error | seeds | learning rate | seed |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in scores.to_dict("records"):
-        run = runs[row["task"]]
-        shown = [
-            f"{value:.4f}" if not math.isnan(value) else "-" for value in (row["value"], row["mean"], row["error"])
+    results = [
+        EvalResult(
+            task_type="text-classification",
+            task_name=TASKS[row["task"]].title,
+            dataset_type=REPOSITORY,
+            dataset_name=f"GLUE {TASKS[row['task']].title}",
+            dataset_config=row["task"],
+            dataset_split=row["split"],
+            metric_type=row["metric"],
+            metric_value=round(row[value], 6),
+            metric_name=name,
+        )
+        for row in stated.to_dict("records")
+        for value, name in [
+            ("value", METRIC_NAMES[row["metric"]]),
+            ("mean", f"{METRIC_NAMES[row['metric']]}{_over(row)}"),
         ]
-        named = [TASKS[row["task"]].title, row["split"], METRIC_NAMES[row["metric"]]]
-        lines.append(f"| {' | '.join([*named, *shown, str(row['n']), f'{run.learning_rate:g}', str(run.seed)])} |")
-    parts.append("\n".join(lines))
-    parts.append("Of each task, the model is that of the median run over seeds at the reported learning rate.")
-    if board.protocol.epoch == "best":
-        parts.append(BEST_EPOCH)
-    if places:
-        parts.append(_usage(places, native=native))
-    return "\n\n".join(parts) + "\n"
+        if value == "value" or _over(row)
+    ]
+    data = ModelCardData(
+        library_name="transformers" if native else "glue-bench",
+        pipeline_tag="text-classification",
+        language="en",
+        tags=["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
+        base_model=cell["base_model"].partition("@")[0] or None,
+        datasets=[REPOSITORY] if results else None,
+        model_name=arm,
+        eval_results=results or None,
+    )
+    return data.to_yaml()
 
 
-def _usage(places: Mapping[str, Path], *, native: bool) -> str:
-    place = next(iter(places))
+def _eval_results(board: Board, stated: pd.DataFrame) -> str:
+    """What the hub reads from `.eval_results/*.yaml`: each split's main metric, 0 to 1."""
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    main = stated[stated["metric"] == stated["task"].map(lambda task: TASKS[task].metrics[0])]
+    entries = [
+        EvalResultEntry(
+            dataset_id=REPOSITORY,
+            task_id=row["task"],
+            dataset_revision=board.results.tasks["revision"][row["task"]] or None,
+            value=round(row["value"], 6),
+            notes=f"{METRIC_NAMES[row['metric']]} on {row['split']}"
+            + (f"; {_over(row)[2:]}: {round(row['mean'], 6)}" if _over(row) else ""),
+        )
+        for row in main.to_dict("records")
+    ]
+    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+
+
+def _over(row: Mapping[Any, Any]) -> str:
+    """Behind the name of a metric, what a mean is over; nothing where there is none over several runs."""
+    if row["n"] < 2 or math.isnan(row["mean"]):
+        return ""
+    return f", mean of {row['n']} seeds, standard error {row['error']:.4f}"
+
+
+def _page(board: Board, arm: str, runs: Mapping[str, Run], cell: pd.Series, scores: pd.DataFrame) -> Page:
+    """The table of scores."""
+    what = "as it is published" if cell["variant"] == NATIVE else f"with the variant `{cell['variant']}`"
+    by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
+    frame = scores.assign(
+        title=[TASKS[task].title for task in scores["task"]],
+        name=scores["metric"].map(METRIC_NAMES),
+        rate=[runs[task].learning_rate for task in scores["task"]],
+        seed=[runs[task].seed for task in scores["task"]],
+    )
+    table = Table(
+        frame=frame,
+        columns=COLUMNS,
+        caption=f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
+        legend=(MODELS, *([BEST_EPOCH] if board.protocol.epoch == "best" else [])),
+    )
+    made_up = "demo" in board.results.data_source or scores["task"].isin(board.results.partial_tasks).any()
+    return Page(title=f"{board.results.experiment}: {arm}", banner=NO_BENCHMARK if made_up else "", tables=(table,))
+
+
+def _usage(place: str, *, native: bool) -> str:
     inside = f', subfolder="{place}"' if place else ""
     first = "" if native else "import glue_bench  # lets transformers know the encoder\n"
     return (
         f"```python\n{first}from transformers import AutoModelForSequenceClassification, AutoTokenizer\n\n"
         f'model = AutoModelForSequenceClassification.from_pretrained("{PLACEHOLDER}"{inside})\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("{PLACEHOLDER}"{inside})\n```'
+        f'tokenizer = AutoTokenizer.from_pretrained("{PLACEHOLDER}"{inside})\n```\n'
     )

@@ -14,9 +14,9 @@ from stored import ROWS, labels_of
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.reporting import every_eval
-from glue_bench.reporting.every_eval import write_logs
+from glue_bench.tables import every_eval
 from glue_bench.tables.board import open_board
+from glue_bench.tables.every_eval import write_logs
 
 
 class Texts:

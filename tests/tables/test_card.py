@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
 from glue_bench.files import write_checksums
-from glue_bench.reporting.card import card, push_card, write_card
+from glue_bench.tables.card import NO_BENCHMARK, card, push_card, write_card
 
 VALUES = {1: 0.60, 2: 0.66, 3: 0.63}
 
@@ -133,7 +133,7 @@ def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
     made = card(bench.path)
     assert "model-index" not in made.text
     assert made.results == ""
-    assert "**No benchmark:**" in made.text
+    assert f"**{NO_BENCHMARK}**" in made.text
     assert "nyu-mll" not in made.text
 
 
