@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ SEED = 1
 MASKED_SHARE = 0.15  # as in BERT's pretraining
 MAX_LENGTH = 128
 RANDOM_SHAPE = (8, 32)
+DROPPED = "dropped: its words are narrower"
 # Two sentences make a pair, so that segments count too.
 SENTENCES = (
     "The baker opens her shop at six, long before the first bus leaves the square.",
@@ -50,7 +50,7 @@ SENTENCES = (
     "The orchestra played the second movement so slowly that the audience grew restless.",
     "Afterwards the conductor explained that the composer had asked for exactly that.",
 )
-_PACKAGES = ("glue-bench", "torch", "transformers", "tokenizers", "safetensors")
+PACKAGES = ("glue-bench", "torch", "transformers", "tokenizers", "safetensors")
 Model = EncoderForMaskedLM | EncoderModel
 
 
@@ -78,78 +78,56 @@ def convert(
     options = dict(options or {})
     check_variant(variant, options)
     check_plugin(variant, options)
-    target = _unused(Path(out))
+    target = Path(out).expanduser().resolve()
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        wrong = "is a file" if target.is_file() else "is not empty"
+        raise UserError(f"'{out}' {wrong}; give a folder that does not exist yet, nothing is overwritten")
     quiet_transformers()
     digest = fingerprint(locate(source, revision))
     checkpoint = read_checkpoint(source, revision, digest)
-    loaded = _tokenizer(checkpoint, revision, tokenizer)
+    loaded = fitting_tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
-    head = dict(start.head)
-    with _aside(target) as folder:
-        before = _model(replace(checkpoint, head=head))
-        after = _model(replace(start, head=head))
+    with aside(target) as folder:
+        # The head that the graft kept, if any, on both sides: else hidden states alone are compared.
+        before, after = ((masked_lm if start.head else encoder)(each).eval() for each in (checkpoint, start))
         record = {
-            **_history(checkpoint, revision, digest, start),
-            "masked_lm_head": _fate(checkpoint, start),
+            "source": source,
+            "source_variant": checkpoint.config.variant,
+            "fingerprint": digest,
+            "revision": revision,
+            "variant": start.config.variant,
+            "options": start.config.variant_options or {},
+            "origin": start.origin,
+            "exact": start.exact,
+            "variance_kept": dict(start.variance_kept) or None,
+            "masked_lm_head": "none in the source" if not checkpoint.head else "kept" if start.head else DROPPED,
             "tokenizer": None if loaded is None else tokenizer or source,
-            **_measure(before, after, sample_of(checkpoint.config, loaded)),
-            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+            **measure(before, after, sample_of(checkpoint.config, loaded)),
+            "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         }
-        _save(folder, after, loaded, record, pooler="pooler.dense.weight" in checkpoint.weights)
+        # A fresh pooler in the file would pass for a trained one.
+        pooler = "pooler.dense.weight" in checkpoint.weights
+        state = {name: tensor for name, tensor in after.state_dict().items() if pooler or "pooler." not in name}
+        after.save_pretrained(folder, state_dict=state)
+        if loaded is not None:
+            loaded.save_pretrained(folder)
+        (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return record
 
 
-def _unused(out: Path) -> Path:
-    target = out.expanduser().resolve()
-    if target.is_dir() and any(target.iterdir()):
-        raise UserError(f"'{out}' is not empty; give a folder that does not exist yet, nothing is overwritten")
-    if target.exists() and not target.is_dir():
-        raise UserError(f"'{out}' is a file; give a folder that does not exist yet, nothing is overwritten")
-    return target
-
-
-def _tokenizer(checkpoint: Start, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
-    """The one named, else the checkpoint's own, else none."""
+def fitting_tokenizer(checkpoint: Start, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
+    """The one named, else the checkpoint's own, else none; raises UserError where it does not fit the checkpoint."""
     try:
         tokenizer = load_tokenizer(name or checkpoint.name, None if name else revision)
     except UserError:
         if name:
             raise
         return None
-    tokens = vocabulary_size(tokenizer)
-    if tokens > checkpoint.config.vocab_size:
-        raise UserError(
-            f"the tokenizer of '{name or checkpoint.name}' has {tokens} tokens but '{checkpoint.name}' embeds "
-            f"{checkpoint.config.vocab_size}; give the tokenizer it was trained with as --tokenizer"
-        )
+    tokens, rows = vocabulary_size(tokenizer), checkpoint.config.vocab_size
+    if tokens > rows:
+        has = f"the tokenizer of '{name or checkpoint.name}' has {tokens} tokens but '{checkpoint.name}' embeds {rows}"
+        raise UserError(f"{has}; give the tokenizer it was trained with as --tokenizer")
     return tokenizer
-
-
-def _fate(checkpoint: Start, start: Start) -> str:
-    """What has become of the masked-LM head."""
-    if not checkpoint.head:
-        return "none in the source"
-    if start.head:
-        return "kept"
-    return "dropped: its words are narrower"
-
-
-def _model(checkpoint: Start) -> Model:
-    return (masked_lm(checkpoint) if checkpoint.head else encoder(checkpoint)).eval()
-
-
-def _history(checkpoint: Start, revision: str | None, digest: str, start: Start) -> dict[str, Any]:
-    return {
-        "source": checkpoint.name,
-        "source_variant": checkpoint.config.variant,
-        "fingerprint": digest,
-        "revision": revision,
-        "variant": start.config.variant,
-        "options": start.config.variant_options or {},
-        "origin": start.origin,
-        "exact": start.exact,
-        "variance_kept": dict(start.variance_kept) or None,
-    }
 
 
 def sample_of(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase | None) -> MaskedBatch:
@@ -158,14 +136,12 @@ def sample_of(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase | None) 
     """
     generator = np.random.default_rng(SEED)
     if tokenizer is None or tokenizer.mask_token_id is None:
-        shape = (RANDOM_SHAPE[0], min(RANDOM_SHAPE[1], config.max_position_embeddings))
-        ids = generator.integers(config.vocab_size - 1, size=shape)
+        length = min(RANDOM_SHAPE[1], config.max_position_embeddings)
+        ids = generator.integers(config.vocab_size - 1, size=(RANDOM_SHAPE[0], length))
         ids += 0 if config.pad_token_id is None else ids >= config.pad_token_id  # padding embeds as zero
-        segments = np.where(np.arange(shape[1]) < shape[1] // 2, 0, max(config.type_vocab_size - 1, 0))
-        nothing = torch.zeros(0, dtype=torch.long)
-        return MaskedBatch(
-            torch.from_numpy(ids), None, nothing, nothing, torch.from_numpy(segments).expand(shape).contiguous()
-        )
+        segments, nothing = torch.zeros(ids.shape, dtype=torch.long), torch.zeros(0, dtype=torch.long)
+        segments[:, length // 2 :] = max(config.type_vocab_size - 1, 0)
+        return MaskedBatch(torch.from_numpy(ids), None, nothing, nothing, segments)
     limit = min(config.max_position_embeddings, MAX_LENGTH)
     rows = tokenizer(
         list(SENTENCES[::2]), list(SENTENCES[1::2]), truncation=True, max_length=limit, return_token_type_ids=True
@@ -177,7 +153,7 @@ def sample_of(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase | None) 
 
 
 @torch.no_grad()
-def _measure(before: Model, after: Model, sample: MaskedBatch) -> dict[str, Any]:
+def measure(before: Model, after: Model, sample: MaskedBatch) -> dict[str, Any]:
     """How far apart two encoders of equal sizes are on a sample, and their masked-LM losses where both have heads."""
     encoders = [model.base if isinstance(model, EncoderForMaskedLM) else model for model in (before, after)]
     whole = sample.ids.clone()
@@ -192,13 +168,13 @@ def _measure(before: Model, after: Model, sample: MaskedBatch) -> dict[str, Any]
         given = {"attention_mask": sample.mask, "token_type_ids": sample.segments, "places": sample.places}
         logits = {name: model(sample.ids, **given).logits for name, model in (("before", before), ("after", after))}
         losses = {name: float(F.cross_entropy(each, sample.targets)) for name, each in logits.items()}
+    kind = "text" if len(sample.places) else "random ids"
+    sizes = {"sequences": len(whole), "tokens": int(real.sum()), "masked": len(sample.places)}
+    errors = [float((ours - theirs).norm() / theirs.norm()) for theirs, ours in pairs]
     return {
-        "sample": {
-            **{"kind": "text" if len(sample.places) else "random ids", "seed": SEED, "sequences": len(whole)},
-            **{"tokens": int(real.sum()), "masked": len(sample.places)},
-        },
+        "sample": {"kind": kind, "seed": SEED, **sizes},
         "distance": {
-            "relative_error": [float((ours - theirs).norm() / theirs.norm()) for theirs, ours in pairs],
+            "relative_error": errors,
             "cosine": float(F.cosine_similarity(*pairs[-1], dim=-1).mean()),
         },
         "masked_lm_loss": losses,
@@ -206,7 +182,7 @@ def _measure(before: Model, after: Model, sample: MaskedBatch) -> dict[str, Any]
 
 
 @contextmanager
-def _aside(target: Path) -> Iterator[Path]:
+def aside(target: Path) -> Iterator[Path]:
     """A folder beside `target` that takes its name when all is done, and is gone if anything fails."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -223,19 +199,3 @@ def _aside(target: Path) -> Iterator[Path]:
         raise UserError(f"cannot write '{target}': {error.strerror or error}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _save(
-    folder: Path,
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase | None,
-    record: Mapping[str, Any],
-    *,
-    pooler: bool,
-) -> None:
-    # A fresh pooler in the file would pass for a trained one.
-    state = {name: tensor for name, tensor in model.state_dict().items() if pooler or "pooler." not in name}
-    model.save_pretrained(folder, state_dict=state)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
-    (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

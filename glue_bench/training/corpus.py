@@ -19,16 +19,15 @@ from glue_bench.remote import fetched, is_url
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
 HUB = "hub:"
-_SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
-_LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
+SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
+LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text in a fixed order: `parts` are files, or texts that can be read one by one.
+    """Text in a fixed order, never in memory as a whole: `parts` are files, or texts that can be read one by one.
 
-    A document is one of them, or with `blank_lines` what stands between two blank lines. The text is never in memory
-    as a whole; iterating reads it anew, and gives its sentences in order.
+    A document is one of them, or with `blank_lines` what stands between two blank lines. Iterating gives sentences.
     """
 
     name: str
@@ -46,9 +45,10 @@ class Corpus:
             begins = True
             for paragraph in paragraphs(lines):
                 begins |= self.blank_lines and not paragraph.strip()
-                for sentence in sentences(paragraph):
-                    number, begins = number + begins, False
-                    yield number, sentence
+                for piece in SENTENCE_END.sub(r"\1\n", paragraph).splitlines():
+                    if sentence := piece.strip():
+                        number, begins = number + begins, False
+                        yield number, sentence
 
 
 def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
@@ -81,24 +81,18 @@ def documents_of(part: Path | Sequence[str]) -> Iterator[Iterable[str]]:
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     """Lines, those that were wrapped in one: a line that stops in mid-sentence and goes on in lower case was.
 
-    Where wrapped lines go on for longer than LONGEST_LINE, they are parted at a line.
+    Beyond LONGEST_LINE they are parted at a line.
     """
     wrapped, size = [""], 0
     for raw in lines:
         line, last = raw.rstrip(" \t\n"), wrapped[-1]
-        ends = not last or last.endswith(_LAST_OF_A_PARAGRAPH) or last[-1].isspace() or size > LONGEST_LINE
+        ends = not last or last.endswith(LAST_OF_A_PARAGRAPH) or last[-1].isspace() or size > LONGEST_LINE
         if ends or not "a" <= line[:1] <= "z":
             yield " ".join(wrapped)
             wrapped, size = [], 0
         wrapped.append(line)
         size += len(line)
     yield " ".join(wrapped)
-
-
-def sentences(paragraph: str) -> Iterator[str]:
-    """The sentences of a paragraph, by their final punctuation."""
-    pieces = _SENTENCE_END.sub(r"\1\n", paragraph).splitlines()
-    return (sentence for piece in pieces if (sentence := piece.strip()))
 
 
 def find(name: str) -> Sequence[Path | Sequence[str]]:
@@ -116,16 +110,15 @@ def find(name: str) -> Sequence[Path | Sequence[str]]:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """All files with a text suffix in a folder and in those below, sorted by path."""
+    """All files with a text suffix in a folder and in those below, sorted by path; links to folders not followed."""
 
     def refuse(error: OSError) -> None:  # text would be missing without a word
         raise UserError(f"cannot read corpus folder '{error.filename}': {error.strerror}") from error
 
     paths = (Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
-    found = sorted(path for path in paths if path.suffix.lower() in SUFFIXES)
-    if not found:
-        raise UserError(f"corpus folder '{folder}' has no files that end in {', '.join(SUFFIXES)}")
-    return found
+    if found := sorted(path for path in paths if path.suffix.lower() in SUFFIXES):
+        return found
+    raise UserError(f"corpus folder '{folder}' has no files that end in {', '.join(SUFFIXES)}")
 
 
 def demo_texts() -> list[str]:

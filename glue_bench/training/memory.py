@@ -5,15 +5,13 @@ import ctypes
 import errno
 import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 LARGEST_THRESHOLD = 32 * 2**20  # bytes; glibc accepts no larger one for memory that is mapped
-_SAID = (
+SAID = (
     "can't allocate memory",
     "DefaultCPUAllocator",
     "CUDA out of memory",
@@ -32,39 +30,35 @@ def reset_peak(device: torch.device) -> None:
         return
     return_freed()
     with contextlib.suppress(OSError):
-        _CLEAR.write_text("5")  # proc(5): resets the peak resident set size
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets the peak resident set size
 
 
 def peak_bytes(device: torch.device) -> int | None:
     """Bytes at the peak since `reset_peak`: allocated on the GPU, else resident; None where it is not known."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
-    return sizes[0] if sizes else None
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    return None
 
 
 def most_bytes(groups: Path = GROUPS, limits: Path = LIMITS) -> int | None:
     """Bytes of memory that this process may ever have: the machine's, or its control group's; None if not known."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_limits(groups, limits)])
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        # The groups that it is in, of version 1 or 2, and those around them.
+        for line in groups.read_text().splitlines() if groups.exists() else []:
+            _, controllers, name = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            root, file = limits / controllers, "memory.limit_in_bytes" if controllers else "memory.max"
+            folder = root / name.lstrip("/")
+            places = [place / file for place in (folder, *folder.parents) if place.is_relative_to(root)]
+            said = [place.read_text().strip() for place in places if place.is_file()]
+            found += [int(limit) for limit in said if limit.isdecimal()]
+        return min(found)
     return None
-
-
-def _limits(groups: Path, limits: Path) -> Iterator[int]:
-    """Of the control groups that this process is in, of version 1 or 2, and of those around them."""
-    for line in groups.read_text().splitlines() if groups.exists() else []:
-        _, controllers, name = line.split(":", 2)
-        kinds = {"": (limits, "memory.max"), "memory": (limits / "memory", "memory.limit_in_bytes")}
-        root, file = kinds.get(controllers, (limits, ""))
-        folder = root / name.lstrip("/")
-        for place in [folder, *folder.parents] if file else []:
-            if place.is_relative_to(root) and (place / file).is_file():
-                said = (place / file).read_text().strip()
-                yield from [int(said)] if said.isdecimal() else []
 
 
 def keep_freed() -> None:
@@ -98,4 +92,4 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):  # of a file that could not be mapped
         return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)

@@ -27,10 +27,7 @@ def quiet_transformers() -> None:
 
 @contextmanager
 def without_output() -> Iterator[None]:
-    """What compiled code prints on standard output in this block is dropped.
-
-    tokenizers repeats names from a file there, control characters included.
-    """
+    """What compiled code prints in this block is dropped: tokenizers repeats a file's names, control characters too."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)
