@@ -43,7 +43,7 @@ MUTATIONS = (
         return""",
         """        positions = rows_from(self.positions.weight, token_ids.shape[1], start).roll(1, 0)
         return""",
-        ("tests/model/test_families.py", "tests/model/test_reductions.py"),
+        ("tests/model/test_families.py", "tests/model/test_parity.py"),
         BITS,
     ),
     Mutation(
@@ -53,7 +53,7 @@ MUTATIONS = (
         f"{VARIANTS}/concatenated.py",
         "[:, -nearest.shape[1] :]",
         "[:, : nearest.shape[1]]",
-        ("tests/model/test_concat_split.py", "tests/model/test_grafts.py"),
+        ("tests/model/test_grafts.py",),
         BITS,
     ),
     Mutation(
@@ -63,7 +63,7 @@ MUTATIONS = (
         f"{VARIANTS}/untied.py",
         "return (query * self.score_scale) @ key",
         "return (query * self.dims.head_size**-0.5) @ key",
-        ("tests/model/test_tupe.py", "tests/model/test_reductions.py"),
+        ("tests/model/test_tupe.py", "tests/model/test_parity.py"),
         BITS,
     ),
     Mutation(
@@ -73,7 +73,7 @@ MUTATIONS = (
         f"{VARIANTS}/untied.py",
         "column = scores[:, :, 1, 1, None, None]",
         "column = scores[:, :, 0, 0, None, None]",
-        ("tests/model/test_grafts.py", "tests/model/test_tupe.py"),
+        ("tests/model/test_parity.py", "tests/model/test_tupe.py"),
         BITS,
     ),
     Mutation(
@@ -83,7 +83,7 @@ MUTATIONS = (
         f"{VARIANTS}/untied.py",
         'wanted.append((query * self.score_scale) @ heads["key"].mT)',
         'wanted.append((query * 0) @ heads["key"].mT)',
-        ("tests/model/test_reductions.py",),
+        ("tests/model/test_parity.py",),
         BITS,
     ),
     Mutation(
@@ -123,7 +123,7 @@ MUTATIONS = (
         f"{MODEL}/encoder.py",
         "masked_fill(~mask, torch.finfo(dtype).min)",
         "masked_fill(~mask, 0.0)",
-        ("tests/model/test_variants.py", "tests/model/test_cpu.py", "tests/model/test_families.py"),
+        ("tests/model/test_variants.py", "tests/model/test_modern_blocks.py", "tests/model/test_families.py"),
         BITS,
     ),
     Mutation(
@@ -133,7 +133,7 @@ MUTATIONS = (
         f"{MODEL}/encoder.py",
         "dropout = self.dropout if self.training else 0.0",
         "dropout = self.dropout",
-        ("tests/training/test_loop.py", "tests/model/test_variants.py", "tests/model/test_cpu.py"),
+        ("tests/training/test_loop.py", "tests/model/test_variants.py", "tests/model/test_modern_blocks.py"),
         BITS,
     ),
     Mutation(

@@ -1,13 +1,26 @@
-"""Checkpoints of every family compute in our encoder what they compute in transformers."""
+"""Checkpoints: where they lie, in which forms their weights are read, and what is refused."""
 
+import errno
 import json
+import zipfile
 from collections.abc import Callable
+from fnmatch import fnmatch
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from safetensors.torch import load_file, save_file
 from tiny_models import (
     CONFIGS,
@@ -24,13 +37,11 @@ from tiny_models import (
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
-from glue_bench.model.configuration import EncoderConfig
+from glue_bench.errors import DiskError, UserError
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.locate import fingerprint
-from glue_bench.model.start import masked_lm
+from glue_bench.model.locate import fingerprint, locate
 
 TOLERANCE = 1e-5
 
@@ -86,22 +97,6 @@ def test_sharded_weights_are_read(tmp_path: Path) -> None:
     assert same_states(tmp_path, theirs)
 
 
-def test_half_precision_weights_become_float32(tmp_path: Path) -> None:
-    random_model(transformers.BertModel, CONFIGS["bert"]()).to(torch.bfloat16).save_pretrained(tmp_path)
-    assert {tensor.dtype for tensor in read_checkpoint(str(tmp_path)).weights.values()} == {torch.float32}
-
-
-def test_old_config_without_defaults_is_read(tmp_path: Path) -> None:
-    """bert-base-uncased's config.json predates many keys; transformers' defaults fill them."""
-    saved(tmp_path, transformers.BertModel, "bert")
-    sizes = '"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3'
-    (tmp_path / "config.json").write_text(
-        f'{{"model_type": "bert", {sizes}, "intermediate_size": 40, "max_position_embeddings": 16}}'
-    )
-    config = read_checkpoint(str(tmp_path)).config
-    assert (config.type_vocab_size, config.layer_norm_eps, config.hidden_act) == (2, 1e-12, "gelu")
-
-
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
 def test_our_own_checkpoint_is_read_back(kind: type[PreTrainedModel], tmp_path: Path) -> None:
     model = random_model(kind, encoder_config("untied", origin="adapted"))
@@ -113,210 +108,246 @@ def test_our_own_checkpoint_is_read_back(kind: type[PreTrainedModel], tmp_path: 
     assert bool(checkpoint.head) == (kind is EncoderForMaskedLM)
 
 
-def test_our_own_masked_lm_keeps_its_head(tmp_path: Path) -> None:
-    model = random_model(EncoderForMaskedLM, encoder_config("concat"))
-    model.save_pretrained(tmp_path)
-    again = masked_lm(read_checkpoint(str(tmp_path))).eval()
-    with torch.no_grad():
-        assert torch.equal(again(tokens()).logits, model(tokens()).logits)
+def settings(**changes: Any) -> Callable[[Path], Any]:
+    """Changes what config.json says."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
 
 
-def test_starting_the_same_variant_changes_nothing(tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(saved(tmp_path, transformers.BertModel, "bert")[1])
-    start = graft(checkpoint, "add", {})
-    assert (start.origin, start.exact, start.config.origin) == ("pretrained", True, "pretrained")
-    assert start.weights == checkpoint.weights
+def weights(change: Callable[[dict[str, Tensor]], Any]) -> Callable[[Path], Any]:
+    """Changes the tensors of model.safetensors."""
+
+    def changed(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+
+    return changed
 
 
-# What cannot be read is refused in words that say what to do
+def file(name: str, content: bytes | None) -> Callable[[Path], Any]:
+    """Replaces a file, or takes it away, without the weights where it is an index of them."""
+
+    def change(folder: Path) -> None:
+        if "index" in name or name.endswith(".bin"):
+            (folder / "model.safetensors").unlink()
+        (folder / name).unlink(missing_ok=True) if content is None else (folder / name).write_bytes(content)
+
+    return change
+
+
+def pickled(value: Any) -> Callable[[Path], Any]:
+    """Puts a file of torch.save in the place of the weights."""
+
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        torch.save(value, folder / "pytorch_model.bin")
+
+    return change
+
+
+def bomb(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10**6))
+
+
+INDEX = "model.safetensors.index.json"
+
+KEY = "encoder.layer.0.attention.self.key.weight"
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no config": (file("config.json", None), r"has no config\.json"),
+    "no JSON": (file("config.json", b"{'model_type': 'bert'}"), r"config\.json' is not valid JSON"),
+    "a list": (file("config.json", b"[]"), r"config\.json' is not a JSON object"),
+    "width": (settings(hidden_size="wide"), "config.json does not fit"),
+    "heads": (settings(hidden_size=30, num_attention_heads=7), "config.json does not fit"),
+    "blocks": (settings(num_hidden_layers=None), "config.json does not fit"),
+    "family": (settings(model_type="gpt2"), "model_type 'gpt2'; glue-bench reads bert, roberta, .*, glue_bench"),
+    "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
+    "half a pooler": (weights(lambda each: each.pop("pooler.dense.bias")), r"lacks 1 weights .* pooler\.dense\.bias"),
+    "a weight": (weights(lambda each: each.pop("embeddings.LayerNorm.bias")), "lacks 1 weights .*, such as norm.bias"),
+    "a query": (
+        weights(lambda each: each.pop(KEY.replace("key", "query"))),
+        r"lacks 1 weights .* blocks\.0\.att",
+    ),
+    "a key": (weights(lambda each: each.update({KEY: torch.zeros(24, 7)})), r"lacks 1 weights .*qkv\.weight"),
+    "more blocks": (settings(num_hidden_layers=3), r"lacks 12 weights of its encoder, such as blocks\.2"),
+    "more words": (settings(vocab_size=99), r"has shape \(.*\), its settings say \(.*99.*\)"),
+    "more positions": (settings(max_position_embeddings=99), r"has shape \(.*\), its settings say \(.*99.*\)"),
+    "no weights": (file("model.safetensors", None), r"has no weights; expected one of model\.safetensors"),
+    "cut short": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-100]),
+        r"cannot read weights from '.*model\.safetensors'.*may be cut short",
+    ),
+    "no index": (file(INDEX, b'{"weight_map": {'), "not valid JSON"),
+    "an empty index": (file(INDEX, b"{}"), "has no weight_map"),
+    "an index of lists": (file(INDEX, b'{"weight_map": {"a": []}}'), "has no weight_map of names of files"),
+    "a shard": (
+        file(INDEX, b'{"weight_map": {"a": "model-00001-of-2.safetensors"}}'),
+        "cannot read weights .*00001",
+    ),
+    "code": (pickled({"weights": Path("a call, not a tensor")}), "cannot read weights"),
+    "no tensors": (pickled([1]), "no tensors by their names"),
+    "numbers for names": (pickled({1: torch.zeros(1)}), "no tensors by their names|cannot read weights"),
+    "a number": (pickled({"a": 1}), "its a is no plain tensor"),
+    "sparse": (pickled({"a": torch.zeros(2).to_sparse()}), "is no plain tensor|cannot read weights"),
+    "larger than stored": (pickled({"a": torch.zeros(1).expand(10**12)}), "its a is larger than what is stored of it"),
+    "a bomb": (bomb, "it unpacks to more than it has"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    saved(tmp_path, transformers.BertModel, "bert")
+    change, said = REFUSED[case]
+    change(tmp_path)
+    with pytest.raises(UserError, match=said) as refused:
+        read_checkpoint(str(tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+OURS: list[tuple[dict[str, Any], str]] = [
+    ({"head_act": "gelou"}, "is not known"),
+    ({"head_act": "prelu"}, "has weights of its own"),
+    ({"head_act": 3}, "must be a text"),
+    ({"tie_word_embeddings": False}, "tie_word_embeddings is False; it must be true"),
+    *(
+        ({"num_attention_heads": value}, "must be a whole number|multiple|expected int")
+        for value in (0, -2, 10**9, "2")
+    ),
+    *(({"num_hidden_layers": value}, "must be a whole number|expected int") for value in (2.5, None, [2], True)),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), OURS, ids=str)
+def test_a_setting_that_no_encoder_of_ours_has_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    random_model(EncoderForMaskedLM, encoder_config("add")).save_pretrained(tmp_path)
+    settings(**changes)(tmp_path)
+    with pytest.raises(UserError, match=said):
+        read_checkpoint(str(tmp_path))
+
+
+httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A good BERT checkpoint, to be spoilt."""
-    saved(tmp_path, transformers.BertModel, "bert")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
     return tmp_path
 
 
-def change_config(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_file_that_is_changed_in_place_changes_the_digest(folder: Path, name: str) -> None:
+    before = fingerprint(folder)
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[::-1])  # of the same size
+    assert fingerprint(folder) != before
+    (folder / name).write_bytes(content)
+    assert fingerprint(folder) == before
 
 
-def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
-    weights = load_file(folder / "model.safetensors")
-    change(weights)
-    save_file(weights, folder / "model.safetensors")
-
-
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied"])
-def test_no_such_folder(name: str) -> None:
-    with pytest.raises(UserError, match=r"no checkpoint folder '.*nowhere.*|no checkpoint folder 'runs/arms/untied'"):
-        read_checkpoint(name)
-
-
-def test_folder_without_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
-    with pytest.raises(UserError, match=r"has no config\.json"):
-        read_checkpoint(str(folder))
-
-
-def test_config_that_is_not_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{'model_type': 'bert'}")
-    with pytest.raises(UserError, match=r"config\.json' is not valid JSON"):
-        read_checkpoint(str(folder))
-
-
-def test_config_that_is_a_list(folder: Path) -> None:
-    (folder / "config.json").write_text("[]")
-    with pytest.raises(UserError, match=r"config\.json' is not a JSON object"):
-        read_checkpoint(str(folder))
+TORCHS_SHARDS = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
 
 
 @pytest.mark.parametrize(
-    "changes", [{"hidden_size": "wide"}, {"hidden_size": 30, "num_attention_heads": 7}, {"num_hidden_layers": None}]
+    ("files", "wanted"),
+    [
+        (TORCHS_SHARDS, TORCHS_SHARDS),
+        (["pytorch_model.bin"], ["pytorch_model.bin"]),
+        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
+        (
+            ["model-1.safetensors", "model.safetensors.index.json", "pytorch_model.bin"],
+            ["model-1.safetensors", "model.safetensors.index.json"],
+        ),
+        ([*TORCHS_SHARDS, "model.fp16.safetensors"], [*TORCHS_SHARDS, "model.fp16.safetensors"]),
+    ],
 )
-def test_config_that_does_not_fit(folder: Path, changes: dict[str, Any]) -> None:
-    change_config(folder, **changes)
-    with pytest.raises(UserError, match=r"config\.json does not fit"):
-        read_checkpoint(str(folder))
+def test_all_weights_of_one_form_are_fetched_from_the_hub(
+    files: list[str], wanted: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(_: str, *, revision: str | None, allow_patterns: list[str]) -> str:  # noqa: ARG001
+        for name in [*files, "tf_model.h5"]:
+            if any(fnmatch(name, pattern) for pattern in allow_patterns):
+                (tmp_path / name).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    locate("org/model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(wanted)
 
 
-def test_half_a_pooler_is_refused(folder: Path) -> None:
-    """Without any pooler it is drawn; of half of one nobody knows where the rest went."""
-    change_weights(folder, lambda weights: weights.pop("pooler.dense.bias"))
-    with pytest.raises(UserError, match=r"lacks 1 weights of its encoder, such as pooler\.dense\.bias"):
-        read_checkpoint(str(folder))
+def response(status: int) -> Any:
+    return httpx.Response(status, request=httpx.Request("GET", "https://huggingface.co/api"))
 
 
-def test_unknown_activation(folder: Path) -> None:
-    change_config(folder, hidden_act="gelou")
-    with pytest.raises(UserError, match="its activation 'gelou' is not known"):
-        read_checkpoint(str(folder))
+@pytest.mark.parametrize("name", ["folder", "https://example.org/bert"])
+def test_a_revision_of_no_hub_id_is_refused(name: str, folder: Path) -> None:
+    place = str(folder) if name == "folder" else name
+    with pytest.raises(UserError, match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out"):
+        locate(place, "v2")
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Path:
-    """A good checkpoint of our own, to be spoilt."""
-    random_model(EncoderForMaskedLM, encoder_config("add")).save_pretrained(tmp_path)
-    return tmp_path
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache of our own; conftest has switched the hub client to offline."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
 
 
-@pytest.mark.parametrize(
-    ("act", "said"),
-    [("gelou", "is not known"), ("prelu", "has weights of its own"), (3, "must be a text")],
-)
-def test_unknown_activation_of_the_head(ours: Path, act: Any, said: str) -> None:
-    change_config(ours, head_act=act)
-    with pytest.raises(UserError, match=said):
-        read_checkpoint(str(ours))
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("name", ["no-such-org/no-such-model", "no-such-model"])
+def test_the_real_hub_client_offline(name: str) -> None:
+    with pytest.raises(UserError, match=f"no folder '{name}' here, and the hub cannot be reached"):
+        locate(name)
 
 
-def test_a_decoder_that_is_not_the_table_of_the_words_is_refused(ours: Path) -> None:
-    change_config(ours, tie_word_embeddings=False)
-    with pytest.raises(UserError, match="tie_word_embeddings is False; it must be true"):
-        read_checkpoint(str(ours))
-    with pytest.raises(ValueError, match="tie_word_embeddings is False; it must be true"):
-        EncoderConfig(tie_word_embeddings=False)
+@pytest.mark.parametrize("revision", [None, "main", "a" * 40])
+def test_a_cached_snapshot_is_found_offline(cache: Path, revision: str | None) -> None:
+    repository = cache / "models--org--model"
+    saved(repository / "snapshots" / ("a" * 40), transformers.BertModel, "bert")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    assert locate("org/model", revision).resolve() == (repository / "snapshots" / ("a" * 40)).resolve()
 
 
-@pytest.mark.parametrize(
-    ("index", "problem"),
-    [
-        ('{"weight_map": {', "not valid JSON"),
-        ("{}", "has no weight_map"),
-        ('{"weight_map": {"a": []}}', "has no weight_map of names of files"),
-        ('{"weight_map": {"a": 1, "b": "x"}}', "has no weight_map of names of files"),
-    ],
-)
-def test_damaged_shard_index(folder: Path, index: str, problem: str) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(index)
-    with pytest.raises(UserError, match=problem):
-        read_checkpoint(str(folder))
+HUB: dict[str, tuple[Exception, str]] = {
+    "nothing cached": (
+        LocalEntryNotFoundError("no snapshot"),
+        "no folder 'org/model' here, and the hub",
+    ),
+    "no connection": (ConnectionError("no route\nto it"), r"\(ConnectionError: no route.*\); give the folder"),
+    "proxy": (httpx.ProxyError("403 Forbidden"), "the hub cannot be reached .*downloaded copy"),
+    "time-out": (httpx.ReadTimeout("timed out"), "the hub cannot be reached"),
+    "no repository": (
+        RepositoryNotFoundError("404", response=response(404)),
+        "no such checkpoint 'org/model'",
+    ),
+    "no name": (HFValidationError("repo id must not end with '.git'"), "no such checkpoint 'org/model'"),
+    "gated": (GatedRepoError("401", response=response(401)), "org/model"),
+    "no revision": (RevisionNotFoundError("404", response=response(404)), "'org/model' has no revision 'v9'"),
+    "full disk": (OSError(errno.ENOSPC, "No space left"), "cannot keep 'org/model' of the hub: .*; make room"),
+}
 
 
-def test_key_of_another_width(folder: Path) -> None:
-    name = "encoder.layer.0.attention.self.key.weight"
-    change_weights(folder, lambda weights: weights.update({name: torch.zeros(24, 7)}))
-    with pytest.raises(UserError, match=r"lacks 1 weights .* blocks\.0\.attention\.qkv\.weight"):
-        read_checkpoint(str(folder))
+@pytest.mark.parametrize("case", HUB)
+def test_what_the_hub_does_not_give_is_one_line(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error, said = HUB[case]
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(DiskError if case == "full disk" else UserError, match=said):
+        locate("org/model", "v9")
 
 
-def test_masked_lm_without_a_head(folder: Path) -> None:
-    with pytest.raises(UserError, match="has no masked-LM head"):
-        masked_lm(read_checkpoint(str(folder)))
-
-
-def test_folder_without_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"has no weights; expected one of model\.safetensors"):
-        read_checkpoint(str(folder))
-    with pytest.raises(UserError, match="has no weights"):
-        fingerprint(folder)
-
-
-def test_truncated_weights(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"cannot read weights from '.*model\.safetensors'.*may be cut short"):
-        read_checkpoint(str(folder))
-
-
-def test_pickle_that_would_run_code_is_refused(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    torch.save({"weights": Path("a function call, not a tensor")}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="cannot read weights"):
-        read_checkpoint(str(folder))
-
-
-def test_missing_shard(tmp_path: Path) -> None:
-    saved(tmp_path, transformers.BertModel, "bert", max_shard_size="10KB")
-    sorted(tmp_path.glob("model-*.safetensors"))[0].unlink()
-    with pytest.raises(UserError, match=r"cannot read weights from '.*model-00001-of"):
-        read_checkpoint(str(tmp_path))
-
-
-def test_unknown_family(folder: Path) -> None:
-    change_config(folder, model_type="gpt2")
-    known = "bert, roberta, xlm-roberta, camembert, electra, distilbert, glue_bench"
-    with pytest.raises(UserError, match=f"model_type 'gpt2'; glue-bench reads {known}"):
-        read_checkpoint(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("embeddings.position_embeddings.weight", "variant.positions.weight"),
-        ("embeddings.LayerNorm.bias", "norm.bias"),
-        ("encoder.layer.1.output.dense.weight", "blocks.1.down.weight"),
-        ("encoder.layer.1.attention.self.query.weight", "blocks.1.attention.qkv.weight"),
-        ("encoder.layer.0.attention.self.key.bias", "blocks.0.attention.qkv.bias"),
-    ],
-)
-def test_missing_weight(folder: Path, theirs: str, ours: str) -> None:
-    change_weights(folder, lambda weights: weights.pop(theirs))
-    with pytest.raises(UserError, match=f"lacks 1 weights of its encoder, such as {ours}"):
-        read_checkpoint(str(folder))
-
-
-def test_fewer_layers_than_the_config_says(folder: Path) -> None:
-    change_config(folder, num_hidden_layers=3)
-    with pytest.raises(UserError, match=r"lacks 12 weights of its encoder, such as blocks\.2"):
-        read_checkpoint(str(folder))
-
-
-@pytest.mark.parametrize("size", ["vocab_size", "max_position_embeddings", "intermediate_size"])
-def test_shape_that_the_config_does_not_say(folder: Path, size: str) -> None:
-    change_config(folder, **{size: 99})
-    with pytest.raises(UserError, match=r"has shape \(.*\), its settings say \(.*99.*\)"):
-        read_checkpoint(str(folder))
-
-
-@pytest.mark.parametrize("key", ["num_attention_heads", "hidden_size", "num_hidden_layers", "max_position_embeddings"])
-@pytest.mark.parametrize("value", [0, -2, 10**9, 2.5, None, "2", [2]])
-def test_a_size_that_no_encoder_has_is_refused(tmp_path, key, value):
-    config = {"model_type": "glue_bench", "vocab_size": 10, "hidden_size": 4, "num_attention_heads": 2, key: value}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"config.json does not fit: .*(must be a whole number|multiple|expected int)"):
-        read_checkpoint(str(tmp_path))
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied", "my.pt"])
+def test_no_such_folder_or_file(name: str) -> None:
+    with pytest.raises(UserError, match=rf"no checkpoint (folder|file) '{name}'"):
+        locate(name)

@@ -1,6 +1,7 @@
 """From an additive checkpoint to another variant: what is kept exactly, and what is lost."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import transformers
 from tiny_models import (
     CONFIGS,
     HEAD_SIZE,
+    HIDDEN,
+    NARROW,
     encoder,
     encoder_config,
     max_error,
@@ -15,17 +18,19 @@ from tiny_models import (
     random_model,
     saved,
     segments,
-    shuffled,
     states,
     tokens,
 )
 from torch import Tensor
+from transformers import BertModel
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import graft, read_checkpoint
-from glue_bench.model.encoder import BlockScores, EncoderModel
-from glue_bench.model.start import Start
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start, masked_lm
 from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.options import PLACES
 
 MODELS = {
     "bert": transformers.BertModel,
@@ -33,6 +38,7 @@ MODELS = {
     "electra": transformers.ElectraModel,
     "distilbert": transformers.DistilBertModel,
 }
+
 every_family = pytest.mark.parametrize("family", CONFIGS)
 
 
@@ -81,15 +87,6 @@ def test_nothing_else_changes_where_there_are_no_positions(family: str, variant:
     assert max_error(start_states(start), start_states(checkpoint)) < 1e-5
 
 
-def test_untied_graft_grows_queries_and_leaves_keys_and_values(tmp_path: Path) -> None:
-    checkpoint = additive(tmp_path)
-    name = "blocks.1.attention.qkv.weight"
-    before, after = checkpoint.weights[name].chunk(3), graft(checkpoint, "untied", {}).weights[name].chunk(3)
-    torch.testing.assert_close(after[0], before[0] * 2**0.5)
-    assert torch.equal(after[1], before[1])
-    assert torch.equal(after[2], before[2])
-
-
 def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path: Path) -> None:
     """Equation 6's last term, p_i W^Q (p_j W^K)^T / sqrt(k), which is all there is without words and segments."""
     checkpoint = additive(tmp_path)
@@ -106,87 +103,6 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path: P
         scores = untied.variant.position_scores(9)[0, :, 1:, 1:]  # row i + 1 is position i
     assert float(expected.abs().mean()) > 0.1
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_untied_graft_shrinks_positions_to_their_share_of_the_sum(tmp_path: Path) -> None:
-    """Where w = 3 p and s = 0, BERT's LayerNorm sees p as a quarter of the sum; on p alone it would see all."""
-    checkpoint = additive(tmp_path)
-    position = checkpoint.weights["variant.positions.weight"][0].clone()
-    checkpoint.weights["variant.positions.weight"][:] = position
-    checkpoint.weights["variant.words.weight"][:] = 3 * position
-    checkpoint.weights["variant.segments.weight"].zero_()
-    scale = graft(checkpoint, "untied", {}).weights["variant.position_norm.weight"]
-    torch.testing.assert_close(scale, checkpoint.weights["norm.weight"] / 4)
-
-
-@torch.no_grad()
-def test_none_graft_is_a_bag_of_words(tmp_path: Path) -> None:
-    start = graft(additive(tmp_path), "none", {})
-    model = encoder(start.config, start.weights).double()
-    assert float((model(tokens()).pooler_output - model(shuffled(tokens())).pooler_output).abs().max()) < 1e-12
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_scores_are_scaled_by_the_number_of_terms(variant: str) -> None:
-    terms = {"four-term": 4, "disentangled": 3}.get(variant, 2 if variant.startswith("untied") else 1)
-    scales = {block.attention.scale for block in EncoderModel(encoder_config(variant)).blocks}
-    assert scales == {(terms * HEAD_SIZE) ** -0.5}
-
-
-def explicit_reset(model: EncoderModel, length: int) -> Tensor:
-    """TUPE-A's score bias (1, h, l, l) by equations 9 and 10, one entry at a time.
-
-    Row 0 of the table is p_theta1, row 1 p_theta2, row i + 1 the position i.
-    """
-    variant = model.variant
-    rows, heads = variant.position_norm(variant.positions.weight), variant.dims.num_heads
-    bias = torch.empty(1, heads, length, length)
-    for head in range(heads):
-        part = slice(head * HEAD_SIZE, (head + 1) * HEAD_SIZE)
-
-        def score(i: int, j: int, part: slice = part) -> Tensor:
-            query = variant.position_query.weight[part] @ rows[i] + variant.position_query.bias[part]
-            key = variant.position_key.weight[part] @ rows[j] + variant.position_key.bias[part]
-            return (query * key).sum() / (2 * HEAD_SIZE) ** 0.5
-
-        for i in range(length):
-            for j in range(length):
-                bias[0, head, i, j] = score(0, 0) if i == 0 else score(1, 1) if j == 0 else score(i + 1, j + 1)
-    return bias
-
-
-@torch.no_grad()
-def test_untied_bias_is_equation_10() -> None:
-    model = random_model(EncoderModel, encoder_config("untied"))
-    ids = tokens(2, 5)
-    start = model.variant(ids, segments(ids))
-    expected = explicit_reset(model, 5)
-    torch.testing.assert_close(start.bias, expected, atol=1e-5, rtol=1e-5)
-    assert float((expected - expected.transpose(2, 3)).abs().max()) > 0.1
-    assert float(expected.std()) > 0.1
-    assert torch.equal(start.hidden, model.variant.words_and_segments(ids, segments(ids)))
-
-
-@torch.no_grad()
-def test_untied_attention_is_equation_10() -> None:
-    """The first block's attention, written out: softmax(x W^Q (x W^K)^T / sqrt(2k) + bias) x W^V."""
-    model = random_model(EncoderModel, encoder_config("untied"))
-    hidden = states(model, tokens(1, 5))[0]
-    bias = explicit_reset(model, 5)
-    query, key, value = model.blocks[0].attention.qkv(hidden).view(5, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
-    weights = (query @ key.transpose(1, 2) / (2 * HEAD_SIZE) ** 0.5 + bias[0]).softmax(-1)
-    mixed = model.blocks[0].attention.out((weights @ value).permute(1, 0, 2).reshape(1, 5, -1))
-    found = model.blocks[0].attention(hidden, BlockScores(bias, None, None, whole=False))
-    torch.testing.assert_close(found, mixed, atol=1e-5, rtol=1e-5)
-
-
-def test_untied_bias_is_computed_once_for_all_blocks() -> None:
-    model = random_model(EncoderModel, encoder_config("untied", num_hidden_layers=3))
-    calls = []
-    model.variant.position_query.register_forward_hook(lambda *_: calls.append("query"))
-    model.variant.position_key.register_forward_hook(lambda *_: calls.append("key"))
-    states(model, tokens())
-    assert sorted(calls) == ["key", "query"]
 
 
 def our_checkpoint(folder: Path, variant: str) -> Start:
@@ -213,3 +129,106 @@ def test_our_checkpoint_of_the_same_variant_starts_as_it_is(variant: str, tmp_pa
     start = graft(checkpoint, variant, {})
     assert (start.exact, start.origin, start.config.origin) == (True, "adapted", "adapted")
     assert max_error(start_states(start), start_states(checkpoint)) == 0
+
+
+SHARE = 0.25
+
+TOKENS = HIDDEN - HIDDEN // 4
+
+
+def split_config(share: float = SHARE, **changes: Any) -> Any:
+    return encoder_config("concat-split", variant_options={"position_share": share}, **changes)
+
+
+def padded_to_add(model: EncoderModel) -> EncoderModel:
+    """The additive encoder whose tables are zero in the other part's dimensions."""
+    weights = model.state_dict()
+    share = model.variant.positions.embedding_dim
+    for name, (left, right) in {"words": (0, share), "segments": (0, share), "positions": (TOKENS, 0)}.items():
+        weights[f"variant.{name}.weight"] = torch.nn.functional.pad(weights[f"variant.{name}.weight"], (left, right))
+    return encoder(encoder_config("add"), weights)
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [({}, TOKENS), ({"embedding_size": NARROW}, 9)])
+def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes: dict[str, int], expected: int, tmp_path: Path) -> None:
+    model = random_model(EncoderForMaskedLM, split_config(**sizes))
+    assert model.dense.weight.shape == (expected, HIDDEN)
+    assert model.head_norm.weight.shape == (expected,)
+    assert model.decoder.weight is model.base.variant.words.weight
+    model.save_pretrained(tmp_path)
+    again = masked_lm(read_checkpoint(str(tmp_path))).eval()
+    with torch.no_grad():
+        assert torch.equal(again(tokens()).logits, model(tokens()).logits)
+
+
+def bert_start(folder: Path, kind: Any = BertModel, family: str = "bert") -> Start:
+    return read_checkpoint(saved(folder, kind, family)[1])
+
+
+def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
+    """The nearest table of that rank (Eckart-Young), and the share of the sum of squares it has."""
+    left, sizes, right = torch.linalg.svd(table.double(), full_matrices=False)
+    squares = sizes.square()
+    return left[:, :rank] * sizes[:rank] @ right[:rank], float(squares[:rank].sum() / squares.sum())
+
+
+@pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
+def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share: float, tmp_path: Path) -> None:
+    checkpoint = bert_start(tmp_path)
+    start = graft(checkpoint, "concat-split", {"position_share": share})
+    width = round(HIDDEN * share)
+    assert (start.exact, start.origin) == (False, "grafted")
+    assert start.variance_kept.keys() == {"tokens", "positions", "segments"}
+    for name, table, rank in [("tokens", "words", HIDDEN - width), ("positions", "positions", width)]:
+        before, after = (weights[f"variant.{table}.weight"] for weights in (checkpoint.weights, start.weights))
+        nearest, kept = best_approximation(before, rank)
+        assert start.variance_kept[name] == pytest.approx(kept, abs=1e-6)
+        assert 0.1 < kept < 1
+        # Products of rows are what no choice of basis changes.
+        torch.testing.assert_close((after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4)
+
+
+def test_graft_finds_tables_that_are_split_already(tmp_path: Path) -> None:
+    """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
+    split = random_model(EncoderModel, split_config())
+    add = padded_to_add(split)
+    add.save_pretrained(tmp_path)
+    start = graft(read_checkpoint(str(tmp_path)), "concat-split", {"position_share": SHARE})
+    assert start.variance_kept == pytest.approx({"tokens": 1, "positions": 1, "segments": 1})
+    ids = tokens()
+    again = states(encoder(start.config, start.weights), ids, None, segments(ids))
+    assert max_error(again, states(split, ids, None, segments(ids))) < 1e-4
+
+
+def test_a_table_of_zeros_loses_nothing(tmp_path: Path) -> None:
+    """As the segment table of released RoBERTa checkpoints."""
+    checkpoint = bert_start(tmp_path)
+    for name in ("segments", "positions"):
+        checkpoint.weights[f"variant.{name}.weight"].zero_()
+    kept = graft(checkpoint, "concat-split", {}).variance_kept
+    assert (kept["segments"], kept["positions"]) == (1, 1)
+    assert kept["tokens"] < 1
+
+
+@pytest.mark.parametrize("place", ["scores", "none"])
+def test_a_graft_says_that_it_lost_the_segments(place: str, tmp_path: Path) -> None:
+    saved(tmp_path, BertModel, "bert")
+    start = graft(read_checkpoint(str(tmp_path)), "add", {"segments": place})
+    assert (start.origin, start.exact) == ("grafted", False)
+    model = EncoderModel(start.config)
+    model.load_state_dict(start.weights)
+    assert model.segment_scores is None or not model.segment_scores.table.weight.any()
+
+
+@pytest.mark.parametrize("variant", ["add", "concat", "gate"])
+@pytest.mark.parametrize("after", PLACES)
+@pytest.mark.parametrize("before", PLACES)
+def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, after: str, variant: str) -> None:
+    theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
+    start = graft(Start(theirs.config, theirs.state_dict(), "pretrained"), variant, {"segments": after})
+    ours = EncoderModel(start.config).eval()
+    ours.load_state_dict(start.weights)
+    ids = tokens()
+    error = max_error(*(states(model, ids, None, segments(ids)) for model in (ours, theirs)))
+    assert start.exact == (error < 1e-5)
+    assert start.exact == (before == after or (before, after) == ("none", "scores"))

@@ -1,5 +1,8 @@
-"""As transformers models: every argument does what it does there, or raises."""
+"""As transformers models: every argument does what it does there, or raises, and the Auto classes know them."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,16 +25,6 @@ def model(request: pytest.FixtureRequest) -> Any:
 def test_an_argument_that_is_not_here_raises(model: Any, name: str) -> None:
     with pytest.raises(TypeError, match=f"got an unexpected keyword argument '{name}'"):
         model(tokens(), **{name: None})
-
-
-@pytest.mark.parametrize("place", ["argument", "configuration"])
-def test_a_tuple_is_returned_where_one_is_asked_for(model: Any, place: str) -> None:
-    expected = model(tokens()).to_tuple()
-    if place == "configuration":
-        model.config.return_dict = False
-    found = model(tokens(), **({"return_dict": False} if place == "argument" else {}))
-    assert type(found) is tuple
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_hidden_states_are_returned_where_they_are_asked_for(model: Any) -> None:
@@ -78,3 +71,52 @@ def test_the_masked_lm_head_at_some_places_predicts_what_it_does_at_all_and_its_
 def test_the_loss_of_one_output_is_the_mean_squared_error() -> None:
     logits, scores = torch.tensor([[1.0], [2.5]]), torch.tensor([0.0, 2.0])
     assert float(classification_loss(logits, scores)) == pytest.approx((1 + 0.25) / 2)
+
+
+CODE = """
+import sys
+import glue_bench
+heavy = {"torch", "transformers", "accelerate", "datasets", "evaluate", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+
+import torch
+import transformers
+import transformers.models.auto.modeling_auto as auto
+
+def load():
+    model = transformers.AutoModel.from_pretrained(sys.argv[1]).eval()
+    print(type(model).__module__, type(model).__name__)
+    return model(torch.load(sys.argv[2])).pooler_output.detach()
+
+found = [load()]
+# transformers is there, and glue_bench forgotten.
+for mapping in (transformers.CONFIG_MAPPING, auto.MODEL_MAPPING):
+    mapping._extra_content.clear()
+for name in [name for name in sys.modules if name.startswith("glue_bench")]:
+    del sys.modules[name]
+try:
+    load()
+except ValueError:  # forgotten indeed
+    import glue_bench
+    found.append(load())
+torch.save(found, sys.argv[3])
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """A checkpoint of ours, tokens, and where their pooled output is to be saved."""
+    random_model(EncoderModel, encoder_config("untied")).save_pretrained(tmp_path)
+    torch.save(tokens(), tmp_path / "tokens.pt")
+    return [str(tmp_path), str(tmp_path / "tokens.pt"), str(tmp_path / "pooled.pt")]
+
+
+def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(files: list[str]) -> None:
+    """In one new interpreter, because another takes seconds; also, glue_bench alone imports nothing heavy."""
+    done = subprocess.run([sys.executable, "-c", CODE, *files], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["glue_bench.model.encoder", "EncoderModel"] * 2
+    with torch.no_grad():
+        expected = random_model(EncoderModel, encoder_config("untied"))(tokens()).pooler_output
+    for found in torch.load(files[2]):
+        torch.testing.assert_close(found, expected)

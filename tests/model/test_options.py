@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModel
 
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
@@ -19,7 +18,9 @@ from glue_bench.testing import encoder_config, load_plugins, random_model
 from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
+
 WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
+
 PLUGIN = '''
 import torch
 from glue_bench.model.variants.additive import Add
@@ -94,21 +95,6 @@ def test_which_terms_counts_and_not_their_order() -> None:
     assert canonical_options("four-term", {"terms": given}) == {}
 
 
-@pytest.mark.parametrize("name", ["rotary", "add-sinusoidal"])
-def test_dimensions_that_do_not_come_in_pairs_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"cannot be made with options {}: .* of \d+ dimensions cannot be split into p"):
-        build_variant(encoder_config(name, hidden_size=27))
-
-
-# What compares
-
-
-def test_a_default_written_out_is_no_graft(tmp_path: Path) -> None:
-    random_model(EncoderModel, encoder_config("add", origin="pretrained")).save_pretrained(tmp_path)
-    start = graft(read_checkpoint(str(tmp_path)), "add", {"segments": "input"})
-    assert (start.origin, start.config.variant_options) == ("pretrained", None)
-
-
 @pytest.mark.parametrize("stored", [None, {}, {"share": True}, {"share": True, "segments": "input"}], ids=str)
 @pytest.mark.parametrize("asked", [{}, {"share": True}], ids=str)
 def test_a_folder_takes_its_own_options_in_any_form(stored: Any, asked: dict[str, Any], tmp_path: Path) -> None:
@@ -117,18 +103,6 @@ def test_a_folder_takes_its_own_options_in_any_form(stored: Any, asked: dict[str
     assert graft(read_checkpoint(str(tmp_path)), "untied", asked).origin == "adapted"
     with pytest.raises(UserError, match="only additive checkpoints can be grafted"):
         graft(read_checkpoint(str(tmp_path)), "untied", {"share": False})
-
-
-def test_a_converted_folder_has_the_one_form(tmp_path: Path) -> None:
-    random_model(EncoderModel, encoder_config("add")).save_pretrained(tmp_path / "add")
-    start = graft(read_checkpoint(str(tmp_path / "add")), "diet-abs", {"share": True, "rank": 4})
-    assert start.config.variant_options == {"rank": 4}
-    model = EncoderModel(start.config)
-    model.save_pretrained(tmp_path / "diet")
-    assert AutoModel.from_pretrained(tmp_path / "diet").variant.queries[0].weight.shape[1] == 3 * 4
-
-
-# Plugins
 
 
 def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_plugin: Callable[..., Path]) -> None:

@@ -1,17 +1,38 @@
-"""Variants against other people's code (T5, RoFormer, DeBERTa) and the papers' figures (ALiBi, Vaswani et al.)."""
+"""Variants against other people's code (T5, RoFormer, DeBERTa), their papers' equations, and each other."""
 
 import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
-from tiny_models import encoder_config
+from tiny_models import (
+    HEAD_SIZE,
+    LAYERS,
+    encoder_config,
+    max_error,
+    pad,
+    random_model,
+    segments,
+    states,
+    tokens,
+)
+from tiny_models import encoder as loaded
+from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.encoder import BlockScores, EncoderModel
 from glue_bench.model.families import FAMILIES
+from glue_bench.model.fresh import fresh
+from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import angles
+from glue_bench.model.variants.options import canonical_options
 from glue_bench.model.variants.relative import alibi_slopes, offsets, relative_buckets
+from glue_bench.model.variants.untied import TERMS
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20)])
@@ -138,3 +159,261 @@ def test_disentangled_computes_what_deberta_computes(terms: list[str], padded: b
     assert error < 1e-4
     shuffled = theirs(ids.flip(1), attention_mask=mask).last_hidden_state.flip(1)
     assert (shuffled - expected)[0].abs().max() > 1e-2, "position must matter, or the comparison says nothing"
+
+
+LENGTH = 6
+
+
+def encoder(variant: str, **options: object) -> EncoderModel:
+    """A random encoder whose positions are loud enough to be seen."""
+    model = EncoderModel(encoder_config(variant, variant_options=options)).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def ids() -> Tensor:
+    return torch.randint(1, 40, (2, LENGTH))
+
+
+def with_weights_of(model: EncoderModel, other: EncoderModel) -> EncoderModel:
+    model.load_state_dict(other.state_dict(), strict=False)
+    return model
+
+
+def output(model: EncoderModel, tokens: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(tokens).last_hidden_state
+
+
+def assert_same(one: EncoderModel, other: EncoderModel) -> None:
+    tokens = ids()
+    assert (output(one, tokens) - output(other, tokens)).abs().max() < 1e-5
+
+
+def fresh_model(variant: str, options: Mapping[str, object], **sizes: object) -> EncoderModel:
+    """An encoder with fresh weights."""
+    return fresh(EncoderModel, encoder_config(variant, variant_options=dict(options), **sizes)).eval()
+
+
+@pytest.mark.parametrize("segments", ["input", "none"])
+def test_concat_that_starts_from_the_identity_starts_as_addition(segments: str) -> None:
+    place, tokens = {"segments": segments}, ids()
+    add = output(fresh_model("add", place), tokens)
+    assert (output(fresh_model("concat", {"init": "identity", **place}), tokens) - add).abs().max() < 1e-5
+    assert (output(fresh_model("concat", place), tokens) - add).abs().max() > 0.1
+    assert canonical_options("concat", {"init": "random", **place}) == canonical_options("concat", place)
+
+
+def test_sinusoids_start_at_the_scale_of_the_words(tmp_path: Path) -> None:
+    tokens = ids()
+    words, number, fixed = (
+        fresh_model("add-sinusoidal", options, initializer_range=0.1)
+        for options in ({"scale": "words"}, {"scale": 0.1}, {})
+    )
+    assert (output(words, tokens) - output(number, tokens)).abs().max() < 1e-5
+    assert (output(words, tokens) - output(fixed, tokens)).abs().max() > 0.1
+    encoder("add").save_pretrained(tmp_path)
+    add = read_checkpoint(str(tmp_path))
+    grafted = graft(add, "add-sinusoidal", {"scale": "words"})
+    assert grafted.weights["variant.scale"] == add.weights["variant.words.weight"].std()
+    assert "variant.scale" not in graft(add, "add-sinusoidal", {}).weights
+
+
+def test_word_and_position_terms_alone_are_untied_with_cls_tied() -> None:
+    untied = encoder("untied-tie-cls")
+    assert_same(with_weights_of(encoder("four-term", terms=["word-word", "position-position"]), untied), untied)
+
+
+def modules_of(terms: Sequence[str]) -> set[str]:
+    """What these terms read of positions."""
+    sides = {"position_query": "position-", "position_key": "-position"}
+    projections = {name for name, side in sides.items() if any(side in term for term in terms)}
+    return {"positions", "position_norm"} | projections if projections else set()
+
+
+@pytest.mark.parametrize("kept", [kept for count in range(1, 5) for kept in combinations(TERMS, count)], ids="+".join)
+def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
+    variant = encoder("four-term", terms=list(kept)).variant
+    assert {name.partition(".")[0] for name in variant.state_dict()} == {"words", "segments"} | modules_of(kept)
+    if not variant.uses_position:
+        return
+    tokens = ids()
+    given = variant(tokens, torch.zeros_like(tokens))
+    heads, size = variant.dims.num_heads, variant.dims.head_size
+    query, key = torch.randn(2, 2, heads, LENGTH, size)
+    new_query, new_key = (query, key) if given.rotate is None else given.rotate(0, query, key)
+    extra = None if given.scores is None else given.scores(0, query, key)
+    scores = new_query @ new_key.mT * (len(kept) * size) ** -0.5
+    for part in (given.bias, extra):
+        scores = scores if part is None else scores + part
+    rows = variant.position_norm(variant.positions.weight[1 : LENGTH + 1])
+    p_query, p_key = (
+        getattr(variant, f"position_{side}", torch.zeros_like)(rows).view(LENGTH, heads, size)
+        for side in ("query", "key")
+    )
+    for i, j, h in [(0, 0, 0), (1, 4, 1), (5, 2, 0)]:
+        sides = {"word": (query[0, h, i], key[0, h, j]), "position": (p_query[i, h], p_key[j, h])}
+        products = [sides[term.split("-")[0]][0] @ sides[term.split("-")[1]][1] for term in kept]
+        expected = torch.stack(products).sum() / (len(kept) * size) ** 0.5
+        assert scores[0, h, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_a_gate_half_open_is_addition() -> None:
+    gate, add = encoder("gate"), encoder("add")
+    torch.nn.init.zeros_(gate.variant.gate.weight)
+    torch.nn.init.zeros_(gate.variant.gate.bias)
+    assert_same(with_weights_of(gate, add), add)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_diet_rel_is_a_scalar_a_distance(share: bool) -> None:
+    variant = encoder("diet-rel", share=share).variant
+    for block in (0, 1):
+        bias = variant.position_bias(0 if share else block, LENGTH)
+        table = variant.distances[0 if share else block].weight
+        for i, j in [(0, 0), (0, 5), (4, 1)]:
+            assert torch.equal(bias[0, :, i, j], table[j - i + variant.dims.max_positions - 1])
+    assert len(variant.distances) == (1 if share else 2)
+
+
+def test_diet_abs_is_a_product_a_head_without_scale() -> None:
+    variant = encoder("diet-abs", rank=5).variant
+    bias = variant.position_bias(0, LENGTH)
+    queries, keys = (part[0].weight.view(-1, variant.dims.num_heads, 5) for part in (variant.queries, variant.keys))
+    assert bias[0, 1, 2, 4].item() == pytest.approx((queries[2, 1] @ keys[4, 1]).item(), abs=1e-5)
+
+
+def test_shaw_adds_the_relative_key_before_the_product() -> None:
+    variant = encoder("shaw", max_distance=3).variant
+    tokens = ids()
+    heads, size = variant.dims.num_heads, variant.dims.head_size
+    query, key = torch.randn(2, 2, heads, LENGTH, size)
+    extra = variant(tokens, torch.zeros_like(tokens)).scores(1, query, key)
+    scores = query @ key.mT * size**-0.5 + extra
+    table = variant.relative_keys[1].weight
+    for i, j in [(0, 0), (0, 5), (5, 0), (2, 3)]:
+        relative = table[max(-3, min(3, j - i)) + 3]
+        expected = query[1, 0, i] @ (key[1, 0, j] + relative) / size**0.5
+        assert scores[1, 0, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_a_relative_bias_of_zeros_is_addition() -> None:
+    relative, add = encoder("add-relative"), encoder("add")
+    torch.nn.init.zeros_(relative.variant.relative.table.weight)
+    assert_same(with_weights_of(relative, add), add)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_are_scaled_by_the_number_of_terms(variant: str) -> None:
+    terms = {"four-term": 4, "disentangled": 3}.get(variant, 2 if variant.startswith("untied") else 1)
+    scales = {block.attention.scale for block in EncoderModel(encoder_config(variant)).blocks}
+    assert scales == {(terms * HEAD_SIZE) ** -0.5}
+
+
+def explicit_reset(model: EncoderModel, length: int) -> Tensor:
+    """TUPE-A's score bias (1, h, l, l) by equations 9 and 10, one entry at a time.
+
+    Row 0 of the table is p_theta1, row 1 p_theta2, row i + 1 the position i.
+    """
+    variant = model.variant
+    rows, heads = variant.position_norm(variant.positions.weight), variant.dims.num_heads
+    bias = torch.empty(1, heads, length, length)
+    for head in range(heads):
+        part = slice(head * HEAD_SIZE, (head + 1) * HEAD_SIZE)
+
+        def score(i: int, j: int, part: slice = part) -> Tensor:
+            query = variant.position_query.weight[part] @ rows[i] + variant.position_query.bias[part]
+            key = variant.position_key.weight[part] @ rows[j] + variant.position_key.bias[part]
+            return (query * key).sum() / (2 * HEAD_SIZE) ** 0.5
+
+        for i in range(length):
+            for j in range(length):
+                bias[0, head, i, j] = score(0, 0) if i == 0 else score(1, 1) if j == 0 else score(i + 1, j + 1)
+    return bias
+
+
+@torch.no_grad()
+def test_untied_bias_is_equation_10() -> None:
+    model = random_model(EncoderModel, encoder_config("untied"))
+    ids = tokens(2, 5)
+    start = model.variant(ids, segments(ids))
+    expected = explicit_reset(model, 5)
+    torch.testing.assert_close(start.bias, expected, atol=1e-5, rtol=1e-5)
+    assert float((expected - expected.transpose(2, 3)).abs().max()) > 0.1
+    assert float(expected.std()) > 0.1
+    assert torch.equal(start.hidden, model.variant.words_and_segments(ids, segments(ids)))
+
+
+@torch.no_grad()
+def test_untied_attention_is_equation_10() -> None:
+    """The first block's attention, written out: softmax(x W^Q (x W^K)^T / sqrt(2k) + bias) x W^V."""
+    model = random_model(EncoderModel, encoder_config("untied"))
+    hidden = states(model, tokens(1, 5))[0]
+    bias = explicit_reset(model, 5)
+    query, key, value = model.blocks[0].attention.qkv(hidden).view(5, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
+    weights = (query @ key.transpose(1, 2) / (2 * HEAD_SIZE) ** 0.5 + bias[0]).softmax(-1)
+    mixed = model.blocks[0].attention.out((weights @ value).permute(1, 0, 2).reshape(1, 5, -1))
+    found = model.blocks[0].attention(hidden, BlockScores(bias, None, None, whole=False))
+    torch.testing.assert_close(found, mixed, atol=1e-5, rtol=1e-5)
+
+
+def test_untied_bias_is_computed_once_for_all_blocks() -> None:
+    model = random_model(EncoderModel, encoder_config("untied", num_hidden_layers=3))
+    calls = []
+    model.variant.position_query.register_forward_hook(lambda *_: calls.append("query"))
+    model.variant.position_key.register_forward_hook(lambda *_: calls.append("key"))
+    states(model, tokens())
+    assert sorted(calls) == ["key", "query"]
+
+
+every_untied = pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])
+
+PROJECTIONS = [f"variant.position_{side}.{part}" for side in ("query", "key") for part in ("weight", "bias")]
+
+
+def share_config(variant: str, share: bool, place: str = "input", **sizes: Any) -> Any:
+    options = {"share": share, "segments": place}
+    return encoder_config(
+        variant, variant_options=options, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **sizes
+    )
+
+
+def repeated(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The shared projections as every block's own."""
+    return {name: torch.cat([tensor] * LAYERS) if name in PROJECTIONS else tensor for name, tensor in weights.items()}
+
+
+def of_block(weights: dict[str, Tensor], block: int) -> dict[str, Tensor]:
+    """One block's projections as the shared ones."""
+    return {name: tensor.chunk(LAYERS)[block] if name in PROJECTIONS else tensor for name, tensor in weights.items()}
+
+
+def padded_batch() -> tuple[Tensor, Tensor, Tensor]:
+    ids, mask = pad(tokens(), [11, 7, 2], padding_id=0)
+    return ids, mask, segments(ids)
+
+
+@every_untied
+@pytest.mark.parametrize("place", ["input", "scores", "none"])
+def test_equal_projections_compute_what_shared_ones_compute(variant: str, place: str) -> None:
+    shared = random_model(EncoderModel, share_config(variant, True, place))
+    own = loaded(share_config(variant, False, place), repeated(shared.state_dict()))
+    assert max_error(states(own, *padded_batch()), states(shared, *padded_batch())) < 1e-6
+
+
+@every_untied
+@torch.no_grad()
+def test_each_block_gets_the_bias_of_its_own_projections(variant: str) -> None:
+    own = random_model(EncoderModel, share_config(variant, False))
+    ids = tokens()
+    start = own.variant(ids, segments(ids))
+    biases = list(start.bias)
+    assert len(biases) == LAYERS
+    assert start.rotate is None
+    assert start.scores is None
+    for block, bias in enumerate(biases):
+        one = loaded(share_config(variant, True), of_block(own.state_dict(), block))
+        torch.testing.assert_close(bias, one.variant(ids, segments(ids)).bias, atol=1e-6, rtol=1e-6)
+    assert float((biases[0] - biases[1]).abs().max()) > 0.1
