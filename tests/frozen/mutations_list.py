@@ -173,7 +173,7 @@ MUTATIONS = (
         f"{TRAINING}/tokens.py",
         "generator = np.random.default_rng([seed, epoch])",
         "generator = np.random.default_rng([seed])",
-        ("tests/training/test_batches.py",),
+        ("tests/training/test_tokens.py",),
         BITS,
     ),
     Mutation(
@@ -215,7 +215,7 @@ MUTATIONS = (
         f"{TRAINING}/masking.py",
         "candidates = np.isin(ids, vocabulary.regular) & real",
         "candidates = real",
-        ("tests/training/test_masking.py",),
+        ("tests/training/test_packing.py",),
         BITS,
     ),
     Mutation(
@@ -235,7 +235,7 @@ MUTATIONS = (
         f"{TRAINING}/packing.py",
         "self.cut = place + 1",
         "self.cut = place + 2",
-        ("tests/training/test_packing.py", "tests/training/test_masking.py"),
+        ("tests/training/test_packing.py",),
         BITS,
     ),
     Mutation(

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import datasets
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glue_bench.errors import UserError
@@ -47,9 +47,6 @@ def said(*names) -> str:
     return str(caught.value)
 
 
-# Sentences
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -84,13 +81,6 @@ def test_no_character_but_spaces_is_lost(text):
     assert all(sentence == sentence.strip() and sentence for sentence in found)
 
 
-def test_a_long_line_of_spaces_is_no_trouble():
-    assert sentences("a" + " " * 500_000 + "\nb" + "\n" * 500_000) == ["a b"]
-
-
-# Files and folders
-
-
 def test_a_folders_files_come_sorted_and_only_those_of_text(write):
     folder = write(b_txt="Two.", a__z_text="One.", c_tokens="Three.", d_raw="Four.", e_TXT="Five.", f_md="no", txt="no")
     assert documents(opened(folder)) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
@@ -116,14 +106,6 @@ def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
     assert opened(folder).digest != first
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.text(st.sampled_from("aab.B\n\n\n \t\ré\u2028"), max_size=40))
-def test_a_file_that_is_read_line_by_line_has_the_sentences_of_its_text(tmp_path, text):
-    path = tmp_path / "a.txt"
-    path.write_text(text, newline="")
-    assert list(Corpus("x", (path,), "")) == sentences(path.read_text())
-
-
 def test_wrapped_lines_that_do_not_end_are_parted_at_a_line(write, monkeypatch):
     monkeypatch.setattr(corpus_module, "LONGEST_LINE", 6)
     assert list(opened(write(a_txt="one\ntwo\nsix\nfour\nfive"))) == ["one two six", "four five"]
@@ -135,9 +117,6 @@ def test_blank_lines_part_documents_if_asked_to(write):
     assert documents(parted) == [["One.", "Two.", "Three."], ["four"], ["Five."], ["Six."]]
     assert [number for number, _ in parted.numbered()] == [0, 0, 0, 1, 2, 3]
     assert documents(opened(folder)) == [["One.", "Two.", "Three.", "four", "Five."], ["Six."]]
-
-
-# The demo and the hub
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -182,41 +161,6 @@ def test_a_hub_datasets_rows_are_documents(hub):
     assert opened("hub:a/b:c@d0").digest != corpus.digest
 
 
-def test_a_hub_out_of_reach_asks_for_files(hub):
-    hub(ConnectionError("no route\nto host"))
-    assert said("hub:a/b") == "cannot read corpus 'hub:a/b' (no route); give text files or a folder instead"
-    hub(TimeoutError())
-    assert "(TimeoutError)" in said("hub:a/b")
-
-
-def test_a_hub_dataset_without_text_is_refused(hub):
-    hub(datasets.Dataset.from_dict({"sentence": ["One."], "id": [1]}))
-    assert said("hub:a/b") == "corpus 'hub:a/b' has no column 'text', only sentence, id"
-    hub(datasets.Dataset.from_dict({"text": ["One.", None]}))
-    assert said("hub:a/b") == "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"
-    hub(datasets.Dataset.from_dict({"text": [" ", ""]}))
-    assert said("hub:a/b") == "corpus 'hub:a/b' has no text in it"
-
-
-# Bad input
-
-
-@pytest.mark.parametrize("name", ["nowhere", "./nowhere/", "~/no such/file.txt"])
-def test_a_missing_path_is_refused(name):
-    assert said(name) == f"corpus '{name}' does not exist; give a text file, a folder, hub:NAME or demo"
-
-
-def test_a_folder_without_text_files_is_refused(write):
-    folder = write(a_md="text", b_txt_gz=b"\x1f\x8b")
-    assert said(folder) == f"corpus folder '{folder}' has no files that end in .txt, .text, .tokens, .raw"
-
-
-@pytest.mark.parametrize("content", ["", " \n\t\n\u00a0 \n"], ids=["empty", "blank"])
-def test_a_file_without_text_is_refused(write, content):
-    path = write(a_txt=content) / "a.txt"
-    assert said(path) == f"corpus '{path}' has no text in it"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -233,25 +177,6 @@ def test_what_is_no_text_is_refused(write, monkeypatch, content, message):
     assert said(folder) == f"corpus file '{folder / 'b.txt'}' {message}"
 
 
-def test_a_file_that_cannot_be_read_is_refused(write, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    path = write(a_txt="text") / "a.txt"
-    monkeypatch.setattr(type(path), "open", refuse)
-    assert said(path) == f"cannot read corpus file '{path}': Permission denied"
-
-
-# Folders
-
-
-def test_links_to_folders_are_not_followed(write, tmp_path):
-    folder = write(a__1_txt="One.")
-    (folder / "a" / "up").symlink_to(folder)
-    (folder / "far").symlink_to(tmp_path)
-    assert documents(opened(folder)) == [["One."]]
-
-
 def test_a_folder_that_cannot_be_read_is_refused(write, monkeypatch):
     """Its text would be missing without a word."""
     folder, scandir = write(a__1_txt="One.", b__2_txt="Two."), os.scandir
@@ -265,14 +190,37 @@ def test_a_folder_that_cannot_be_read_is_refused(write, monkeypatch):
     assert said(folder) == f"cannot read corpus folder '{folder / 'b'}': Permission denied"
 
 
-def test_a_link_that_leads_nowhere_is_refused(write, tmp_path):
-    folder = write(a_txt="One.")
-    (folder / "b.txt").symlink_to(tmp_path / "gone.txt")
-    assert said(folder) == f"cannot read corpus file '{folder / 'b.txt'}': No such file or directory"
+NO_ROUTE = "cannot read corpus 'hub:a/b' (no route); give text files or a folder instead"
 
 
-def test_what_is_no_plain_file_is_refused(write):
-    """A pipe would be waited for."""
-    folder = write(a_txt="One.")
-    os.mkfifo(folder / "b.txt")
-    assert said(folder) == f"cannot read corpus file '{folder / 'b.txt'}': not a plain file"
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            ConnectionError("no route\nto host"),
+            NO_ROUTE,
+        ),
+        ({"sentence": ["One."], "id": [1]}, "corpus 'hub:a/b' has no column 'text', only sentence, id"),
+        ({"text": ["One.", None]}, "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"),
+        ({"text": [" ", ""]}, "corpus 'hub:a/b' has no text in it"),
+    ],
+    ids=["no route", "no column", "no text", "blank"],
+)
+def test_what_the_hub_does_not_give_is_one_line(hub, answer, message):
+    hub(answer if isinstance(answer, Exception) else datasets.Dataset.from_dict(answer))
+    assert said("hub:a/b") == message
+
+
+def test_paths_without_text_are_refused(write, tmp_path):
+    """A pipe would be waited for, and a link leads nowhere."""
+    folder = write(a_md="text", blank_txt=" \n\t\n\u00a0 \n", links__a_txt="One.", pipes__a_txt="One.")
+    (folder / "links" / "b.txt").symlink_to(tmp_path / "gone.txt")
+    (folder / "links" / "up").symlink_to(folder)
+    os.mkfifo(folder / "pipes" / "b.txt")
+    (tmp_path / "none").mkdir()
+    assert said("./nowhere/") == "corpus './nowhere/' does not exist; give a text file, a folder, hub:NAME or demo"
+    none = tmp_path / "none"
+    assert said(none) == f"corpus folder '{none}' has no files that end in .txt, .text, .tokens, .raw"
+    assert said(folder / "blank.txt") == f"corpus '{folder / 'blank.txt'}' has no text in it"
+    for place, problem in (("links", "No such file or directory"), ("pipes", "not a plain file")):
+        assert said(folder / place) == f"cannot read corpus file '{folder / place / 'b.txt'}': {problem}"

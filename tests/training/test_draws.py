@@ -1,9 +1,6 @@
 """What an arm starts from is decided by the arm alone: the same bits alone, after other work and in another process."""
 
 import hashlib
-import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +9,15 @@ import numpy as np
 import pytest
 import torch
 from option_sets import ARMS as VARIANT_ARMS
-from safetensors.torch import load_file, save_file
-from tiny_pretraining import CPU
 from tiny_pretraining import fresh as scratch
 from transformers import ElectraConfig, ElectraModel
 
-from glue_bench.config import parse_experiment
 from glue_bench.model.checkpoints import graft, read_checkpoint
-from glue_bench.model.fresh import drawing
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.testing import load_plugins
-from glue_bench.training.convert import convert
-from glue_bench.training.finetune import finetune
-from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import build_masked_lm
 
 PLUGIN = """
@@ -65,9 +55,11 @@ class OwnGraft(Own):
             self.places.copy_(base.positions + noise * torch.randn_like(base.positions))
         return Grafted(exact=False)
 """
+
 ARMS = [*VARIANT_ARMS, ("own", {}), ("own-graft", {})]
-DRAWN = [("shaw", {}), ("disentangled", {}), ("own", {})]  # what a graft leaves fresh here
+
 Arm = tuple[str, dict[str, Any]]
+
 Made = Callable[..., Any]
 
 
@@ -137,22 +129,6 @@ def starts(folder: Path, arms: list[Arm]) -> list[str]:
     return [digest(graft(checkpoint, variant, options).weights) for variant, options in arms]
 
 
-def test_every_generator_follows_the_seed_and_is_put_back() -> None:
-    def numbers() -> tuple[float, float, float]:
-        return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
-
-    found = []
-    for seed in (1, 1, 2):
-        with drawing(3):
-            expected = numbers()
-        with drawing(3):
-            with drawing(seed):
-                found.append(numbers())
-            assert numbers() == expected
-    assert found[0] == found[1]
-    assert not set(found[0]) & set(found[2])
-
-
 @pytest.mark.parametrize("shape", ["wide", "narrow"])
 @pytest.mark.usefixtures("plugin")
 def test_a_start_is_the_same_after_other_work_and_in_any_order(shape: str, narrow: Path, make_bert: Made) -> None:
@@ -208,53 +184,3 @@ def test_fresh_weights_of_a_pretraining_are_decided_by_its_seed(arm: Arm) -> Non
         assert digest(build_masked_lm(scratch(*arm, **sizes), 1).state_dict()) == first
         assert digest(build_masked_lm(scratch(*arm, **sizes), 2).state_dict()) != first
         assert drawn_next() == before
-
-
-@pytest.mark.parametrize("arm", DRAWN, ids=str)
-@pytest.mark.usefixtures("plugin")
-def test_convert_writes_where_an_inline_graft_starts(arm: Arm, make_bert: Made, tmp_path: Path) -> None:
-    folder = make_bert()
-    inline = starts(folder, [arm])
-    other_work()
-    before = drawn_next()
-    convert(str(folder), tmp_path / "out", *arm)
-    assert drawn_next() == before
-    assert starts(tmp_path / "out", [arm]) == inline
-
-
-@pytest.mark.usefixtures("plugin", "small_demo", "frozen_imports")
-def test_a_cell_learns_the_same_beside_any_other_arms(tiny: Made, make_bert: Made) -> None:
-    checkpoint = str(make_bert(texts=("some text", "to train on")))
-    file = Path(checkpoint) / "model.safetensors"
-    weights = load_file(file)
-    save_file({name: 10 * weight if weight.ndim > 1 else weight for name, weight in weights.items()}, file)
-
-    def losses(arms: list[str]) -> dict[str, list[float]]:
-        """The training losses of each arm's cell, in the order of an experiment with these arms."""
-        experiment = parse_experiment(tiny(checkpoint=checkpoint, scratch=None, arms=arms, tasks=["cola"]))
-        inputs, history = Inputs(experiment), {}
-        for cell in experiment.cells():
-            facts = finetune(cell, inputs, CPU).facts
-            history[cell.arm.name] = [epoch.train_loss for epoch in facts.history]
-        return history
-
-    drawn = [variant for variant, _ in DRAWN]
-    first = losses(drawn)
-    assert len({tuple(each) for each in first.values()}) == len(drawn)
-    other_work()
-    again = losses(["diet-abs", *drawn[::-1], "add"])
-    assert {arm: again[arm] for arm in drawn} == first
-
-
-@pytest.mark.slow
-def test_a_start_is_the_same_in_another_process(plugin: Path, narrow: Path) -> None:
-    code = f"""
-import sys
-sys.path[:0] = {sys.path!r}
-from pathlib import Path
-from test_draws import ARMS, load_plugins, starts
-load_plugins([{str(plugin)!r}])
-print("\\n".join(starts(Path({str(narrow)!r}), ARMS)))
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert said.stdout.split() == starts(narrow, ARMS)

@@ -21,7 +21,9 @@ from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.tokens import training_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+
 ARMS = ["add", "concat", "untied", "none"]
+
 BF16 = replace(CPU, bf16=True)
 
 
@@ -99,14 +101,6 @@ def test_the_facts_are_complete_when_the_model_is_kept(bench):
     np.testing.assert_allclose(found.logits.detach()[0], outcome.predictions["test"][0], atol=1e-6)
 
 
-def test_a_model_that_says_one_thing_is_marked(bench_of):
-    still = bench_of(arms=["add"], finetuning={"learning_rates": [1e-12]})
-    assert still.run().facts.collapsed == ("validation",)
-
-
-# Nothing but the cell decides its bits
-
-
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
 def test_the_same_cell_gives_the_same_bits_whatever_ran_before(bench, bench_of, arm, compute):
@@ -130,14 +124,6 @@ def test_heads_are_equal_across_variants_for_equal_seeds_and_fit_the_task(bench)
     assert bench.classifier(task="stsb").classifier.out_features == 1
 
 
-def test_all_variants_draw_the_same_numbers_in_training(bench):
-    drawn = set()
-    for arm in ARMS:
-        bench.classifier(arm)
-        drawn.add(torch.rand(1).item())
-    assert len(drawn) == 1
-
-
 @pytest.mark.parametrize("pooler", [True, False])
 def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, make_bert, pooler):
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]), pooler=pooler)
@@ -156,9 +142,6 @@ def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, m
     assert all(torch.equal(start.weights[name], tensor) for name, tensor in before.items())
 
 
-# Runs that end early
-
-
 @pytest.mark.parametrize(("most", "epochs", "updates"), [(1, 1, 1), (3, 1, 3), (5, 2, 5), (9, 3, 9), (50, 3, 9)])
 def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, epochs, updates):
     bench = bench_of(arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most})
@@ -170,9 +153,6 @@ def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, 
     for epoch in range(1, epochs + 1):
         seen += [int(train.lengths[batch.rows].sum()) for batch in training_batches(train, 16, 0, 1, epoch)]
     assert facts.tokens.training == sum(seen[:updates])
-
-
-# What is done where a cell fails
 
 
 class Greedy(VARIANTS["add"]):
@@ -225,12 +205,6 @@ def test_where_memory_is_short_batches_go_through_in_parts(own, monkeypatch, err
     assert parted.facts.tokens == whole.facts.tokens
 
 
-def test_a_cell_may_begin_in_parts(own):
-    values = {"scratch": STILL}
-    begun = own(VARIANTS["add"], **values).run("own", rows_at_once=4)
-    assert bits(begun) == bits(own(Greedy, **values).run("own"))
-
-
 def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, monkeypatch):
     monkeypatch.setattr(Greedy, "room", 0)
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
@@ -267,9 +241,6 @@ def test_what_diverges_in_float32_is_an_error(own, monkeypatch, in_training, sai
     monkeypatch.setattr(Diverging, "in_training", in_training)
     with pytest.raises(NonFiniteLossError, match=said):
         own(Diverging).run("own", compute=compute)
-
-
-# bf16 on a CPU
 
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))

@@ -23,15 +23,13 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+
 TEXTS = ("a cat sat on the mat", "the dog ran")
 
 
 @pytest.fixture
 def inputs_of(tiny):
     return lambda **changes: Inputs(parse_experiment(tiny(**changes)))
-
-
-# Checkpoints
 
 
 def change(folder: str) -> None:
@@ -51,20 +49,6 @@ def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(
     assert first.initial(first.experiment.arms[1]).weights["norm.weight"].equal(weights)
     with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
         meanwhile.initial(arm)
-
-
-def test_tables_of_another_width_are_part_of_the_start_where_an_arm_has_them(inputs_of):
-    wide = {"name": "wide", "variant": "concat-split", "options": {"position_share": 0.2}, "embedding_size": 20}
-    inputs = inputs_of(arms=["add", wide])
-    usual, other = (inputs.start_digest(arm) for arm in inputs.experiment.arms)
-    scratch = inputs.experiment.scratch
-    assert usual == f"scratch {scratch.model_dump_json()}"
-    assert json.loads(other.removeprefix("scratch ")) == scratch.model_dump() | {"embedding_size": 20}
-    add, config = (inputs.initial(arm).config for arm in inputs.experiment.arms)
-    assert (add.embedding_size, config.embedding_size, config.hidden_size) == (16, 20, 16)
-
-
-# The diagnostic set beside MNLI
 
 
 class WithoutAx(DemoSource):
@@ -130,9 +114,6 @@ def test_which_diagnostic_set_was_predicted_is_stored_and_changes_no_prediction(
     assert all((found[0].logits[split] == logits).all() for split, logits in found[1].logits.items())
 
 
-# Segments
-
-
 def save(folder: Path, second: int = 1, types: int = 2) -> str:
     """A BERT with so many segments, and a tokenizer that puts second texts into this one."""
     torch.manual_seed(0)
@@ -166,18 +147,3 @@ def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have
     two, one, _ = (inputs.tokens(cell).splits["train"] for cell in inputs.experiment.cells())
     assert (one.ids == two.ids).all()
     assert (one.segments.max(), two.segments.max(), len(one.segments)) == (0, 1, len(one.ids))
-
-
-# A part of the rows
-
-
-def test_a_limited_run_is_no_benchmark_in_records_and_tables(tiny, tmp_path):
-    experiment = tiny(arms=["add"], tasks=["RTE"], limit=12)
-    summary = run(experiment, results=tmp_path, limit=8)
-    [path] = (summary.folder / "records").glob("*.json")
-    data = json.loads(path.read_text())["data"]
-    assert (data["source"], data["partial"]) == ("demo, limited to 8 rows", True)
-    assert (data["rows"]["train"], data["rows"]["validation"]) == (8, 8)
-    assert "limited to 8 rows" in (summary.folder / "leaderboard.csv").read_text()
-    assert run(experiment, results=tmp_path, limit=8, dry_run=True).skipped == 1
-    assert run(experiment, results=tmp_path, dry_run=True).skipped == 0

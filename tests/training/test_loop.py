@@ -1,6 +1,7 @@
-"""The training loop against plain torch, in parts and in whole, and that no step waits for the device."""
+"""The training loop against plain torch, in parts and in whole, with the used token rows alone; no step waits."""
 
 import copy
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -30,8 +31,10 @@ from glue_bench.training.loop import (
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import part_losses as masked_part_losses
 from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches
+from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 VARIANTS = ["add", "concat", "untied", "none"]
+
 DROPPING = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.5}
 
 
@@ -167,22 +170,6 @@ def test_a_loss_that_is_not_finite_ends_training(split):
         trained(model, split, settings())
 
 
-def test_each_step_is_told_with_its_loss(split):
-    told = []
-    steps = train(
-        model_of(),
-        batches_of(split, settings()),
-        5,
-        settings(max_steps=7),
-        CPU,
-        progress=lambda *told_: told.append(told_),
-    )
-    first, second = list(steps)
-    assert [(step, of) for step, of, _ in told] == [(step, 7) for step in range(1, 8)]
-    losses = [loss() for _, _, loss in told]
-    assert (np.mean(losses[:5]), np.mean(losses[5:])) == pytest.approx((first, second))
-
-
 def test_predictions_are_in_the_splits_order_and_draw_nothing(split):
     model = model_of(**DROPPING)
     found = predict(model, evaluation_batches(split, 0, 40), CPU)
@@ -191,9 +178,6 @@ def test_predictions_are_in_the_splits_order_and_draw_nothing(split):
         batch = collate(split, np.array([row]), 0)
         with torch.no_grad():
             np.testing.assert_allclose(found[row], model(batch.ids, batch.mask, batch.segments).logits[0], atol=1e-6)
-
-
-# Parts of a batch
 
 
 class Toy(nn.Module):
@@ -233,9 +217,6 @@ def test_parts_have_the_loss_and_the_gradient_of_the_whole(rows, floats):
         assert torch.equal(ours.grad, theirs.grad) if len(losses) == 1 else torch.allclose(ours.grad, theirs.grad)
 
 
-# On a GPU
-
-
 class Apart(TorchDispatchMode):
     """Refuses every operation, but a copy to the device, in which tensors of the host and of the device meet."""
 
@@ -267,3 +248,54 @@ def test_a_step_waits_for_nothing(arm):
         assert len(optimizer.state) > 10
         with pytest.raises(RuntimeError), Apart():
             loss.item()
+
+
+STRONG = {"weight_decay": 0.5, "clip_norm": 1e6}
+
+
+def with_used_rows(model, split, *, rows: bool) -> dict[str, torch.Tensor]:
+    """The weights after fine-tuning in double precision, with or without the short table."""
+    torch.manual_seed(3)
+    with used_rows_only(model, split.ids) if rows else nullcontext():
+        list(train(model, batches_of(split, settings()), 5, settings(**STRONG), CPU))
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("variant", ["add", "concat", "untied"])
+def test_the_model_is_that_of_adamw_on_the_whole_table(split, variant):
+    assert len(np.unique(split.ids)) < config().vocab_size / 2
+    short, whole = (with_used_rows(model_of(variant).double(), split, rows=rows) for rows in (True, False))
+    assert short.keys() == whole.keys()
+    for name, weight in short.items():
+        torch.testing.assert_close(weight, whole[name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["same parameters", "new parameters"])
+def test_what_was_learnt_stays_where_training_moves_the_model(split, replaced):
+    """Whether a move keeps the parameters and changes what they hold, or replaces them; torch does either."""
+    whole, model = with_used_rows(model_of().double(), split, rows=False), model_of()
+    model.to = lambda _: model.double()  # in the place of another device
+    torch.__future__.set_overwrite_module_params_on_conversion(replaced)
+    try:
+        found = with_used_rows(model, split, rows=True)
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, whole[name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_words_that_do_not_occur_are_decayed_and_used_in_evaluation():
+    model = model_of()
+    table = model.base.variant.words
+    before = table.weight.detach().clone()
+    with used_rows_only(model, np.array([5, 7])):
+        rows = model.base.variant.words
+        assert isinstance(rows, UsedRows)
+        assert rows.weight.shape[0] == 3  # and the padding row
+        rows.decay = 0.5
+        model.eval()
+        torch.testing.assert_close(rows(torch.tensor([[9, 7]]))[0], torch.stack([before[9] / 2, before[7]]))
+    assert model.base.variant.words is table
+    torch.testing.assert_close(table.weight[9], before[9] / 2)
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in model.state_dict().values())

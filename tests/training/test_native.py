@@ -13,14 +13,11 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.model import native as native_model
-from glue_bench.model.native import ATTENTION, CheapDropout, NativeClassifier, attention
+from glue_bench.model.native import NativeClassifier, attention
 from glue_bench.sweep.plan import plan_cells
-from glue_bench.sweep.records import make_plan
 from glue_bench.training import finetune as finetuning
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
@@ -29,12 +26,17 @@ from glue_bench.training.tokens import collate, encoded_split, evaluation_batche
 from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+
 LABELS = ("entailment", "not_entailment")
+
 SHARED = {"bart"}
 """Families whose table of tokens has more than one place in the model."""
+
 EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 """Families that compute attention in a way of their own."""
+
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "electra", "distilbert", "albert"}
+
 NO_DROPOUT = {"qwen2", "llama"}
 """Families that have no module of dropout."""
 
@@ -151,21 +153,6 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_dropout_and_attention_are_the_cheap_ones_and_evaluation_draws_nothing(family, folder_of, inputs_of):
-    inputs = inputs_of(native(folder_of(family)))
-    model, batch = (
-        inputs.initial(inputs.experiment.arms[0]).classifier(LABELS, 1),
-        padded_batch(inputs, folder_of(family)),
-    )
-    kinds = {type(part) for part in model.modules() if isinstance(part, nn.Dropout)}
-    assert kinds == (set() if family in NO_DROPOUT else {CheapDropout})
-    assert (model.model.config._attn_implementation == ATTENTION) == (family in OUR_ATTENTION)
-    before = torch.get_rng_state()
-    model.eval()(batch.ids, batch.mask, batch.segments)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.parametrize("mask", [None, torch.arange(7) < torch.tensor([7, 5, 1])[:, None]])
 @pytest.mark.parametrize("scaling", [None, 0.3])
 def test_attention_is_that_of_transformers_with_dropout_of_its_weights(mask, scaling):
@@ -199,34 +186,6 @@ def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, 
     np.testing.assert_allclose(found, kept.predictions["validation"], atol=1e-5)
 
 
-def test_how_random_numbers_are_drawn_is_part_of_the_id(folder_of, inputs_of, monkeypatch):
-    ids = set()
-    for draws in (native_model.DRAWS, ""):
-        monkeypatch.setattr(native_model, "DRAWS", draws)
-        inputs = inputs_of(native(folder_of("bert")))
-        ids.add(plan_cells(inputs.experiment, inputs)[0].id)
-    assert len(ids) == 2
-
-
-def test_native_bert_and_add_have_equal_logits_for_equal_heads(folder_of, inputs_of):
-    folder = folder_of("bert")
-    inputs = inputs_of(native(folder), {"variant": "add", "checkpoint": folder}, finetuning={"max_length": 32})
-    published, ours = (inputs.initial(arm).classifier(LABELS, 1).eval() for arm in inputs.experiment.arms)
-    published.model.classifier.load_state_dict(ours.classifier.state_dict())
-    tokens = inputs.tokens(next(inputs.experiment.cells()))
-    batch = collate(tokens.splits["validation"], np.arange(8), tokens.padding_id)
-    with torch.no_grad():
-        logits = [model(batch.ids, batch.mask, batch.segments).logits for model in (published, ours)]
-    torch.testing.assert_close(*logits, atol=1e-6, rtol=1e-5)
-
-
-def test_equal_seeds_give_equal_bits_and_others_another_head(folder_of, inputs_of):
-    inputs = inputs_of(native(folder_of("electra")), seeds=[1, 2])
-    first, second = inputs.experiment.cells()
-    runs = [finetune(cell, inputs, CPU).predictions["validation"] for cell in (first, first, second)]
-    assert runs[0].tobytes() == runs[1].tobytes() != runs[2].tobytes()
-
-
 def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, folder_of, inputs_of):
     config = BertConfig.from_pretrained(folder_of("bert"), num_labels=2)
     tuned = BertForSequenceClassification(config)
@@ -252,17 +211,6 @@ def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
         inputs = inputs_of(native(folder, name="one"))
         ids.add(plan_cells(inputs.experiment, inputs)[0].id)
     assert len(ids) == 3
-
-
-def test_what_a_native_arm_costs_is_in_the_plan(folder_of, inputs_of):
-    arms = [native(folder_of("bert")), {"variant": "add", "checkpoint": folder_of("bert")}]
-    inputs = inputs_of(*arms)
-    facts = make_plan(inputs.experiment, inputs, plan_cells(inputs.experiment, inputs)).arms
-    assert facts["native"].shape is None
-    assert facts["native"].parameters == facts["add"].parameters
-    assert facts["native"].non_embedding_parameters == facts["add"].non_embedding_parameters
-    # The rest is the pooler's, of one token in a text.
-    assert facts["native"].flops_per_token == pytest.approx(facts["add"].flops_per_token, rel=0.35)
 
 
 def edited(folder, **changes):
@@ -304,16 +252,3 @@ def test_texts_longer_than_the_model_takes_are_refused(folder_of, inputs_of):
         inputs = inputs_of(native(folder_of(family)), finetuning={"max_length": length})
         with pytest.raises(UserError, match=said):
             plan_cells(inputs.experiment, inputs)
-
-
-def test_cells_that_start_from_mnli_have_its_body_and_a_fresh_head(tiny, folder_of, tmp_path):
-    finetuning = {"from_mnli": ["rte"], "learning_rates": [1e-2]}
-    experiment = tiny(
-        arms=[native(folder_of("distilbert"))], checkpoint=None, tasks=["mnli", "rte"], finetuning=finetuning
-    )
-    summary = run(experiment, results=tmp_path / "runs")
-    assert summary.finished == 2
-    assert not summary.failed
-    table = (summary.folder / "leaderboard.md").read_text()
-    assert "## As published" in table
-    assert "| Arm            | Parameters | Avg. of 3 |" in table

@@ -1,22 +1,26 @@
-"""FULL-SENTENCES packing: whole sentences in order, nothing lost, nothing both held out and learnt."""
+"""Packed text, and its masking: whole sentences in order, nothing lost, and (seed, step) alone decides a batch."""
 
+import dataclasses
+import itertools
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from tiny_pretraining import corpus_of, word_tokenizer
+from tiny_pretraining import corpus_of, packed_of, word_tokenizer
 
 from glue_bench.errors import UserError
-from glue_bench.training import packing
+from glue_bench.training import masking, packing
 from glue_bench.training.corpus import Corpus
+from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.packing import pack, pack_beginning
-from glue_bench.training.tokenizers import train_tokenizer
 
 CLS, SEP = 2, 3
+
 FIRST_WORD = 5
 
 
@@ -53,11 +57,6 @@ def test_sentences_fill_sequences_and_separators_part_documents(tokenizer):
         [CLS, 11, 11, 11, SEP],
     ]
     assert sequences(text["validation"]) == [[CLS, *[12] * 7, SEP]]
-
-
-def test_one_separator_stands_between_documents_that_share_a_sequence(tokenizer):
-    text = packed([[2], [2], [2], [1]], tokenizer, share=0.25)
-    assert sequences(text["train"]) == [[CLS, 5, 5, SEP, 6, 6, SEP, 7, 7, SEP]]
 
 
 def test_documents_may_end_at_blank_lines(tokenizer):
@@ -128,16 +127,6 @@ def test_pieces_are_of_one_document_and_every_word_is_in_one(tokenizer, monkeypa
             assert {owner[token - FIRST_WORD] for token in inside if token >= FIRST_WORD} <= {document}
 
 
-def test_a_piece_is_as_many_whole_sequences_as_fit(tokenizer, monkeypatch):
-    text = packed([[8, 8, 8, 8, 2, 1], [3, 3], [4]], tokenizer, share=1 / 9)["train"]
-    assert text.lengths.tolist() == [10, 10, 10, 12, 10]  # the second document begins in the last one, at token 45
-    expected = {512: [0, 45], 24: [0, 20, 42, 45], 10: [0, 10, 20, 30, 40, 45]}
-    for most, starts in expected.items():
-        monkeypatch.setattr(packing, "PIECE_TOKENS", most)
-        found = replace(text).pieces
-        assert (found[0].tolist(), found[1].tolist()) == (starts, [0] * (len(starts) - 1) + [1])
-
-
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20))
 def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(tokenizer, lengths, length):
@@ -162,11 +151,6 @@ def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(tokenize
         found = np.count_nonzero(split.cuts)
         assert found <= -(-len(split) // 2)
         assert found >= min(could, len(split) // 2 - (len(split) - could))
-
-
-def test_every_other_sequence_is_cut_where_all_can_be(tokenizer):
-    cuts = packed([[2] * 12] * 6, tokenizer, 8, pairs=True)["train"].cuts
-    assert (cuts > 0).tolist() == [number % 2 == 0 for number in range(29)]
 
 
 def check_sequences(text, flat: list[int], length: int) -> None:
@@ -233,11 +217,6 @@ def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, cache):
         assert len(list(cache.iterdir())) == number
 
 
-def test_ids_are_as_small_as_the_vocabulary_allows(tokenizer):
-    assert packed([[4, 5, 6, 7, 8]], tokenizer)["train"].ids.dtype == np.uint16
-    assert packed([[4, 5, 6, 7, 8]], word_tokenizer(2**16))["train"].ids.dtype == np.int32
-
-
 def test_the_beginning_of_a_text_is_its_first_sequences(tokenizer):
     corpus = corpus_of(documents_of([[3, 4, 2], [2, 5], [7] * 9]))
     whole = pack_beginning(corpus, tokenizer, 12, 1000)
@@ -247,16 +226,6 @@ def test_the_beginning_of_a_text_is_its_first_sequences(tokenizer):
         assert len(pack_beginning(corpus, tokenizer, 12, tokens)) == count
     with pytest.raises(UserError, match="the tokenizer knows no word of corpus 'made'; name another"):
         pack_beginning(corpus_of([["Никто не знает"]]), tokenizer, 12, 10)
-
-
-def test_word_pieces_of_all_sentences_come_back_in_order():
-    lines = [f"The number {n} chased the cat{'s' * (n % 3)}." for n in range(90)]
-    tokenizer = train_tokenizer(lines, 120)
-    text = pack(corpus_of([lines[:50], lines[50:]]), tokenizer, 24, 0.1)
-    for split, chosen in (("train", lines[:45] + lines[50:86]), ("validation", lines[45:50] + lines[86:])):
-        special = {tokenizer.cls_token_id, tokenizer.sep_token_id}
-        kept = [token for token in text[split].ids.tolist() if token not in special]
-        assert kept == [token for line in chosen for token in tokenizer(line, add_special_tokens=False)["input_ids"]]
 
 
 @pytest.mark.parametrize("lengths", [[[3, 3]], [[30], [2]]], ids=str)
@@ -286,3 +255,160 @@ def test_a_corpus_in_which_no_sequence_can_be_cut_is_refused(tokenizer):
         "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give each "
         "sentence a line or a full stop, raise pretraining.length, or leave segments out"
     )
+
+
+ROWS = [3, 4, 7, 12, 16, 16, 30, 40]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.of(word_tokenizer())
+
+
+def batch_of(text, vocabulary, *, rows=None, share=0.15, seed=1, step=0) -> MaskedBatch:
+    return training_batch(text, vocabulary, rows=rows or len(text), share=share, seed=seed, step=step)
+
+
+def unmasked(batch: MaskedBatch) -> torch.Tensor:
+    """The ids with every target back in its place."""
+    ids = batch.ids.clone()
+    ids.view(-1)[batch.places] = batch.targets
+    return ids
+
+
+def token_rows(text) -> list[tuple[int, ...]]:
+    return [tuple(text.ids[start:stop].tolist()) for start, stop in zip(text.offsets, text.offsets[1:], strict=False)]
+
+
+def same_batch(one: MaskedBatch, other: MaskedBatch) -> bool:
+    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one)]
+    return all((a is None and b is None) or torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
+def test_each_sequence_has_its_share_masked(vocabulary, share):
+    text = packed_of(ROWS)
+    batch = batch_of(text, vocabulary, share=share)
+    rows = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
+    inner = np.array(ROWS)[masking.order(len(text), 1, 0)] - 2
+    assert rows.tolist() == [max(1, round(share * n)) for n in inner.tolist()]
+
+
+def test_targets_stood_where_they_are_asked_for_and_the_rest_is_untouched(vocabulary):
+    text = packed_of(ROWS)
+    batch = batch_of(text, vocabulary, share=0.4)
+    longest = max(ROWS)
+    padded = [token_rows(text)[row] for row in masking.order(len(text), 1, 0)]
+    expected = [[*row, *[0] * (longest - len(row))] for row in padded]
+    assert unmasked(batch).tolist() == expected
+    assert batch.mask.tolist() == [[column < len(row) for column in range(longest)] for row in padded]
+    assert batch.tokens == sum(ROWS)
+    assert batch.places.tolist() == sorted(set(batch.places.tolist()))
+
+
+def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one(vocabulary):
+    text = packed_of([8] * 50)
+    ids = text.ids.copy()
+    ids[np.arange(3, len(ids), 8)] = 1  # [UNK]
+    ids[np.arange(4, len(ids), 8)] = 3  # [SEP] between documents
+    text = dataclasses.replace(text, ids=ids)
+    for step in range(20):
+        batch = batch_of(text, vocabulary, share=0.5, step=step)
+        assert (batch.targets >= 5).all()
+        put = batch.ids.view(-1)[batch.places]
+        assert ((put == vocabulary.mask_id) | (put >= 5)).all()
+        assert len(batch.targets) == 50 * 2  # of four words
+
+
+def test_eighty_ten_ten(vocabulary):
+    text = packed_of([102] * 200)
+    batch = batch_of(text, vocabulary, share=0.5)
+    put, count = batch.ids.view(-1)[batch.places], len(batch.targets)
+    assert count == 10_000
+    masked = int((put == vocabulary.mask_id).sum())
+    kept = int((put == batch.targets).sum())
+    # Bounds of five standard deviations; a random token is the old one once in 60 times.
+    assert abs(masked - 8000) < 5 * np.sqrt(count * 0.8 * 0.2)
+    assert abs(kept - count * (0.1 + 0.1 / 60)) < 5 * np.sqrt(count * 0.1 * 0.9)
+    random = put[(put != vocabulary.mask_id) & (put != batch.targets)]
+    counts = random.bincount(minlength=65)[5:]
+    assert abs(counts - len(random) / 60).max() < 5 * np.sqrt(len(random) / 60)
+
+
+def test_seed_and_step_decide_a_batch(vocabulary):
+    text = packed_of(ROWS * 3)
+    first = batch_of(text, vocabulary, rows=4, step=5)
+    masking.order.cache_clear()
+    np.random.seed(3)  # noqa: NPY002 (the global generator must not matter)
+    torch.manual_seed(3)
+    assert same_batch(batch_of(text, vocabulary, rows=4, step=5), first)
+    assert batch_of(text, vocabulary, rows=4, step=5).digest == first.digest
+    others = [
+        batch_of(text, vocabulary, rows=4, step=6),
+        batch_of(text, vocabulary, rows=4, step=5, seed=2),
+        batch_of(text, vocabulary, rows=4, step=5, share=0.3),
+    ]
+    assert not any(same_batch(other, first) for other in others)
+    assert len({batch.digest for batch in [first, *others]}) == 4
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 20])
+def test_each_epoch_visits_every_sequence_once(vocabulary, rows):
+    text = packed_of([10] * 8)
+    seen = []
+    for step in range(40 // rows):
+        seen += [tuple(row) for row in unmasked(batch_of(text, vocabulary, rows=rows, step=step)).tolist()]
+    epochs = [seen[start : start + 8] for start in range(0, len(seen) // 8 * 8, 8)]
+    assert len(epochs) >= 4
+    assert all(sorted(epoch) == sorted(token_rows(text)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == len(epochs)  # in another order each time
+
+
+def test_parts_of_a_batch_lose_nothing(vocabulary):
+    batch = batch_of(packed_of(ROWS), vocabulary, share=0.3)
+    cuts = [0, 1, 4, 4, 8]
+    parts = [batch.rows(start, stop) for start, stop in itertools.pairwise(cuts)]
+    assert torch.equal(torch.cat([part.ids for part in parts]), batch.ids)
+    assert torch.equal(torch.cat([part.mask for part in parts]), batch.mask)
+    assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
+    assert torch.equal(torch.cat([unmasked(part) for part in parts]), unmasked(batch))
+    assert sum(part.tokens for part in parts) == batch.tokens
+    assert same_batch(batch.rows(0, 8), batch)
+
+
+def test_the_digest_is_of_all_that_a_model_is_given_and_asked(vocabulary):
+    batch = batch_of(packed_of(ROWS), vocabulary)
+    digests = {batch.digest}
+    batch = dataclasses.replace(batch, segments=torch.zeros_like(batch.ids))
+    digests.add(batch.digest)
+    for name in ("ids", "mask", "places", "targets", "segments"):
+        changed = getattr(batch, name).clone()
+        changed.view(-1)[0] = not changed.view(-1)[0]
+        digests.add(dataclasses.replace(batch, **{name: changed}).digest)
+    assert len(digests) == 7
+
+
+def test_held_out_text_is_masked_the_same_way_at_every_call(vocabulary, monkeypatch):
+    monkeypatch.setattr(masking, "EVALUATION_ROWS", 3)
+    text = packed_of(ROWS)
+    first, again = (list(evaluation_batches(text, vocabulary, 0.15)) for _ in range(2))
+    assert [len(batch.ids) for batch in first] == [3, 3, 2]
+    assert all(same_batch(one, other) for one, other in zip(first, again, strict=True))
+    seen = [tuple(row[row != 0].tolist()) for batch in first for row in unmasked(batch)]
+    assert seen == token_rows(text)
+    # With the masks that earlier versions took where `seed` was its default, 1: their losses compare with new ones.
+    rows = np.arange(3, 6)
+    assert same_batch(first[1], masking.masked(text, rows, vocabulary, 0.15, np.random.default_rng([1, 3, 2])))
+
+
+def cut_text():
+    """Sequences of which the second and the fourth have two segments."""
+    return dataclasses.replace(packed_of([8, 8, 6, 12]), cuts=np.array([0, 5, 0, 2], dtype=np.uint16))
+
+
+def test_what_stands_behind_a_cut_is_the_second_segment(vocabulary):
+    batch = masking.masked(cut_text(), np.arange(4), vocabulary, 0.15, np.random.default_rng(0))
+    assert batch.segments.sum(dim=1).tolist() == [0, 3, 0, 10]
+    assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding is of the first
+    assert torch.equal(batch.rows(1, 3).segments, batch.segments[1:3])
+    assert batch_of(packed_of(ROWS), vocabulary).segments is None

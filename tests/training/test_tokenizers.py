@@ -1,17 +1,19 @@
-"""Tokenizers: trained as `tokenizers` trains and BERT splits, told apart by what they decide, refused in one line."""
+"""Tokenizers: trained as `tokenizers` trains, told apart by what they decide, refused in one line; and words."""
 
 import json
-import os
-import subprocess
-import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, CTRLTokenizer, PreTrainedTokenizerFast
+from transformers import CTRLTokenizer, PreTrainedTokenizerFast
 
+from glue_bench.api import run
 from glue_bench.errors import UserError
+from glue_bench.records.store import Store
+from glue_bench.tables.results import read_results
+from glue_bench.training.convert import SENTENCES
 from glue_bench.training.tokenizers import (
     SPECIAL,
     cached_tokenizer,
@@ -21,6 +23,8 @@ from glue_bench.training.tokenizers import (
     tokenizer_digest,
     train_tokenizer,
 )
+from glue_bench.training.tokens import TokenisedSplit
+from glue_bench.training.words import WordRule, shuffled
 
 TEXTS = [
     "The old cat chased the tall dog again .",
@@ -28,10 +32,12 @@ TEXTS = [
     "anna watched the lazy horse; nobody helped",
     "café naïve 中文 don't",
 ] * 2
+
 ODD = st.text(
     st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]),
     max_size=12,
 )
+
 WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
 
 
@@ -43,19 +49,6 @@ def tokenizer():
 def test_training_gives_the_same_vocabulary_every_time():
     # Many trainings, since two random orders may agree by chance.
     assert len({tokenizer_digest(train_tokenizer(iter(TEXTS), 90)) for _ in range(8)}) == 1
-
-
-@pytest.mark.slow
-def test_training_gives_the_same_vocabulary_in_every_process():
-    code = (
-        "from glue_bench.training.tokenizers import train_tokenizer, tokenizer_digest\n"
-        f"print(tokenizer_digest(train_tokenizer({TEXTS!r}, 90)))"
-    )
-    environment = os.environ | {"PYTHONHASHSEED": "7"}
-    other = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600
-    )
-    assert other.stdout.strip() == tokenizer_digest(train_tokenizer(TEXTS, 90))
 
 
 @given(more=st.lists(ODD, max_size=4))
@@ -72,12 +65,6 @@ def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_character
         texts, trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
     )
     assert trained == plain.get_vocab()
-
-
-def test_a_vocabulary_has_the_size_asked_for_and_covers_its_texts(tokenizer):
-    assert sorted(tokenizer.get_vocab().values()) == list(range(90))
-    assert not any(tokenizer.unk_token_id in ids for ids in encode(tokenizer, TEXTS))
-    assert set(tokenizer.all_special_tokens) == set(SPECIAL.values())
 
 
 def test_texts_become_what_bert_makes_of_them():
@@ -100,14 +87,6 @@ def test_encoded_texts_have_the_tokens_of_a_call_without_special_ones(texts, is_
     assert found == (tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
 
 
-def test_it_survives_saving(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    for back in (AutoTokenizer.from_pretrained(tmp_path), load_tokenizer(str(tmp_path))):
-        assert tokenizer_digest(back) == tokenizer_digest(tokenizer)
-        ours, theirs = (each("the café", "dog", return_token_type_ids=True) for each in (tokenizer, back))
-        assert dict(theirs) == dict(ours)
-
-
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"version": "1.0"}'], ids=["empty", "cut", "another"])
 def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokenizer, tmp_path, monkeypatch, damage):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
@@ -116,9 +95,6 @@ def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokeniz
     (path,) = tmp_path.rglob("tokenizer.json")
     path.write_bytes(damage)
     assert tokenizer_digest(cached_tokenizer("key", TEXTS, 90)) == tokenizer_digest(tokenizer)
-
-
-# Refused
 
 
 def test_a_checkpoint_without_a_vocabulary_is_refused(make_bert):
@@ -164,21 +140,6 @@ def test_files_that_do_not_fit_are_one_line(tokenizer, tmp_path, file, part, cha
     assert "\n" not in str(caught.value)
 
 
-def test_compiled_code_repeats_nothing_of_a_file(tokenizer, tmp_path, capfd):
-    """tokenizers prints the names of what it does not know, as they stand there."""
-    tokenizer.save_pretrained(tmp_path)
-    path = tmp_path / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    config["added_tokens_decoder"] = {"2": {"content": "[CLS]", "special": True, "nul\x00\x1b[2J": 1}}
-    path.write_text(json.dumps(config))
-    load_tokenizer(str(tmp_path))
-    print("afterwards all is printed as before")
-    assert capfd.readouterr().out == "afterwards all is printed as before\n"
-
-
-# What the digest holds
-
-
 def changed(tokenizer, change):
     """A tokenizer of the same special tokens whose file was changed."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -220,6 +181,7 @@ COUNTS = {
         tokenizer_object=tokenizer.backend_tokenizer, **SPECIAL
     ),
 }
+
 COUNTS_NOT = {
     "padding side": with_set(padding_side="left"),
     "longest text": with_set(model_max_length=3),
@@ -270,3 +232,83 @@ def test_a_tokenizer_in_python_is_all_of_its_files_and_settings(tmp_path):
 
 def test_segments_are_counted(tokenizer):
     assert (segment_types(tokenizer), segment_types(changed(tokenizer, third_segment))) == (2, 3)
+
+
+TOKENIZER = train_tokenizer(SENTENCES, 150)
+
+
+@pytest.fixture(scope="module")
+def split() -> TokenisedSplit:
+    encoded = TOKENIZER(SENTENCES[:6], SENTENCES[6:12], return_token_type_ids=True)
+    ids = [np.array(each, dtype=np.int32) for each in encoded["input_ids"]]
+    segments = np.concatenate([np.array(each, dtype=np.uint8) for each in encoded["token_type_ids"]])
+    return TokenisedSplit(np.concatenate(ids), segments, np.cumsum([0, *map(len, ids)]), np.arange(6))
+
+
+SEQUENCES = {
+    "WordPiece": ["[CLS]", "the", "cat", "##s", "'", "[UNK]", "[SEP]", "[SEP]", "##s", "a1", ".", "[MASK]", "b"],
+    "bytes": ["[CLS]", "Ġthe", "Ġcat", "s", "Ġ'", "[UNK]", "[SEP]", "[SEP]", "s", "Ġa", "1", ".", "[MASK]", "Ġb"],
+    "SentencePiece": [
+        "[CLS]",
+        "▁the",
+        "▁cat",
+        "s",
+        "'",
+        "[UNK]",
+        "[SEP]",
+        "[SEP]",
+        "s",
+        "▁a",
+        "1",
+        ".",
+        "[MASK]",
+        "▁b",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_words_are_those_of_the_vocabularys_marks_between_separators(kind):
+    sequence = SEQUENCES[kind]
+    names = [*dict.fromkeys([*SPECIAL.values(), *sequence, "Ġ" * (kind == "bytes") or "▁"])]
+    model = models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **SPECIAL)
+    ids = np.array(tokenizer.convert_tokens_to_ids(sequence))
+    found = WordRule.of(tokenizer).stretches(ids)
+    words = [["".join(sequence[slice(*word)]).strip("Ġ▁").replace("##", "") for word in words] for words in found]
+    assert words == [["the", "cats", "'", "[UNK]"], ["s", "a1", "."], ["b"]]
+
+
+def test_words_change_places_and_stay_whole_within_their_text(split):
+    rule = WordRule.of(TOKENIZER)
+    moved = shuffled(split, rule)
+    assert (moved.ids != split.ids).any()
+    assert (moved.ids == shuffled(split, rule).ids).all()
+    assert moved.segments is split.segments
+    assert moved.offsets is split.offsets
+    for first, stop in zip(split.offsets[:-1], split.offsets[1:], strict=True):
+        before, after = split.ids[first:stop], moved.ids[first:stop]
+        for these, those in zip(rule.stretches(before), rule.stretches(after), strict=True):
+            assert these[0][0] == those[0][0]
+            words = [
+                sorted(tuple(ids[slice(*word)]) for word in span) for ids, span in ((before, these), (after, those))
+            ]
+            assert words[0] == words[1]
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_cells_are_scored_without_order_and_keep_their_ids(tiny, tmp_path):
+    summaries = [
+        run(tiny(name=name, tasks=["cola"], finetuning={"order": order}), results=tmp_path)
+        for name, order in (("plain", False), ("order", True))
+    ]
+    plain, asked = (Store(summary.folder).scan_records()[0] for summary in summaries)
+    assert [one.cell_id for one in plain] == [one.cell_id for one in asked]
+    assert [one.scores for one in plain] == [one.scores for one in asked]
+    assert not any(one.order for one in plain)
+    none = next(one for one in asked if one.cell.arm == "none")
+    assert none.order == none.scores  # it sees a bag of words
+    plain, asked = (read_results(summary.folder).scores for summary in summaries)
+    assert plain["shuffled"].isna().all()
+    assert asked["shuffled"].notna().equals(asked["last"])
+    assert "shuffled" in (summaries[1].folder / "scores.csv").read_text().splitlines()[0]

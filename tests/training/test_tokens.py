@@ -1,22 +1,34 @@
-"""Tokenised tasks: what the tokenizer says, made once, read from the disk; and the slice of train that is held out."""
+"""Tokenised tasks: what the tokenizer says, made once; the slice that is held out; batches of similar length."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from glue_bench.data.task_data import TaskData
-from glue_bench.errors import UserError
+from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.tokenizers import PROBE, train_tokenizer
-from glue_bench.training.tokens import TokenisedSplit, TokenisedTask, hold_out, tokenise
+from glue_bench.training.tokens import (
+    Batch,
+    TokenisedSplit,
+    TokenisedTask,
+    bucketed_rows,
+    collate,
+    evaluation_batches,
+    hold_out,
+    tokenise,
+    training_batches,
+)
 
 FIRST = ["the old cat", "a dog chased the tall old goose again today", "anna ?", "the goose"]
+
 SECOND = ["a dog", "the cat", "was the old cat chased by the lazy dog again ?", "today"]
+
 TOKENIZER = train_tokenizer(FIRST + SECOND, 90)
 
 
@@ -72,18 +84,6 @@ def test_every_example_is_what_the_tokenizer_makes_of_it(data, length):
             assert split.lengths[row] == len(expected["input_ids"])
 
 
-@pytest.mark.parametrize("length", [6, 9, 12])
-def test_the_longer_text_of_a_pair_is_cut_first(length):
-    split = tokenise(pairs(), TOKENIZER, length).splits["train"]
-    for row in range(len(split)):
-        segments = split.segments[split.offsets[row] : split.offsets[row + 1]].tolist()
-        whole = [len(TOKENIZER(texts[row], add_special_tokens=False)["input_ids"]) for texts in (FIRST, SECOND)]
-        kept = [segments.count(0) - 2, segments.count(1) - 1]  # [CLS] first [SEP], second [SEP]
-        assert sum(kept) == min(sum(whole), length - 3)
-        for mine, other in ((0, 1), (1, 0)):
-            assert kept[mine] == whole[mine] or kept[mine] >= kept[other] - 1
-
-
 def test_in_one_segment_nothing_else_changes():
     made = tokenise(pairs(), TOKENIZER, 32)
     one = made.in_one_segment()
@@ -92,9 +92,6 @@ def test_in_one_segment_nothing_else_changes():
         assert not one.splits[name].segments.any()
         assert len(one.splits[name].segments) == len(split.ids)
         assert one.splits[name].ids is split.ids
-
-
-# The cache
 
 
 def test_what_is_equal_is_tokenised_once_and_anything_else_anew(cache):
@@ -106,68 +103,6 @@ def test_what_is_equal_is_tokenised_once_and_anything_else_anew(cache):
     tokenise(pairs(labels=(1, 1, 1, 0)), TOKENIZER, 32)
     tokenise(pairs(), train_tokenizer(FIRST, 80), 32)
     assert len(list(cache.iterdir())) == 4
-
-
-def test_two_that_start_together_end_with_one_copy(cache):
-    barrier = Barrier(2, timeout=60)
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: tokenise(single(), Watched(barrier.wait), 32), range(2)))
-    np.testing.assert_array_equal(both[0].splits["train"].ids, both[1].splits["train"].ids)
-    (left,) = cache.iterdir()
-    assert not left.name.startswith(".making")
-
-
-def test_an_interrupted_tokenisation_leaves_nothing(cache):
-    def stop():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tokenise(pairs(), Watched(stop), 32)
-    assert list(cache.iterdir()) == []
-
-
-def test_an_error_of_the_disk_is_one_line(monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(UserError, match=r"^cannot write to '.*tokens.*': No space left on device; make room there, or"):
-        tokenise(pairs(), TOKENIZER, 32)
-
-
-def flip(path: Path) -> None:
-    """Change one bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-
-
-DAMAGES = {
-    "a bit": ("train.ids.npy", flip),
-    "cut": ("train.offsets.npy", lambda path: path.write_bytes(path.read_bytes()[:-4])),
-    "empty": ("validation.labels.npy", lambda path: path.write_bytes(b"")),
-    "gone": ("test.labels.npy", Path.unlink),
-    "no array": ("train.segments.npy", lambda path: path.write_bytes(b"x" * 200)),
-    "checksums": ("checksums.json", lambda path: path.write_bytes(b"[1]")),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_damaged_in_the_cache_is_made_anew(cache, damage):
-    whole = {name: np.array(split.ids) for name, split in tokenise(pairs(), TOKENIZER, 32).splits.items()}
-    name, harm = DAMAGES[damage]
-    (folder,) = cache.iterdir()
-    harm(folder / name)
-    watched = Watched()
-    again = tokenise(pairs(), watched, 32)
-    tokenise(pairs(), watched, 32)
-    assert watched.calls == 3
-    for split, ids in whole.items():
-        np.testing.assert_array_equal(again.splits[split].ids, ids)
-    assert list(cache.iterdir()) == [folder]
-
-
-# The slice that is held out
 
 
 def split_of(lengths) -> TokenisedSplit:
@@ -194,13 +129,148 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
     assert parts["validation"] is whole
 
 
-def test_taken_examples_are_whole_and_in_the_order_asked_for():
-    whole = split_of([3, 1, 4, 2])
-    assert examples(whole.take(np.array([2, 0]))) == [examples(whole)[2], examples(whole)[0]]
+PADDING = 9
+
+Lengths = st.lists(st.integers(1, 40), min_size=1, max_size=300)
 
 
-def test_the_slice_is_the_same_every_time():
-    tokens = TokenisedTask("rte", {"train": split_of([1] * 50)}, 0)
-    first, second = (list(hold_out(tokens, 0.2).splits["held_out"].labels) for _ in range(2))
-    assert first == second
-    assert first != list(range(10))  # drawn, not the head of the file
+def batch_split(lengths) -> TokenisedSplit:
+    lengths = np.asarray(lengths)
+    total = int(lengths.sum())
+    return TokenisedSplit(
+        ids=np.arange(100, 100 + total, dtype=np.int32),
+        segments=(np.arange(1, total + 1) % 2).astype(np.uint8),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        labels=np.arange(len(lengths), dtype=np.int64),
+    )
+
+
+def places_of_padding(lengths, batches) -> int:
+    """Places that hold padding."""
+    return sum(int(lengths[rows].max()) * len(rows) - int(lengths[rows].sum()) for rows in batches)
+
+
+def rows_of(batches) -> list[list[int]]:
+    return [batch.rows.tolist() for batch in batches]
+
+
+@given(Lengths, st.integers(1, 33), st.integers(0, 2**31))
+def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
+    batches = bucketed_rows(np.array(lengths), batch_size, np.random.default_rng(seed))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    sizes = sorted(len(batch) for batch in batches)
+    assert sizes[1:] == [batch_size] * (len(sizes) - 1)
+    assert len(batches) == -(-len(lengths) // batch_size)
+
+
+def met_again(first, second) -> float:
+    """Of the pairs of rows that share a batch of the first epoch, the share that does so in the second, too."""
+
+    def batch_of_row(batches) -> np.ndarray:
+        places = np.empty(sum(map(len, batches)), dtype=np.int64)
+        for place, rows in enumerate(batches):
+            places[rows] = place
+        return places
+
+    def pairs(counts) -> int:
+        return int((counts * (counts - 1) // 2).sum())
+
+    earlier, later = batch_of_row(first), batch_of_row(second)
+    both = np.bincount(earlier * len(second) + later)
+    return pairs(both) / pairs(np.bincount(earlier))
+
+
+def transformers_batches(lengths, batch_size, seed) -> list[np.ndarray]:
+    sampler = LengthGroupedSampler(batch_size, lengths=lengths.tolist(), generator=torch.Generator().manual_seed(seed))
+    rows = np.array(list(sampler))
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+
+
+@pytest.mark.parametrize("rows", [635, 2490, 3668, 8551], ids=["WNLI", "RTE", "MRPC", "CoLA"])
+def test_epochs_vary_and_pad_as_much_as_transformers_grouping(rows):
+    """At the sizes of small tasks, which a run of a fixed length would hold nearly whole."""
+    lengths = np.random.default_rng(rows).gamma(4.0, 12.0, size=rows).astype(np.int64) + 5
+
+    def measured(batches_of) -> tuple[np.ndarray, np.ndarray]:
+        epochs = [[batches_of(2 * pair + epoch) for epoch in range(2)] for pair in range(10)]
+        again = np.array([met_again(*pair) for pair in epochs])
+        return again, np.array([places_of_padding(lengths, batches) for pair in epochs for batches in pair])
+
+    ours = measured(lambda seed: bucketed_rows(lengths, 32, np.random.default_rng(seed)))
+    theirs = measured(lambda seed: transformers_batches(lengths, 32, seed))
+    for measure, peers in zip(ours, theirs, strict=True):
+        noise = np.sqrt(measure.var(ddof=1) / len(measure) + peers.var(ddof=1) / len(peers))
+        assert abs(measure.mean() - peers.mean()) < 4 * noise
+
+
+def test_seed_and_epoch_decide_the_batches():
+    split = batch_split(np.random.default_rng(0).integers(1, 20, size=200))
+
+    def made(seed, epoch):
+        return rows_of(training_batches(split, 16, PADDING, seed, epoch))
+
+    np.random.seed(0)  # noqa: NPY002 (global generators must not matter)
+    first = made(1, 1)
+    np.random.seed(5)  # noqa: NPY002
+    torch.manual_seed(5)
+    assert made(1, 1) == first
+    assert made(1, 2) != first
+    assert made(2, 1) != first
+    assert {frozenset(rows) for rows in made(1, 2)} != {frozenset(rows) for rows in first}
+
+
+@given(Lengths, st.data())
+def test_collating_equals_padding_one_by_one(lengths, data):
+    split = batch_split(lengths)
+    rows = np.array(data.draw(st.permutations(range(len(lengths)))))[: data.draw(st.integers(1, len(lengths)))]
+    batch = collate(split, rows, PADDING)
+    longest = max(lengths[row] for row in rows)
+    assert batch.ids.shape == batch.segments.shape == (len(rows), longest)
+    assert batch.ids.dtype == batch.segments.dtype == torch.int64
+    for place, row in enumerate(rows):
+        start, stop = split.offsets[row], split.offsets[row + 1]
+        padding = longest - lengths[row]
+        assert batch.ids[place].tolist() == [*split.ids[start:stop].tolist(), *[PADDING] * padding]
+        assert batch.segments[place].tolist() == [*split.segments[start:stop].tolist(), *[0] * padding]
+        if batch.mask is not None:
+            assert batch.mask[place].tolist() == [True] * lengths[row] + [False] * padding
+    assert (batch.mask is None) == (len({lengths[row] for row in rows}) == 1)
+    assert batch.labels.tolist() == batch.rows.tolist() == rows.tolist()
+
+
+@given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
+def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
+    batches = list(
+        evaluation_batches(batch_split(lengths), PADDING, budget, lambda length: -(-length // apart) * apart)
+    )
+    assert all(batch.ids.shape[1] % apart == 0 for batch in batches)
+    assert sum(int((batch.ids != PADDING).sum()) for batch in batches) == sum(lengths)
+    assert sorted(row for rows in rows_of(batches) for row in rows) == list(range(len(lengths)))
+    assert all(batch.ids.numel() <= budget or len(batch.rows) == 1 for batch in batches)
+    assert [batch.ids.shape[1] for batch in batches] == sorted((b.ids.shape[1] for b in batches), reverse=True)
+
+
+class Moved:
+    """A tensor that says how it was moved."""
+
+    def __init__(self):
+        self.calls = []
+
+    def pin_memory(self):
+        self.calls.append("pinned")
+        return self
+
+    def to(self, device, **options):
+        self.calls.append((device.type, options))
+        return self
+
+
+@pytest.mark.parametrize(
+    ("device", "calls"), [("cpu", [("cpu", {})]), ("cuda", ["pinned", ("cuda", {"non_blocking": True})])]
+)
+def test_the_host_does_not_wait_until_a_gpu_has_copied_a_batch(device, calls):
+    plain, masked = [Moved() for _ in range(4)], [Moved() for _ in range(5)]
+    Batch(*plain, np.arange(2)).to(torch.device(device))
+    MaskedBatch(*masked).to(torch.device(device))
+    assert [tensor.calls for tensor in plain + masked] == [calls] * 9
+    assert Batch(plain[0], plain[1], None, plain[3], np.arange(2)).to(torch.device(device)).mask is None
