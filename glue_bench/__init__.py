@@ -11,7 +11,6 @@ from wrapt import when_imported
 
 if TYPE_CHECKING:
     from glue_bench.analysis.analyse import analyse
-    from glue_bench.analysis.checkpoints import intrinsic
     from glue_bench.api import explain, export, plan, power, predictions, run, statistics, status, submit, table
     from glue_bench.audit.verify import verify
     from glue_bench.data.glue_metric import GlueMetric
@@ -34,7 +33,6 @@ __all__ = [
     "convert",
     "explain",
     "export",
-    "intrinsic",
     "leaderboard",
     "load_plugins",
     "plan",
@@ -58,7 +56,6 @@ _HOMES = {
     "convert": "glue_bench.training.convert",
     "explain": "glue_bench.api",
     "export": "glue_bench.api",
-    "intrinsic": "glue_bench.analysis.checkpoints",
     "leaderboard": "glue_bench.tables.board",
     "load_plugins": "glue_bench.testing",
     "plan": "glue_bench.api",

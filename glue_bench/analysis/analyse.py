@@ -1,38 +1,30 @@
-"""All measures of the inside of encoders: which there are, what each needs, and their results side by side."""
+"""The inside of encoders: which measures there are, and all of them of each encoder in one long table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from glue_bench.analysis.measured import LeftOut, Measured
-from glue_bench.analysis.measures import MEASURES
-from glue_bench.analysis.reading import DEFAULT_TEXT, FEWEST
-from glue_bench.analysis.sources import Source, find_sources, trained_positions
-from glue_bench.analysis.subject import Asked, Subject
+from glue_bench.analysis.chance import NONE, Analysis, Interval, LeftOut, Measured, Row, row
+from glue_bench.analysis.layers import measure_layers
+from glue_bench.analysis.positions import measure_attention, measure_position_scores, position_heads, position_rows
+from glue_bench.analysis.probes import measure_decoding, measure_decoding_layers, measure_position_rows
+from glue_bench.analysis.subject import FEWEST, Asked, Source, Subject, find_sources
+from glue_bench.analysis.tables import measure_correlation, measure_dimensions, measure_subspaces, measure_tables
+from glue_bench.analysis.terms import measure_effect, measure_terms
+from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.errors import UserError, unknown
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.quiet import quiet_transformers
 
-SCHEMA = 1
 SEQUENCES = 512
+DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """`document` is analysis.json; `frames` are the tidy tables by name, each with the column `checkpoint` first.
-
-    `gone` has a line for each arm whose checkpoint is not there.
-    """
-
-    document: dict[str, Any]
-    frames: dict[str, pd.DataFrame]
-    gone: tuple[str, ...] = ()
+LARGE = 2e7  # weights of the blocks from which on only neighbouring words are swapped, in fewer sequences
+OF_ORDER, OF_LARGE = 128, 16  # sequences
 
 
 def analyse(
@@ -46,7 +38,7 @@ def analyse(
     tokenizer: str | None = None,
     device: str = "auto",
 ) -> Analysis:
-    """Measure the inside of encoders, each number beside its baseline.
+    """Measure the inside of encoders, each number beside what chance gives.
 
     `sources` are checkpoints (hub ids, folders, official TUPE files), or folders of experiments whose pretrained arms
     still have theirs. Text is `corpus`, as for `run`, or the book that comes with the package; so many `sequences` of
@@ -67,96 +59,110 @@ def analyse(
     for option, value in (("--positions", positions), ("--sequences", sequences)):
         if value is not None and value < FEWEST:
             raise UserError(f"{option} {value}: too few to measure anything; give {FEWEST} or more")
-    chosen = list(only) or list(MEASURES)
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
-    names = [str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)]
-    found, gone = find_sources(names)
+    found, gone = find_sources([str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)])
     if not found:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
+    chosen = {name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()}
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
-        asked = Asked(
-            open_corpus(texts), sequences, positions, layers, tokenizer, choose_compute(device, "float32").device
-        )
+        compute = choose_compute(device, "float32")
+        asked = Asked(open_corpus(texts), sequences, positions, layers, tokenizer, compute.device)
         for source in found[1:]:  # what cannot be read is said before anything is measured
-            _opened(source, asked)
-        results = {source.label: _measured(source, asked, chosen) for source in found}
-    document = {
-        "schema_version": SCHEMA,
-        "text": DEFAULT_NAME if corpus is None else ", ".join(texts),
-        "text_sha256": asked.corpus.digest,
-        "sequences_asked": sequences,
-        "checkpoints": {label: _rounded(result.numbers) for label, result in results.items()},
+            Subject(source, asked)
+        measured = {source.label: _measured(source, asked, chosen) for source in found}
+    said = DEFAULT_NAME if corpus is None else ", ".join(texts)
+    facts = pd.DataFrame([{"checkpoint": label} | facts for label, (facts, _) in measured.items()])
+    together = _together({label: each for label, (_, each) in measured.items()})
+    rows, left_out = together.pop("measures"), together.pop("left_out")
+    return Analysis(said, asked.corpus.digest, sequences, facts, rows, left_out, together, tuple(gone))
+
+
+def _together(measured: Mapping[str, Measured]) -> dict[str, pd.DataFrame]:
+    """`measures`, `left_out` and the matrices of all checkpoints, each with the column `checkpoint`."""
+    frames: dict[str, dict[str, pd.DataFrame]] = {}
+    for label, each in measured.items():
+        rows = pd.DataFrame(each.rows, columns=Row._fields).astype({"layer": "Int64", "head": "Int64"})
+        left_out = pd.DataFrame(list(each.left_out.items()), columns=["measure", "reason"])
+        for name, frame in {"measures": rows, "left_out": left_out, **each.matrices}.items():
+            frames.setdefault(name, {})[label] = frame
+    both = {name: pd.concat(by_label, names=["checkpoint"]) for name, by_label in frames.items()}
+    return {name: frame.reset_index(level=0).reset_index(drop=True) for name, frame in both.items()}
+
+
+def _measured(
+    source: Source, asked: Asked, chosen: Mapping[str, Callable[[Subject], Measured]]
+) -> tuple[dict[str, Any], Measured]:
+    """What a checkpoint is, and everything that applies to it."""
+    subject = Subject(source, asked)
+    config = subject.model.config
+    facts = {
+        **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
+        **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": subject.positions},
+        **{"words": config.vocab_size, "weights": subject.weights},
+        **{"pretraining": source.pretraining, "digest": source.digest},
     }
-    return Analysis(document, _together(results), tuple(gone))
+    rows: list[Row] = []
+    matrices: dict[str, pd.DataFrame] = {}
+    left_out: dict[str, str] = {}
+    for name, measure in chosen.items():
+        try:
+            measured = measure(subject)
+        except LeftOut as reason:
+            measured = Measured([], left_out={name: str(reason)})
+        rows += measured.rows
+        matrices |= measured.matrices
+        left_out |= measured.left_out
+    return facts, Measured(rows, matrices, left_out)
 
 
-def _opened(source: Source, asked: Asked) -> Subject:
-    """A checkpoint, read.
+def measure_order(subject: Subject) -> Measured:
+    """How much the encoder uses the order of words: `word_order` on the text that is read here.
 
     Raises:
-        UserError: it cannot be, or does not have a layer that is asked for.
+        LeftOut: there is no masked-LM head, or no text.
     """
-    subject = Subject(source.label, source.name, trained_positions(source.name), asked)
-    blocks = subject.model.config.num_hidden_layers
-    for layer in asked.layers or ():
-        if not 1 <= layer <= blocks:
-            raise UserError(f"--layers {layer}: this encoder has blocks 1 to {blocks}")
-    return subject
+    is_large = sum(weight.numel() for weight in subject.model.blocks.parameters()) > LARGE
+    distances = DISTANCES[:1] if is_large else DISTANCES
+    head, text = subject.masked_lm(OF_LARGE if is_large else OF_ORDER)
+    found = order_sums(head, text, subject.positions, distances)
+    lacking = [distance for distance in distances if f"swap_{distance}" not in found]
+    reasons = {f"order.swap.{distance}": "the text has no two words to swap at this distance" for distance in lacking}
+    rows = []
+    for name, sums in found.items():
+        kind, _, size = name.rpartition("_")
+        chance: Interval = NONE if kind == "validation" else (0.5, 0.5) if kind == "swap" else (0.0, 0.0)
+        measure = f"order.{kind}.{size}" if size.isdecimal() else f"order.{name}"
+        interval = sums.share_interval if kind == "swap" else sums.interval
+        rows.append(row(measure, sums.value, interval, chance, n=sums.n))
+    return Measured(rows, left_out=reasons)
 
 
-def _measured(source: Source, asked: Asked, chosen: Sequence[str]) -> Measured:
-    """Everything that applies to one checkpoint; what does not has its reason in the numbers."""
-    subject = _opened(source, asked)
-    config = subject.model.config
-    numbers: dict[str, Any] = {
-        "variant": config.variant,
-        "origin": config.origin,
-        "blocks": config.num_hidden_layers,
-        "heads": config.num_attention_heads,
-        "width": config.hidden_size,
-        "positions": subject.positions,
-    }
-    frames: dict[str, pd.DataFrame] = {}
-    for part in (part for name in chosen for part in MEASURES[name]):
-        try:
-            measured = part.measure(subject)
-        except LeftOut as reason:
-            measured = Measured({})
-            for place, keys in part.keys.items():
-                nothing: dict[str, Any] = dict.fromkeys(keys) | {"left_out": str(reason)}
-                for name in reversed(place.split(".")):
-                    nothing = {name: nothing}
-                _merge(numbers, nothing)
-        _merge(numbers, measured.numbers)
-        for name, frame in measured.frames.items():
-            frames[name] = pd.concat([frames[name], frame]) if name in frames else frame
-    return Measured(numbers, frames)
+def _probe_rows(subject: Subject) -> Measured:
+    """The rows that there are, of which the last is that of the last place."""
+    rows = position_rows(subject.model, subject.sum)
+    return measure_position_rows(rows, first=len(subject.sum.positions) - len(rows))
 
 
-def _merge(into: dict[str, Any], added: Mapping[str, Any]) -> None:
-    for name, value in added.items():
-        if isinstance(value, dict) and isinstance(into.get(name), dict):
-            _merge(into[name], value)
-        else:
-            into[name] = value
-
-
-def _rounded(value: Any) -> Any:
-    """Eight significant digits, which the same input gives again on the same machine; None for what is not finite."""
-    if isinstance(value, dict):
-        return {str(name): _rounded(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.8g}") if abs(value) < float("inf") else None
-
-
-def _together(results: dict[str, Measured]) -> dict[str, pd.DataFrame]:
-    names = dict.fromkeys(name for result in results.values() for name in result.frames)
-    together = {}
-    for name in names:
-        mine = {label: result.frames[name] for label, result in results.items() if name in result.frames}
-        together[name] = pd.concat(mine, names=["checkpoint"]).reset_index(level=0).reset_index(drop=True)
-    return together
+MEASURES: dict[str, dict[str, Callable[[Subject], Measured]]] = {
+    "terms": {"terms.share": measure_terms, "terms.kl": measure_effect, "layers": measure_layers},
+    "subspaces": {
+        "subspaces": lambda subject: measure_subspaces(subject.sum),
+        "tables": lambda subject: measure_tables(subject.sum),
+    },
+    "decoding": {
+        "decoding.sum": lambda subject: measure_decoding(subject.sum, subject.model.norm),
+        "decoding.layers": measure_decoding_layers,
+    },
+    "positions": {
+        "positions": _probe_rows,
+        "positions.scores": lambda subject: measure_position_scores(*position_heads(subject.model, subject.sum)),
+        "positions.attention": measure_attention,
+    },
+    "dimensions": {
+        "dimensions.share_95": lambda subject: measure_dimensions(subject.sum),
+        "dimensions.spearman": lambda subject: measure_correlation(subject.sum),
+    },
+    "order": {"order": measure_order},
+}
+"""By the name that `--only` takes: each measure, by the beginning of its rows' names."""

@@ -1,105 +1,184 @@
-"""What have position embeddings learnt (Wang & Chen 2020; Dufter et al. 2022)?
+"""Positions as attention reads them, their scores of one another, and where attention goes.
 
-Shapes: n positions, d width. P (n, d) are the rows that attention reads.
+Shapes: n positions, e width of the table, h heads, k head size, l length. G_h = Q_h K_h', of the queries and keys of
+positions in the first block; a[i, j] is the mean over sequences of the attention of token i to token j, without [CLS]
+and the last [SEP], rows scaled to 1.
 
-    absolute   ridge regression of j on p_j, 5-fold: mean |j^ - j|
-    order      logistic regression of [i < j] on [p_i; p_j], on pairs of positions that it was not trained on: accuracy
+    toeplitz  = 1 - |G - T(G)|^2 / |G - mean(G)|^2        T(G) the means of the diagonals; 1 where only j - i counts
+    locality  = Spearman's correlation of G[i, j] and -|i - j|, over |i - j| <= 50
+    symmetric = |(G + G') / 2|^2 / |G|^2                  1/2 of independent entries
+    within_m  = mean over i of the sum of a[i, j] over |i - j| <= m, the token itself included
+    left_minus_right = mean over i of the sum over j < i less the sum over j > i, where both sides are as wide
 
-The positions of the pairs to train on and to test on are disjoint; a split over pairs alone would leak. Baselines: a
-table of independent normal numbers, the same rows with shuffled positions, and a sinusoid.
+The first three are those of Wang et al. 2021 ("On position embeddings in BERT"), the others of Chen et al. 2023 (arXiv
+2310.12864). Chance is positions in random order; of the symmetric share, keys turned at random.
+
+Where a variant resets the scores of [CLS] (TUPE-A, TUPE-R), no row is read as place 0: the rows are those from place 1.
 """
 
-import warnings
-from typing import Any
-
 import numpy as np
-import pandas as pd
+import torch
+import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from scipy.stats import ortho_group, spearmanr
+from torch import Tensor
 
-from glue_bench.analysis.dimensions import sinusoids
-from glue_bench.analysis.measured import SEED, LeftOut, Measured, expected, moving
-from glue_bench.analysis.subspaces import unit
+from glue_bench.analysis.chance import NONE, SEED, LeftOut, Measured, expected, middle, row
+from glue_bench.analysis.hooks import numpy
+from glue_bench.analysis.subject import Subject
+from glue_bench.analysis.tables import InputSum
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.variants.base import rows_from
+from glue_bench.model.variants.diet import DietAbs
+from glue_bench.model.variants.untied import FourTerm, Untied, UntiedTieCls
 
-ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
-FOLDS = 5
-PAIRS = 10_000  # of which a fifth, of other positions, is to test on
-DRAWS = 10  # random tables
-SHOWN = 40  # positions of the matrix of cosines, at most
-FEWEST = 20  # positions
-Rows = Float[np.ndarray, "n d"]
+ORDERS = 20  # random ones, of positions' scores
+ATTENTION_ORDERS = 200
+REACH = 50
+MOST = 128  # positions, the first ones
+WITHIN = (1, 2, 5)
+Matrix = Float[np.ndarray, "n n"]
+Attention = Float[np.ndarray, "*h l l"]
 
 
-def measure_positions(rows: Rows, first: int = 0) -> Measured:
-    """The probes with their baselines, and the frames `positions_cosine` and `positions_probe`.
+def measure_position_scores(queries: Float[np.ndarray, "h n k"], keys: Float[np.ndarray, "h n k"]) -> Measured:
+    """The three measures of positions' scores, of each head and the mean over heads."""
+    queries, keys = queries[:, :MOST], keys[:, :MOST]
+    scores = [query @ key.T for query, key in zip(queries, keys, strict=True)]
+    found = np.array([[toeplitz(each), locality(each), symmetric(each)] for each in scores])
+    draws = np.array([_at_random(queries, keys, np.random.default_rng([SEED, draw])) for draw in range(ORDERS)])
+    rows = []
+    for column, name in enumerate(("toeplitz", "locality", "symmetric")):
+        of_heads, drawn = found[:, column], draws[..., column]
+        for head, value, draw in zip(
+            (None, *range(1, len(scores) + 1)), (of_heads.mean(), *of_heads), (drawn.mean(1), *drawn.T), strict=True
+        ):
+            rows.append(row(f"positions.scores.{name}", value, chance=expected(draw), layer=1, head=head))
+    return Measured(rows)
 
-    The first row is that of place `first`. Dimensions in which no row moves are left out, of the baselines too.
+
+def measure_attention(subject: Subject) -> Measured:
+    """Where attention goes in each block, of each head and the mean over heads.
 
     Raises:
-        LeftOut: too few positions.
+        LeftOut: there is no text.
     """
-    if len(rows) < FEWEST:
-        raise LeftOut(f"{len(rows)} positions; a probe needs {FEWEST}")
-    rows = rows[:, moving(rows)]
-    generator = np.random.default_rng([SEED, *rows.shape])
-    numbers: dict[str, Any] = {"positions": len(rows), "absolute_mae_constant": len(rows) / 4, "order_chance": 0.5}
-    shuffled = generator.permutation(rows)
-    others = {"shuffled": shuffled, "sinusoid": sinusoids(len(rows), rows.shape[1] // 2 * 2)}
-    random = [generator.standard_normal(rows.shape) for _ in range(DRAWS)]
+    rows = []
+    for block in subject.blocks:
+        inside = subject.deep.attention[block - 1][:, 1:-1, 1:-1]
+        inside = inside / inside.sum(-1, keepdims=True)
+        mean = inside.mean(0)
+        generator = np.random.default_rng([SEED, len(mean)])
+        orders = [generator.permutation(len(mean)) for _ in range(ATTENTION_ORDERS)]
+        drawn = [attended(mean[np.ix_(order, order)]) for order in orders]
+        for head, each in enumerate([mean, *inside]):
+            for name, value in attended(each).items():
+                chance = NONE if head else middle([draw[name] for draw in drawn])
+                rows.append(row(f"positions.attention.{name}", value, chance=chance, layer=block, head=head or None))
+    return Measured(rows)
+
+
+def toeplitz(scores: Matrix) -> float:
+    """The share of the variance that depends on j - i alone."""
+    away = _distances(len(scores)) + len(scores) - 1
+    means = np.bincount(away.ravel(), scores.ravel()) / np.bincount(away.ravel())
+    return float(1 - np.square(scores - means[away]).sum() / np.square(scores - scores.mean()).sum())
+
+
+def locality(scores: Matrix) -> float:
+    """Spearman's correlation of a score with nearness."""
+    far = np.abs(_distances(len(scores)))
+    near = far <= REACH
+    return float(spearmanr(scores[near], -far[near]).statistic)
+
+
+def symmetric(scores: Matrix) -> float:
+    """The share of the symmetric part in the sum of squares."""
+    return float(np.square((scores + scores.T) / 2).sum() / np.square(scores).sum())
+
+
+def attended(attention: Attention) -> dict[str, float]:
+    """within_1 and its like, and left_minus_right, over as many tokens on each side as both have."""
+    away, length = _distances(attention.shape[-1]), attention.shape[-1]
+    place = np.arange(length)
+    both = np.minimum(place, length - 1 - place)[:, None]
+    found = {f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN}
+    sides = np.where(np.abs(away) <= both, -np.sign(away), 0)
+    return found | {"left_minus_right": float((attention * sides).sum(-1).mean())}
+
+
+def _at_random(
+    queries: Float[np.ndarray, "h n k"], keys: Float[np.ndarray, "h n k"], generator: np.random.Generator
+) -> list[list[float]]:
+    """The three measures of each head with positions in random order, and with keys turned."""
+    order = generator.permutation(queries.shape[1])
+    turn = ortho_group.rvs(queries.shape[2], random_state=generator)
     found = []
-    for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):
-        draws = [probe(table) for table in random]
-        numbers |= {name: probe(rows), f"{name}_random": expected(draws)}
-        numbers |= {f"{name}_{other}": probe(table) for other, table in others.items()}
-        found.append((name, "own", numbers[name], np.nan, np.nan))
-        found.append((name, "random", np.mean(draws), *numbers[f"{name}_random"]))
-        found += [(name, other, numbers[f"{name}_{other}"], np.nan, np.nan) for other in others]
-    frames = {
-        "positions_cosine": cosines(rows, first),
-        "positions_probe": pd.DataFrame(found, columns=["probe", "table", "value", "low", "high"]),
-    }
-    return Measured({"positions": numbers}, frames)
+    for query, key in zip(queries, keys, strict=True):
+        moved = (query @ key.T)[np.ix_(order, order)]
+        found.append([toeplitz(moved), locality(moved), symmetric(query @ (key @ turn).T)])
+    return found
 
 
-def cosines(rows: Rows, first: int = 0) -> pd.DataFrame:
-    """The cosine of each two of at most 40 evenly spaced positions; the first row is that of place `first`."""
-    places = np.unique(np.linspace(0, len(rows) - 1, SHOWN).astype(int))
-    some = unit(rows[places]).astype(np.float64)
-    i, j = (each.ravel() for each in np.meshgrid(first + places, first + places, indexing="ij"))
-    return pd.DataFrame({"i": i, "j": j, "cosine": (some @ some.T).ravel()})
+def _distances(n: int) -> np.ndarray:
+    """j - i."""
+    return np.arange(n) - np.arange(n)[:, None]
 
 
-def absolute_error(rows: Rows) -> float:
-    """The mean absolute error, in positions, of the position that ridge regression tells."""
-    places = np.arange(len(rows), dtype=float)
-    folds = KFold(FOLDS, shuffle=True, random_state=SEED)
-    told = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), rows, places, cv=folds)
-    return float(np.abs(told - places).mean())
+@torch.no_grad()
+def position_rows(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "n e"]:
+    """Centred rows: of the table that is added at the input; of untied variants after their LayerNorm; DIET's P_Q, P_K.
+
+    Raises:
+        LeftOut: there is none.
+    """
+    variant, length = model.variant, len(table.positions)
+    if table.has_positions:
+        found = table.positions
+    elif isinstance(variant, Untied) and hasattr(variant, "position_norm"):
+        found = _untied(variant, length)
+    elif isinstance(variant, DietAbs):
+        found = torch.cat(_diet(variant, length), dim=1)
+    else:
+        raise LeftOut("it has no row for each position")
+    return numpy(found - found.mean(0))
 
 
-def order_accuracy(rows: Rows) -> float:
-    """How often logistic regression tells which of two positions, neither of them seen before, comes first."""
-    generator = np.random.default_rng([SEED, len(rows)])
-    order = generator.permutation(len(rows))
-    held_out = max(len(rows) // 5, 2)
-    scaled = StandardScaler().fit_transform(rows)
-    test, train = (
-        _pairs(scaled, some, count, generator)
-        for some, count in ((order[:held_out], PAIRS // 5), (order[held_out:], PAIRS - PAIRS // 5))
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # separable pairs have no largest likelihood
-        told = LogisticRegression(max_iter=100, tol=1e-3).fit(*train)
-    return float(told.score(*test))
+@torch.no_grad()
+def position_heads(
+    model: EncoderModel, table: InputSum
+) -> tuple[Float[np.ndarray, "h n k"], Float[np.ndarray, "h n k"]]:
+    """Queries and keys of positions in the first block; a constant factor is left out.
+
+    Of an additive encoder those of gamma * C(p - p_mean), whose sigma_i is not the position's own.
+
+    Raises:
+        LeftOut: no product of two positions is in its scores.
+    """
+    variant, length = model.variant, len(table.positions)
+    if table.has_positions:
+        centred = model.norm.weight * (table.positions - table.positions.mean(-1, keepdim=True))
+        centred = centred if model.project is None else F.linear(centred, model.project.weight)
+        attention = model.blocks[0].attention
+        both = F.linear(centred, attention.qkv.weight[: 2 * centred.shape[-1]])  # type: ignore[union-attr,index]
+        queries, keys = both.chunk(2, dim=-1)
+    elif isinstance(variant, Untied) and (not isinstance(variant, FourTerm) or "position-position" in variant.terms):
+        found = _untied(variant, length)
+        width = model.config.hidden_size  # of the first block, where each has its own
+        queries, keys = variant.position_query(found)[:, :width], variant.position_key(found)[:, :width]
+    elif isinstance(variant, DietAbs):
+        queries, keys = _diet(variant, length)
+    else:
+        raise LeftOut("its scores have no product of two positions")
+    heads = model.config.num_attention_heads
+    return numpy(rearrange(queries, "n (h k) -> h n k", h=heads)), numpy(rearrange(keys, "n (h k) -> h n k", h=heads))
 
 
-def _pairs(rows: Rows, places: np.ndarray, count: int, generator: np.random.Generator) -> tuple[Rows, np.ndarray]:
-    """[p_i; p_j] of different positions, and whether i < j."""
-    first = generator.integers(len(places), size=count)
-    second = (first + generator.integers(1, len(places), size=count)) % len(places)
-    i, j = places[first], places[second]
-    return np.concatenate([rows[i], rows[j]], axis=1).astype(np.float32), i < j
+def _untied(variant: Untied, length: int) -> Tensor:
+    first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
+    return variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[first:])
+
+
+def _diet(variant: DietAbs, length: int) -> list[Tensor]:
+    return [rows_from(part[0].get_parameter("weight").detach(), length) for part in (variant.queries, variant.keys)]

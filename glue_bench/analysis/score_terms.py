@@ -1,32 +1,45 @@
 """The terms of attention of a variant that adds positions to the scores: terms by construction, in every block.
 
-Shapes: b batch, h heads, l length.
+Shapes: b batch, s sequences, h heads, l length, t terms.
 
     A = word_word + word_position + position_word + position_position
 
 word_word is the scaled product of queries and keys of what enters the block, which in deeper blocks is what the words
 have become. Untied and DIET add position_position; four-term and disentangled also what words and positions make
-together. Shares are those of `terms`: S_T = Cov(A^T, A) / Var(A), each row centred over its keys.
+together. Each row is centred over its keys, because softmax does not see what a row has in common; then
+
+    S_T = Cov(A^T, A) / Var(A)      over all pairs of tokens of a sequence: the share of a term, and shares sum to 1
+
+Panels are pictures of a term, over sequences:
+
+    RMS[i, j] = sqrt(mean over sequences of A^T[i, j]^2)          mean[i, j] = mean over sequences of A^T[i, j]
+
+The RMS, because the mean over sequences leaves of a term with words only what all words have in common: w_mean against
+the positions. Both are shown, so that it can be seen.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.analysis.measured import EXACT, LeftOut, Measured, numpy
-from glue_bench.analysis.panels import Panels
-from glue_bench.analysis.share_tables import named, share_frame, share_numbers
-from glue_bench.analysis.subject import AT_ONCE, Subject
-from glue_bench.analysis.terms import FOUR, Term
-from glue_bench.analysis.watching import Scores, watching
+from glue_bench.analysis.chance import EXACT, NONE, Interval, LeftOut, Measured, Row, confidence, row
+from glue_bench.analysis.hooks import AT_ONCE, Scores, numpy, watching
+from glue_bench.analysis.subject import Subject
+
+Term = tuple[str, str]
+"""The part that the query is of, and that of the key."""
+FOUR: tuple[Term, ...] = tuple((query, key) for query in ("word", "position") for key in ("word", "position"))
+WORDS, BIAS = ("word", "word"), ("bias", "bias")
+MIXED: tuple[Term, ...] = (("word", "position"), ("position", "word"))
+TOGETHER, OF_A_HEAD = 32, 8  # cells of a panel, along each side, at most
 
 
 def measure_score_terms(subject: Subject) -> Measured:
-    """Shares of each block that is asked for, and the panels of the first.
+    """Shares in each block that is asked for, and the panels of the first.
 
     Raises:
         LeftOut: positions enter neither input nor scores, or turn queries and keys; or there is no text.
@@ -40,16 +53,22 @@ def measure_score_terms(subject: Subject) -> Measured:
         terms = {name: centred(term) for name, term in terms_of(scores).items()}
         whole = sum(terms.values(), torch.zeros(()))
         errors.append(float((whole - centred(scores.logits)).abs().max() / scores.logits.abs().max()))
-        found[block + 1].append(shares(terms))
+        found[block + 1].append(shares_of_scores(terms))
         for (query, key), term in terms.items() if block == 0 else ():
-            panels.add(query, key, term)
+            panels.add((query, key), term)
 
     with torch.inference_mode(), watching(subject.model, look):
         for some in subject.tokens.split(AT_ONCE):
             subject.model.hidden_states(some)
     if max(errors) > EXACT:
         raise LeftOut(f"its terms are {max(errors):.1g} of the largest logit away from its own logits")
-    return Measured(*_told(found, panels, max(errors)))
+    rows = [row("terms.sum_error", max(errors), layer=min(found))]
+    for block, batches in found.items():
+        names = list(batches[0])
+        by_term = numpy(torch.stack([torch.cat([batch[name] for batch in batches]) for name in names], -1))
+        rows += share_rows(block, names, by_term)
+    lacking = [named(term) for term in FOUR if term not in names]
+    return Measured(rows, panels.frames(), {f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
 
 
 def terms_of(scores: Scores) -> dict[Term, Float[Tensor, "#b #h l l"]]:
@@ -60,21 +79,15 @@ def terms_of(scores: Scores) -> dict[Term, Float[Tensor, "#b #h l l"]]:
     """
     if scores.entangled:
         raise LeftOut("its positions turn queries and keys, so that no term is of words or of positions alone")
-    named = {
-        ("word", "word"): scores.content,
-        ("word", "position"): scores.word_position,
-        ("position", "word"): scores.position_word,
-        ("position", "position"): scores.position_position,
+    each = (scores.content, scores.word_position, scores.position_word, scores.position_position)
+    terms = {
+        name: term
+        for name, term in zip(FOUR, each, strict=True)
+        if term is not None and centred(term).abs().max() > EXACT * term.abs().max()  # differs by more than rounding
     }
-    terms = {name: term for name, term in named.items() if term is not None and _differs(term)}
-    if all(name == ("word", "word") for name in terms):
+    if set(terms) <= {WORDS}:
         raise LeftOut("positions enter neither its input nor its scores")
     return terms
-
-
-def _differs(term: Float[Tensor, "#b #h l l"]) -> bool:
-    """Whether any row differs over its keys by more than rounding."""
-    return bool(centred(term).abs().max() > EXACT * term.abs().max())
 
 
 def centred(term: Float[Tensor, "*b l l"]) -> Float[Tensor, "*b l l"]:
@@ -82,26 +95,92 @@ def centred(term: Float[Tensor, "*b l l"]) -> Float[Tensor, "*b l l"]:
     return term - term.mean(-1, keepdim=True)
 
 
-def shares(terms: Mapping[Term, Float[Tensor, "#b #h l l"]]) -> dict[Term, Float[Tensor, "b h"]]:
+def shares_of_scores(terms: Mapping[Term, Float[Tensor, "#b #h l l"]]) -> dict[Term, Float[Tensor, "b h"]]:
     """S_T of centred terms."""
     total = sum(terms.values(), torch.zeros(()))
     variance = total.square().sum((-1, -2))
     return {name: (term * total).sum((-1, -2)) / variance for name, term in terms.items()}
 
 
-def _told(
-    found: Mapping[int, list[dict[Term, Tensor]]], panels: Panels, error: float
-) -> tuple[dict, dict[str, pd.DataFrame]]:
-    """Numbers of the first block that was asked for, and frames of all."""
-    frames: list[pd.DataFrame] = []
-    numbers: dict[str, Any] = {}
-    for block, batches in found.items():
-        names = list(batches[0])
-        by_term = numpy(torch.stack([torch.cat([batch[name] for batch in batches]) for name in names], -1))
-        frames.append(share_frame(block, names, by_term))
-        if not numbers:
-            numbers = share_numbers(names, by_term) | {"block": block, "sum_error": error, "sequences": len(by_term)}
-            if lacking := [named(term) for term in FOUR if term not in names]:
-                numbers["share"] |= dict.fromkeys(lacking) | {"left_out": f"its scores have no {', '.join(lacking)}"}
-    drawn = panels.frames(block=1) if panels.sums else {}
-    return {"terms": numbers}, drawn | {"terms_share": pd.concat(frames, ignore_index=True)}
+def named(term: Term) -> str:
+    """A term as a measure's name has it: word_position, of a word's query and a position's key."""
+    return "bias" if term == BIAS else "_".join(term)
+
+
+def share_rows(
+    block: int,
+    terms: Sequence[Term],
+    found: Float[np.ndarray, "s h t"],
+    chance: Mapping[str, Interval] | None = None,
+) -> list[Row]:
+    """The share of each term, of each head and the mean over heads, with intervals over sequences.
+
+    Where terms are mixed, also the share of these together, and `mixed_to_words`. `chance` is of the means over heads,
+    by the measure's name.
+    """
+    values = {f"terms.share.{named(term)}": found[..., number] for number, term in enumerate(terms)}
+    if any(term in MIXED for term in terms):
+        values["terms.mixed"] = found[..., [term in MIXED for term in terms]].sum(-1)
+    rows = []
+    for name, by_head in values.items():
+        every = [by_head.mean(1), *(by_head.T if name != "terms.mixed" else ())]
+        for head, each in enumerate(every):
+            mean, half = each.mean(), confidence(each)
+            told = (chance or {}).get(name, NONE) if head == 0 else NONE
+            rows.append(row(name, mean, (mean - half, mean + half), told, layer=block, head=head or None, n=len(each)))
+    if "terms.mixed" in values:
+        name, value = "terms.mixed_to_words", mixed_to_words(terms, found.mean(0))
+        rows.append(row(name, value, chance=(chance or {}).get(name, NONE), layer=block, n=len(found)))
+    return rows
+
+
+def mixed_to_words(terms: Sequence[Term], by_head: Float[np.ndarray, "h t"]) -> float:
+    """What the mixed terms have of the share of themselves and word to word, the mean over heads.
+
+    A term's share of all falls wherever another term grows. This hardly does, because it is taken head by head without
+    the terms of positions alone; only the covariance with these remains in it.
+    """
+    mixed = by_head[:, [term in MIXED for term in terms]].sum(-1)
+    words = by_head[:, [term == WORDS for term in terms]].sum(-1)
+    return float((mixed / (mixed + words)).mean())
+
+
+class Panels:
+    """Sums over sequences, float64 (h, l, l), of each term of the first block and of its square."""
+
+    def __init__(self) -> None:
+        self.sums: dict[Term, np.ndarray] = {}
+        self.squares: dict[Term, np.ndarray] = {}
+        self.sequences: dict[Term, int] = {}
+
+    def add(self, name: Term, term: Float[Tensor, "b h l l"]) -> None:
+        """Take in a batch of a term whose rows are centred."""
+        self.sums[name] = self.sums.get(name, 0) + numpy(term.sum(0))
+        self.squares[name] = self.squares.get(name, 0) + numpy(term.square().sum(0))
+        self.sequences[name] = self.sequences.get(name, 0) + len(term)
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """`terms`, all heads together, and `terms_heads`; nothing where the first block was not asked for."""
+        if not self.sums:
+            return {}
+        together, apart = [], []
+        for name, squares in self.squares.items():
+            rms, mean = squares / self.sequences[name], self.sums[name] / self.sequences[name]
+            term: dict[str, str | int] = {"block": 1, "query": name[0], "key": name[1]}
+            together.append(_cells(term, rms.mean(0), mean.mean(0), TOGETHER))
+            for head in range(len(rms)):
+                apart.append(_cells({"block": 1, "head": head + 1} | term, rms[head], mean[head], OF_A_HEAD))
+        return {"terms": pd.concat(together, ignore_index=True), "terms_heads": pd.concat(apart, ignore_index=True)}
+
+
+def _cells(
+    term: Mapping[str, str | int], squares: Float[np.ndarray, "l l"], mean: Float[np.ndarray, "l l"], most: int
+) -> pd.DataFrame:
+    """At most most x most evenly wide cells: `i` and `j` are the first positions of each, `rms` and `mean` over it."""
+    starts = np.unique(np.arange(most) * len(mean) // min(most, len(mean)))
+    starts = starts[starts < len(mean)]
+    sizes = np.diff([*starts, len(mean)])
+    area = np.outer(sizes, sizes)
+    rms, average = (np.add.reduceat(np.add.reduceat(part, starts, 0), starts, 1) / area for part in (squares, mean))
+    places = {"i": np.repeat(starts, len(starts)), "j": np.tile(starts, len(starts))}
+    return pd.DataFrame({**term, **places, "rms": np.sqrt(rms).ravel(), "mean": average.ravel()})

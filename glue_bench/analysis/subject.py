@@ -1,29 +1,52 @@
-"""An encoder that is taken apart: its weights, what can read text for it, and what it computes of that text."""
+"""A checkpoint that is taken apart: which ones a name stands for, what can read text for it, what it makes of that."""
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.analysis.checkpoints import fitting_tokenizer
-from glue_bench.analysis.deep import Deep, read_deep
-from glue_bench.analysis.input_sum import InputSum, input_sum
-from glue_bench.analysis.measured import LeftOut
-from glue_bench.analysis.reading import Reading
-from glue_bench.errors import UserError
+from glue_bench.analysis.chance import LeftOut
+from glue_bench.analysis.held_out import HeldOut
+from glue_bench.analysis.hooks import Deep, read_deep
+from glue_bench.analysis.tables import InputSum, input_sum
+from glue_bench.errors import UserError, first_line
+from glue_bench.files import parse_json, read_file
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.locate import locate
 from glue_bench.model.start import encoder, masked_lm
+from glue_bench.records.store import Store
 from glue_bench.training.corpus import Corpus
+from glue_bench.training.packing import PackedText
+from glue_bench.training.pretrained import IDENTITY
+from glue_bench.training.tokenizers import encode, load_tokenizer, vocabulary_size
 
 LENGTH = 128  # tokens of a sequence, at most
-AT_ONCE = 16  # sequences that go through together
 FEW = 64  # sequences of what takes all blocks, or is done several times
+FEWEST = 8  # sequences of which an interval is still told
+SENTENCES_AT_ONCE = 500
+NAMED = 5
+"""So many pretrainings without a checkpoint are named."""
+
+
+class Source(NamedTuple):
+    """A checkpoint and its name in tables; of a pretrained arm its pretraining, and the digest of that's record."""
+
+    label: str
+    name: str
+    pretraining: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,11 +62,15 @@ class Asked:
 
 
 class Subject:
-    """A checkpoint with all that it takes to measure it; `positions` are those that are looked at."""
+    """A checkpoint with all that it takes to measure it; `positions` are those that are looked at.
 
-    def __init__(self, label: str, name: str, trained: int | None, asked: Asked) -> None:
-        checkpoint = read_checkpoint(name)
-        self.label, self.name, self.asked = label, name, asked
+    Raises:
+        UserError: it cannot be read, or does not have a layer that is asked for.
+    """
+
+    def __init__(self, source: Source, asked: Asked) -> None:
+        checkpoint = read_checkpoint(source.name)
+        self.source, self.asked = source, asked
         self.no_head = ""
         self.head: EncoderForMaskedLM | None = None
         try:
@@ -51,8 +78,30 @@ class Subject:
         except UserError as error:
             self.no_head = str(error)
         self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(asked.device)
-        there = min(trained or self.model.config.max_position_embeddings, self.model.config.max_position_embeddings)
+        most = self.model.config.max_position_embeddings
+        there = min(_trained_positions(source.name) or most, most)
         self.positions = min(asked.positions or there, there)
+        for layer in asked.layers or ():
+            if not 1 <= layer <= len(self.model.blocks):
+                raise UserError(f"--layers {layer}: this encoder has blocks 1 to {len(self.model.blocks)}")
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the encoder's weights without a pooler, which masked-LM pretraining does not train.
+
+        It is over names, types, shapes and bits, in the order of the names.
+        """
+        total = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            if not name.startswith("pooler."):
+                total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+                total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return total.hexdigest()
+
+    @property
+    def blocks(self) -> Sequence[int]:
+        """The blocks that are asked for, from 1."""
+        return self.asked.layers or range(1, len(self.model.blocks) + 1)
 
     @cached_property
     def sum(self) -> InputSum:
@@ -62,37 +111,139 @@ class Subject:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Its tokenizer, or the one that was named. Raises LeftOut where there is none that fits."""
+        name, rows = self.asked.tokenizer or self.source.name, self.model.config.vocab_size
         try:
-            return fitting_tokenizer(self.model.config.vocab_size, self.asked.tokenizer or self.name)
+            tokenizer = load_tokenizer(name)
         except UserError as error:
             raise LeftOut(f"{error}: the measures of text need one (--tokenizer NAME)") from error
+        if (size := vocabulary_size(tokenizer)) > rows:
+            raise LeftOut(
+                f"the tokenizer of '{name}' has {size} tokens but the checkpoint embeds {rows}; give the tokenizer "
+                "it was trained with (--tokenizer NAME)"
+            )
+        return tokenizer
 
     @cached_property
-    def reading(self) -> Reading:
-        """The text in its tokens. Raises LeftOut where it is too short."""
-        return Reading.of(self.asked.corpus, self.tokenizer, min(LENGTH, self.positions), self.asked.sequences)
+    def ids(self) -> Int[np.ndarray, "s l"]:
+        """The text in its tokens: [CLS], running text cut wherever a sequence is full, [SEP]; one segment.
+
+        Raises LeftOut where its tokenizer has no [CLS] or [SEP], or the text has fewer than FEWEST sequences.
+        """
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        if first is None or last is None:
+            raise LeftOut("its tokenizer has no [CLS] or no [SEP]; name another (--tokenizer NAME)")
+        length = min(LENGTH, self.positions)
+        sentences, room = iter(self.asked.corpus), length - 2
+        some = iter(lambda: list(islice(sentences, SENTENCES_AT_ONCE)), [])
+        stream = (token for texts in some for ids in encode(self.tokenizer, texts) for token in ids)
+        tokens = np.fromiter(islice(stream, room * self.asked.sequences), dtype=np.int64)
+        rows = tokens[: len(tokens) // room * room].reshape(-1, room)
+        if len(rows) < FEWEST:
+            raise LeftOut(
+                f"the text has {len(rows)} sequences of {length} tokens, and {FEWEST} are the fewest that tell an "
+                "interval; give more text (--corpus TEXT)"
+            )
+        return np.pad(rows, ((0, 0), (1, 1)), constant_values=((0, 0), (first, last)))
+
+    @property
+    def tokens(self) -> Tensor:
+        """int64 (sequences, length): the text that is read, on the encoder's device."""
+        return torch.from_numpy(self.ids).to(self.model.device)
 
     @cached_property
     def deep(self) -> Deep:
         """What all blocks compute of the first sequences. Raises LeftOut where there is no text."""
         return read_deep(self.model, self.tokens[:FEW])
 
-    @property
-    def attention(self) -> dict[int, np.ndarray]:
-        """The mean attention (h, l, l) of the blocks that are asked for. Raises LeftOut where there is no text."""
-        return {block: self.deep.attention[block - 1] for block in self.blocks}
+    def masked_lm(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
+        """The encoder with its masked-LM head, and the first sequences with masks.
 
-    @property
-    def no_masks(self) -> str:
-        """Why words cannot be masked and predicted; empty where they can."""
-        return self.no_head or ("its tokenizer has no [MASK]" if self.tokenizer.mask_token_id is None else "")
+        Raises LeftOut where there is no head, no [MASK] or no text.
+        """
+        if self.head is None:
+            raise LeftOut(self.no_head)
+        if self.tokenizer.mask_token_id is None:
+            raise LeftOut("its tokenizer has no [MASK]")
+        ids = self.ids[:sequences]
+        packed = PackedText(ids.flatten(), np.arange(len(ids) + 1) * ids.shape[1])
+        return self.head, HeldOut(packed, self.tokenizer)
 
-    @property
-    def tokens(self) -> Tensor:
-        """int64 (sequences, length): the text that is read, on the encoder's device."""
-        return torch.from_numpy(self.reading.ids).to(self.model.device)
 
-    @property
-    def blocks(self) -> Sequence[int]:
-        """The blocks that are asked for, from 1."""
-        return self.asked.layers or range(1, len(self.model.blocks) + 1)
+def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
+    """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone.
+
+    Raises:
+        UserError: a pretraining has kept no checkpoint.
+    """
+    found: list[Source] = []
+    gone: list[str] = []
+    for name in names:
+        if not (Path(name).expanduser() / "plan.json").is_file():
+            found.append(Source(_short(name), _last_checkpoint(name)))
+            continue
+        arms, missing = _of_experiment(Store(Path(name).expanduser()))
+        found += arms
+        if missing:
+            more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+            gone.append(f"{'; '.join(missing[:NAMED])}{more}: no checkpoint in '{name}'; `glue-bench run` makes it")
+        elif not arms:
+            gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
+    # Equal labels get their checkpoint's whole name.
+    given = [source.label for source in found]
+    return [source._replace(label=source.name) if given.count(source.label) > 1 else source for source in found], gone
+
+
+def _of_experiment(store: Store) -> tuple[list[Source], list[str]]:
+    """The last checkpoints of an experiment's pretrainings, and the labels of those that have kept none."""
+    plan = store.read_plan()
+    # Of one arm and seed there are two where an older version had trained it: the newer one counts, if it is there.
+    planned = [facts for facts in plan.all_pretrainings() if not facts.is_search] if plan else []
+    found: dict[str, Source | None] = {facts.label: None for facts in planned}
+    for facts in sorted(planned, key=lambda facts: facts.identity.recipe if facts.identity else 1):
+        folder = store.folder / "checkpoints" / facts.pretraining_id
+        if any(folder.glob("step-*")):
+            name = facts.pretraining_id
+            digest = store.read_pretraining(name).digest if store.has_pretraining(name) else None
+            found[facts.label] = Source(facts.label, _last_checkpoint(str(folder)), name, digest or "")
+    return [source for source in found.values() if source], [label for label, source in found.items() if not source]
+
+
+def _last_checkpoint(name: str) -> str:
+    """The last checkpoint of a pretraining's folder; any other name as it is.
+
+    Raises:
+        UserError: the pretraining has kept none.
+    """
+    folder = Path(name).expanduser()
+    if not (folder / IDENTITY).is_file():
+        return name
+    steps = {int(found[1]): path for path in folder.iterdir() if (found := re.fullmatch(r"step-(\d{1,18})", path.name))}
+    if not steps:
+        raise UserError(f"the pretraining in '{name}' has kept no checkpoint yet")
+    return str(steps[max(steps)])
+
+
+def _trained_positions(folder: str) -> int | None:
+    """The length of the sequences of a pretraining of ours; None of any other checkpoint.
+
+    Raises:
+        UserError: what the pretraining says of itself is damaged.
+    """
+    identity = _named(locate(folder)).parent / IDENTITY
+    if not identity.is_file():
+        return None
+    try:
+        return int(parse_json(read_file(identity))["settings"]["length"])
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise UserError(f"'{identity}' is damaged ({first_line(error)}); copy the checkpoint elsewhere") from error
+
+
+def _named(path: Path) -> Path:
+    """The path, but of `.` and `..` that of the folder which they stand for: only that has a name and a parent."""
+    return path.resolve() if path.name in ("", "..") else path
+
+
+def _short(name: str) -> str:
+    """The last part of a path or hub id; for step-1000 of a pretraining, the pretraining's folder too."""
+    parts = _named(Path(name)).parts
+    return "/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1]

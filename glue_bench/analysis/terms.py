@@ -1,6 +1,6 @@
 """The nine terms of the first block's attention, of an encoder that adds words and positions at its input.
 
-Shapes: b batch, l length, e width of the tables, d width of the blocks, h heads, k head size.
+Shapes: b batch, l length, e width of the tables, d width of the blocks, h heads, k head size, t terms.
 
     x_i = gamma * C(w_i + p_i + s) / sigma_i + beta          C = I - 11'/e; sigma_i of the row as it is, kept fixed
         = w^_i + p^_i + c^_i
@@ -9,15 +9,21 @@ Shapes: b batch, l length, e width of the tables, d width of the blocks, h heads
     c^_i = the rest: both means, the segment, beta
     A^{ab}_h[i, j] = (a_i W_Q,h)(b_j W_K,h)' / sqrt(score_terms * k)      a, b in {w^, p^, c^}; biases belong to c^
 
-The logits are A = sum of the nine, which is checked at every run. Each row is centred over its keys, because softmax
-does not see what a row has in common; then
+The logits are A = sum of the nine, which is checked at every run. Shares are those of `score_terms`. TUPE (Ke, He &
+Liu 2021), equation 6 and figure 2, has the four terms of w and p. What a term does is told by what changes without it:
 
-    S_T = Cov(A^T, A) / Var(A)      over all pairs of tokens of a sequence: the share of a term, and shares sum to 1
+    KL   = KL(softmax(A) || softmax(A - A^T))       in nats, the mean over rows and heads
+    rise = mean over masked tokens of  -log p(x_t | without the term) + log p(x_t | with it)       in nats
 
-TUPE (Ke, He & Liu 2021), equation 6 and figure 2, has the four terms of w and p.
+Chance is the same positions turned by a random rotation. Beside it stand positions permuted, positions drawn from a
+normal distribution with their covariance, and fresh weights.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
+from typing import cast
 
 import numpy as np
 import torch
@@ -27,17 +33,156 @@ from jaxtyping import Float, Int
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from glue_bench.analysis.input_sum import InputSum
-from glue_bench.analysis.measured import EXACT, SEED, LeftOut
-from glue_bench.analysis.watching import Scores, watching
+from glue_bench.analysis.chance import EXACT, SEED, Interval, LeftOut, Measured, Row, Sums, confidence, expected, row
+from glue_bench.analysis.hooks import AT_ONCE, Scores, changed, numpy, watching
+from glue_bench.analysis.score_terms import (
+    BIAS,
+    FOUR,
+    MIXED,
+    Panels,
+    Term,
+    centred,
+    measure_score_terms,
+    mixed_to_words,
+    named,
+    share_rows,
+)
+from glue_bench.analysis.subject import FEW, Subject
+from glue_bench.analysis.tables import InputSum, input_sum
+from glue_bench.analysis.word_order import loss_sums
+from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.fresh import fresh
 
-Term = tuple[str, str]
-"""The part that the query is of, and that of the key."""
 PARTS = ("word", "position", "rest")
 NINE: tuple[Term, ...] = tuple((query, key) for query in PARTS for key in PARTS)
-FOUR: tuple[Term, ...] = tuple(term for term in NINE if "rest" not in term)
-MIXED: tuple[Term, ...] = (("word", "position"), ("position", "word"))
+DRAWS = 10  # rotations of the positions, for the band
+FEWER = 3  # tables with their covariance, for a mean
+MASKED = 32  # sequences of which a loss is taken
+Queries = Float[Tensor, "3 b h l k"]
+
+
+@torch.no_grad()
+def measure_terms(subject: Subject) -> Measured:
+    """Shares and panels of the first block's terms; of a variant that adds positions to the scores, of its own terms.
+
+    Raises:
+        LeftOut: there are no terms to tell apart, or no text.
+    """
+    model, table, ids = subject.model, subject.sum, subject.tokens
+    if not table.has_positions:
+        return measure_score_terms(subject)
+    error = check_sum(model, table, ids[:AT_ONCE])
+    panels, found = Panels(), []
+    bias = position_bias(model, ids.shape[1])
+    for some in ids.split(AT_ONCE):
+        queries, keys = heads(model, parts(model, table, some))
+        found.append(shares(queries, keys, bias))
+        keys = _less_their_mean(keys)
+        for query, key in FOUR:
+            panels.add((query, key), queries[PARTS.index(query)] @ keys[PARTS.index(key)].mT)
+    if bias is not None:
+        panels.add(BIAS, centred(bias))
+    by_term = numpy(torch.cat(found))
+    chance, others = _baselines(model, table, ids[:FEW])
+    rows = share_rows(1, [*NINE, BIAS][: by_term.shape[-1]], by_term, chance)
+    return Measured([row("terms.sum_error", error, layer=1), *rows, *others], panels.frames())
+
+
+def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[str, Interval], list[Row]]:
+    """The band of each measure that turned positions give, by its name; and the mean shares of each baseline.
+
+    Among positions of fresh weights, the table's own are any others.
+    """
+    start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
+    by_head = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+    draws = by_head.mean(1)
+    chance = {f"terms.share.{named(term)}": expected(each) for term, each in zip(NINE, draws.T, strict=True)}
+    chance["terms.mixed"] = expected(draws[:, [term in MIXED for term in NINE]].sum(1))
+    chance["terms.mixed_to_words"] = expected([mixed_to_words(NINE, draw) for draw in by_head])
+    found = {
+        "turned": draws.mean(0),
+        "permuted": head_shares(model, permuted(table, ids.shape[1]), ids).mean(0),
+        "covariance": np.mean([head_shares(model, redrawn(table, draw), ids) for draw in range(FEWER)], axis=(0, 1)),
+        "fresh": head_shares(start, input_sum(start, ids.shape[1]), ids).mean(0),
+    }
+    rows = [
+        row(f"terms.share_{name}.{named(term)}", value, layer=1, n=len(ids))
+        for name, values in found.items()
+        for term, value in zip(NINE, values, strict=True)
+    ]
+    return chance, rows
+
+
+def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
+    """The shares of the nine terms, the mean over sequences, in logits with their bias where the variant has one."""
+    bias = position_bias(model, ids.shape[1])
+    each = [shares(*heads(model, parts(model, table, some)), bias) for some in ids.split(AT_ONCE)]
+    return numpy(torch.cat(each)).mean(0)[:, : len(NINE)]
+
+
+@torch.no_grad()
+def measure_effect(subject: Subject) -> Measured:
+    """What each of the nine terms changes in attention, and each of the four in the masked-LM loss.
+
+    Raises:
+        LeftOut: no position enters at the input, or there is no text.
+    """
+    model, table = subject.model, subject.sum
+    table.check_positions()
+    found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:FEW].split(AT_ONCE)]))
+    rows = [
+        row(f"terms.kl.{named(term)}", mean, (mean - half, mean + half), layer=1, n=len(found))
+        for term, mean, half in zip(NINE, found.mean(0), confidence(found), strict=True)
+    ]
+    try:
+        rises = _loss_rises(subject)
+    except LeftOut as reason:
+        return Measured(rows, left_out={"terms.loss_rise": str(reason)})
+    for term, rise in rises.items():
+        rows.append(row(f"terms.loss_rise.{named(term)}", rise.value, rise.interval, layer=1, n=rise.n))
+    return Measured(rows)
+
+
+def divergences(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[Tensor, "b t"]:
+    """The divergence of each of the nine terms, the mean over rows and heads."""
+    bias = position_bias(model, ids.shape[1])
+    queries, keys = heads(model, parts(model, table, ids))
+    logits = queries.sum(0) @ keys.sum(0).mT + (0 if bias is None else bias)
+    before = logits.log_softmax(-1)
+    found = []
+    for query, key in product(queries, keys):
+        without = (logits - query @ key.mT).log_softmax(-1)
+        found.append((before.exp() * (before - without)).sum(-1).mean((-1, -2)))
+    return torch.stack(found, -1)
+
+
+def _loss_rises(subject: Subject) -> dict[Term, Sums]:
+    """The rise of the masked-LM loss with one of the four terms taken out, paired by sequence. Raises LeftOut."""
+    head, text = subject.masked_lm(MASKED)
+    masked = [probe.masked for probe in text.probes]
+    base, rises = loss_sums(head, masked), {}
+    for query, key in FOUR:
+        with _without(subject.model, subject.sum, PARTS.index(query), PARTS.index(key)):
+            rises[query, key] = Sums(loss_sums(head, masked).sums - base.sums, base.counts)
+    return rises
+
+
+@contextmanager
+def _without(model: EncoderModel, table: InputSum, query: int, key: int) -> Iterator[None]:
+    """In this block, the first block's logits lack a term, of whatever text is read."""
+    ids: list[Tensor] = []
+
+    def lacking() -> Tensor:
+        queries, keys = heads(model, parts(model, table, ids.pop()))
+        return -(queries[query] @ keys[key].mT)
+
+    hook = model.variant.register_forward_pre_hook(lambda _, given: ids.append(given[0]))
+    try:
+        with changed(model, 0, lacking):
+            yield
+    finally:
+        hook.remove()
 
 
 def parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Float[Tensor, "3 b l d"]:
@@ -57,9 +202,7 @@ def parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Floa
     return torch.cat([projected[:2], projected[2:] + model.project.bias])
 
 
-def heads(
-    model: EncoderModel, split: Float[Tensor, "3 b l d"]
-) -> tuple[Float[Tensor, "3 b h l k"], Float[Tensor, "3 b h l k"]]:
+def heads(model: EncoderModel, split: Float[Tensor, "3 b l d"]) -> tuple[Queries, Queries]:
     """The scaled queries and the keys of each part; their products are the nine terms."""
     attention = model.blocks[0].attention
     width = split.shape[-1]
@@ -69,23 +212,20 @@ def heads(
     return queries * attention.scale, keys  # type: ignore[union-attr]
 
 
-def centred(keys: Float[Tensor, "*p h l k"]) -> Float[Tensor, "*p h l k"]:
+def _less_their_mean(keys: Queries) -> Queries:
     """Keys less their mean over the tokens: every row of every product is then centred."""
     return keys - keys.mean(-2, keepdim=True)
 
 
-def shares(
-    queries: Float[Tensor, "3 b h l k"], keys: Float[Tensor, "3 b h l k"], bias: Tensor | None = None
-) -> Float[Tensor, "b h t"]:
+def shares(queries: Queries, keys: Queries, bias: Tensor | None = None) -> Float[Tensor, "b h t"]:
     """S_T of the nine terms, by query and key, and of a `bias` on the scores, last.
 
     The sum over i, j of A^{ab} A is that of a_i W_Q (A K_b)_i, which needs no term as a matrix.
     """
-    keys = centred(keys)
+    keys = _less_their_mean(keys)
     total = queries.sum(0) @ keys.sum(0).mT
-    added = None
-    if bias is not None:
-        added = bias - bias.mean(-1, keepdim=True)
+    added = None if bias is None else centred(bias)
+    if added is not None:
         total = total + added
     attended = torch.einsum("bhij,cbhjk->cbhik", total, keys)
     found = torch.einsum("abhik,cbhik->bhac", queries, attended).flatten(2)

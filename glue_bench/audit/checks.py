@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from glue_bench.analysis.sums import Sums
+from glue_bench.analysis.chance import Sums
 from glue_bench.audit.identity import REWRITE, Known, known, planned_identity
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits

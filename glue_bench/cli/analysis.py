@@ -51,13 +51,13 @@ def analyse(
             raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
     say("reading the checkpoints and the text ...")
     from glue_bench.files import prove_writable, results_written_to
-    from glue_bench.reporting.analysis_figures import figure_formats, write_figures
+    from glue_bench.tables.inside_figures import figure_formats, write_figures
 
     formats = figure_formats(figures)
     with results_written_to(output, "give another folder with -o"):
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
-    from glue_bench.reporting.analysis_page import write_analysis
+    from glue_bench.tables.inside import write_analysis
     from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
@@ -73,9 +73,9 @@ def analyse(
     )
     for line in found.gone:
         say(f"left out: {line}")
-    write_analysis(found.document, found.frames, output)
+    write_analysis(found, output)
     if formats:
         say("drawing ...")
-        write_figures(found.frames, output, formats)
+        write_figures(found, output, formats)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")

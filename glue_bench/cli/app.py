@@ -13,7 +13,7 @@ ORDER = (
     *("demo", "init", "run", "status", "explain"),
     *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics", "card"),
     *("export", "verify"),
-    *("data", "tasks", "variants", "convert", "intrinsic", "analyse"),
+    *("data", "tasks", "variants", "convert", "analyse"),
 )
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import Device, Format, Output, Plugins, Tokenizer, app
-from glue_bench.cli.printing import check_place, emit, new_table, print_table, say
+from glue_bench.cli.app import Plugins, app
+from glue_bench.cli.printing import new_table, print_table, say
 from glue_bench.terminal import echo
 
 
@@ -50,37 +50,6 @@ def variants(plugin: Plugins = None) -> None:
     for name, variant in VARIANTS.items():
         table.add_row(name, variant.summary, variant.source)
     print_table(table)
-
-
-@app.command()
-def intrinsic(
-    checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT", help="Masked-LM checkpoints: hub ids or folders.")
-    ],
-    corpus: Annotated[
-        list[str], typer.Option(metavar="TEXT", help="Text to measure on, as for `run`; it may be given repeatedly.")
-    ],
-    length: Annotated[int, typer.Option(metavar="N", min=8, help="Tokens of a sequence, at most.")] = 128,
-    tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens to read; more give smaller errors.")] = 24_576,
-    tokenizer: Tokenizer = None,
-    device: Device = "auto",
-    plugin: Plugins = None,
-    format: Format = None,
-    output: Output = None,
-) -> None:
-    """Measure masked-LM checkpoints on a text: their loss, and how much they use the order of words."""
-    from glue_bench.reporting.formats import chosen_format
-
-    chosen = chosen_format(format, output)
-    check_place(output)
-    say("reading the text and the checkpoints ...")
-    from glue_bench.analysis.checkpoints import intrinsic as measure
-    from glue_bench.reporting.intrinsic_page import render_intrinsic
-    from glue_bench.testing import load_plugins
-
-    load_plugins(plugin or ())
-    measured = measure(checkpoints, corpus, length=length, tokens=tokens, tokenizer=tokenizer, device=device)
-    emit(render_intrinsic(measured, chosen), output)
 
 
 def _print_conversion(record: dict[str, Any], out: Path) -> None:

@@ -7,12 +7,14 @@ from contextlib import suppress
 import numpy as np
 from rich.console import Console
 
-from glue_bench.analysis.checkpoints import open_masked_lm
-from glue_bench.analysis.intrinsic import intrinsic_sums
-from glue_bench.analysis.text import HeldOut
+from glue_bench.analysis.held_out import HeldOut
+from glue_bench.analysis.word_order import order_sums
 from glue_bench.config import ArmPretraining
 from glue_bench.errors import DiskError
 from glue_bench.files import results_written_to
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import masked_lm
 from glue_bench.records.intrinsic import IntrinsicRecord, Measure
 from glue_bench.records.store import Store
 from glue_bench.records.value import SCHEMA_VERSION
@@ -66,9 +68,9 @@ def measure(pretraining_id: str, run: ArmPretraining, inputs: Inputs, store: Sto
     if not checkpoint.is_dir():
         return
     text = HeldOut(inputs.text(run.arm)["validation"], inputs.tokenizer(run.arm), settings.mask_probability)
-    model = open_masked_lm(str(checkpoint), compute.device)
+    model: EncoderForMaskedLM = masked_lm(read_checkpoint(str(checkpoint))).eval().to(compute.device)
     with on_threads(compute.threads_for(model.config.hidden_size)):
-        sums = intrinsic_sums(model, text, settings.length)
+        sums = order_sums(model, text, settings.length)
     errors = {name: one.standard_error for name, one in sums.items()}
     measures = tuple(
         Measure(name=name, value=one.value, standard_error=None if math.isnan(errors[name]) else errors[name], n=one.n)

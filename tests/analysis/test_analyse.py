@@ -1,43 +1,41 @@
-"""All measures of all kinds of encoders: the keys that others rely on, reasons instead of zeros, and bad input."""
+"""All measures of all kinds of encoders: rows or reasons, the same for the same input, and bad input."""
 
 import json
-import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import transformers
 
 import glue_bench as package
-from glue_bench.analysis import order
-from glue_bench.analysis.analyse import Analysis
-from glue_bench.analysis.reading import DEFAULT_TEXT, Reading
-from glue_bench.analysis.sources import trained_positions
+from glue_bench.analysis.analyse import DEFAULT_TEXT
+from glue_bench.analysis.subject import Asked, Source, Subject
 from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.reporting.analysis_page import analysis_page, write_analysis
-from glue_bench.reporting.formats import render_page
 from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.convert import SENTENCES
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.tokenizers import train_tokenizer
 
 POSITIONS = 24
-FOUR = ("word_word", "word_position", "position_word", "position_position")
-KEYS = (
-    *("subspaces.overlap", "subspaces.overlap_random", "subspaces.mean_abs_cosine", "subspaces.mean_abs_cosine_random"),
-    *("tables.participation_ratio.words", "tables.participation_ratio.positions"),
+FOUR = tuple(f"terms.share.{term}" for term in ("word_word", "word_position", "position_word", "position_position"))
+NAMES = (
+    *("subspaces.overlap", "subspaces.mean_abs_cosine", "dimensions.spearman"),
+    *("tables.participation_ratio.words", "tables.participation_ratio.positions", "dimensions.share_95"),
     *("decoding.sum.word_accuracy", "decoding.sum.position_accuracy", "decoding.sum.position_mae"),
-    "decoding.random.position_accuracy",
-    *(f"terms.share.{term}" for term in FOUR),
+    *("positions.absolute_mae", "positions.scores.toeplitz"),
+    *FOUR,
     "order.swap.1",
 )
+SHARED = ("subspaces.overlap", "subspaces.mean_abs_cosine", "dimensions.spearman")
+OF_POSITIONS = ("positions.absolute_mae", "positions.scores.toeplitz")
 SMALL = {
-    **{f"decoding.{name}": small for name, small in {"PAIRS": 200, "FEWER": 100, "TESTS": 200, "SUMS": 200}.items()},
-    **{"decoding.DRAWS": 2, "measure_terms.DRAWS": 2, "positions.DRAWS": 2, "positions.PAIRS": 300},
-    **{"dimensions.PERMUTATIONS": 100, "dimensions.DRAWS": 50, "subspaces.ROTATIONS": 20, "layers.DRAWS": 2},
-    **{"position_scores.DRAWS": 3, "attention.DRAWS": 20, "order.SEQUENCES": 8},
+    **{f"probes.{name}": size for name, size in {"PAIRS": 200, "FEWER": 100, "TESTS": 200, "SUMS": 200}.items()},
+    **{"probes.DRAWS": 2, "probes.TABLES": 2, "probes.ORDERED": 300, "terms.DRAWS": 2, "layers.DRAWS": 2},
+    **{"tables.PERMUTATIONS": 100, "tables.SPREAD_DRAWS": 50, "tables.ROTATIONS": 20},
+    **{"positions.ORDERS": 3, "positions.ATTENTION_ORDERS": 20, "analyse.OF_ORDER": 8},
 }
 
 
@@ -74,77 +72,71 @@ def text(tmp_path_factory) -> Path:
     return path
 
 
-def at(numbers, place: str):
-    for name in place.split("."):
-        numbers = numbers[name]
-    return numbers
+def mean_over_heads(found, label: str) -> pd.DataFrame:
+    rows = found.measures[(found.measures["checkpoint"] == label) & found.measures["head"].isna()]
+    return rows.drop_duplicates("measure").set_index("measure")
 
 
-def test_every_key_is_a_number_or_null_with_a_reason(checkpoints, text):
+def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text):
     found = package.analyse(list(checkpoints.values()), corpus=text)
-    numbers = found.document["checkpoints"]
-    assert list(numbers) == list(checkpoints)
-    null = {name: [key for key in KEYS if at(one, key) is None] for name, one in numbers.items()}
-    assert null["bert"] == []
-    assert null["headless"] == ["order.swap.1"]
-    assert null["concat-split"] == [key for key in KEYS if key.startswith("subspaces")]
-    split = numbers["concat-split"]["dimensions"]
-    assert (split["spearman"], split["left_out"]) == (None, "words and positions have dimensions of their own")
-    assert split["share_95"] > 0
-    rises = numbers["bert"]["terms"]["loss_rise_interval"]
-    assert all(low <= numbers["bert"]["terms"]["loss_rise"][name] <= high for name, (low, high) in rises.items())
-    assert set(rises) == set(FOUR)
-    assert "mixed" not in numbers["untied"]["terms"]
-    assert "mixed" in numbers["bert"]["terms"]
-    for name in ("none", "multiply", "rotary", "segments"):
-        assert set(KEYS) - set(null[name]) == {"order.swap.1"}
-    assert set(KEYS) - set(null["untied"]) == {"terms.share.word_word", "terms.share.position_position", "order.swap.1"}
-    for name, keys in null.items():
-        for key in keys:
-            assert at(numbers[name], key.rpartition(".")[0])["left_out"], (name, key)
-    assert "no masked-LM head" in numbers["headless"]["order"]["swap"]["left_out"]
-    assert numbers["none"]["order"]["swap"]["1"] == 0.5
-    assert numbers["bert"]["terms"]["sum_error"] < 1e-5
-    assert sum(numbers["bert"]["terms"]["share"].values()) == pytest.approx(1, abs=1e-4)
-    check_frames(found)
+    assert found.subjects["checkpoint"].tolist() == list(checkpoints)
+    absent = {label: set(NAMES) - set(mean_over_heads(found, label).index) for label in checkpoints}
+    assert absent["bert"] == set()
+    assert absent["headless"] == {"order.swap.1"}
+    assert absent["concat-split"] == set(SHARED)
+    assert absent["untied"] == set(NAMES) - {FOUR[0], FOUR[3], "order.swap.1", *OF_POSITIONS}
+    for label in ("none", "multiply", "rotary", "segments"):
+        assert absent[label] == set(NAMES) - {"order.swap.1"}, label
+    reasons = found.left_out.set_index("checkpoint")
+    for label, names in absent.items():
+        said = tuple(reasons.loc[[label], "measure"]) if names else ()
+        assert all(name.startswith(said) for name in names), (label, names, said)
+    assert reasons["reason"].str.len().min() > 10
+    bert = mean_over_heads(found, "bert")
+    assert bert.loc["terms.sum_error", "value"] < 1e-5
+    assert bert.loc[[name for name in bert.index if name.startswith("terms.share.")], "value"].sum() == pytest.approx(1)
+    rises = bert.loc[[name.replace("share", "loss_rise") for name in FOUR]]
+    assert (rises["low"].le(rises["value"]) & rises["value"].le(rises["high"])).all()
+    swap = mean_over_heads(found, "none").loc["order.swap.1"]
+    assert swap["value"] == swap["chance_low"] == 0.5
+    assert "terms.mixed" in bert.index
+    assert "terms.mixed" not in mean_over_heads(found, "untied").index
+    check_rows(found.measures)
 
 
-def check_frames(found: Analysis) -> None:
-    assert all(frame.columns[0] == "checkpoint" and len(frame) for frame in found.frames.values())
-    layers = found.frames["decoding"].query("checkpoint == 'bert' and what == 'word'")["layer"].tolist()
-    assert layers == ["sum", "norm", "0", "1", "2"]
-    shares = found.frames["terms_share"]
-    assert shares.groupby(["checkpoint", "block", "head"])["share"].sum().to_numpy() == pytest.approx(1, abs=1e-4)
-    assert set(shares.query("checkpoint == 'untied'")["block"]) == {1, 2}
-    assert set(shares.query("checkpoint == 'bert'")["block"]) == {1}
-    assert "rotary" not in set(shares["checkpoint"])
-
-
-def test_the_same_input_gives_the_same_bytes(checkpoints, text, tmp_path):
-    for folder in ("first", "second"):
-        found = package.analyse(checkpoints["bert"], corpus=text, only=["terms", "subspaces", "dimensions"])
-        write_analysis(found.document, found.frames, tmp_path / folder)
-    files = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert {"analysis.json", "analysis.md", "terms.csv", "terms_share.csv", "subspace_curve.csv"} <= set(files)
-    for name in files:
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes(), name
+def check_rows(rows: pd.DataFrame) -> None:
+    assert not rows.duplicated(["checkpoint", "measure", "layer", "head"]).any()
+    assert rows["value"].notna().all()
+    for low, high in (("low", "high"), ("chance_low", "chance_high")):
+        assert (rows[low].isna() == rows[high].isna()).all()
+        assert (rows[low].isna() | (rows[low] <= rows[high])).all()
+    shares = rows[rows["measure"].str.startswith("terms.share.")]
+    sums = shares.fillna({"head": 0}).groupby(["checkpoint", "layer", "head"])["value"].sum()
+    assert sums.to_numpy() == pytest.approx(1, abs=1e-4)
+    assert set(shares.loc[shares["checkpoint"] == "untied", "layer"]) == {1, 2}
+    assert set(shares.loc[shares["checkpoint"] == "bert", "layer"]) == {1}
+    layers = rows.query("checkpoint == 'bert' and measure == 'decoding.layers.word_accuracy'")["layer"]
+    assert layers.tolist() == [0, 1, 2]
 
 
 def test_layers_positions_and_sequences_are_those_that_are_asked_for(checkpoints, text):
     found = package.analyse([checkpoints["untied"]], corpus=text, only=["terms"], layers=[2], positions=12, sequences=9)
-    numbers = found.document["checkpoints"]["untied"]
-    assert (numbers["positions"], numbers["terms"]["block"], numbers["terms"]["sequences"]) == (12, 2, 9)
-    assert set(found.frames["terms_share"]["block"]) == {2}
-    assert found.frames["layers"]["layer"].unique().tolist() == [0, 2]
+    shares = found.measures[found.measures["measure"] == "terms.share.word_word"]
+    assert (set(shares["layer"]), set(shares["n"])) == ({2}, {9})
+    assert found.subjects["positions"].tolist() == [12]
+    assert found.measures.query("measure == 'layers.rank'")["layer"].tolist() == [0, 2]
 
 
-def test_the_default_text_has_512_sequences_and_a_source():
+def test_the_default_text_has_512_sequences_and_a_source(tmp_path):
     tokenizer = train_tokenizer(SENTENCES, 8_000)
     tokenizer.model_max_length = 512
-    reading = Reading.of(open_corpus([str(DEFAULT_TEXT)]), tokenizer, 128, 512)
-    assert reading.ids.shape == (512, 128)
-    assert (reading.ids[:, 0] == tokenizer.cls_token_id).all()
-    assert (reading.ids[:, -1] == tokenizer.sep_token_id).all()
+    model = random_model(EncoderModel, encoder_config("none", vocab_size=8_000, max_position_embeddings=128))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    ids = Subject(Source("none", str(tmp_path)), Asked(open_corpus([str(DEFAULT_TEXT)]), 512)).ids
+    assert ids.shape == (512, 128)
+    assert (ids[:, 0] == tokenizer.cls_token_id).all()
+    assert (ids[:, -1] == tokenizer.sep_token_id).all()
     assert 250_000 < DEFAULT_TEXT.stat().st_size < 350_000
     assert "William Morris" in (DEFAULT_TEXT.parent / "README.md").read_text()
 
@@ -152,40 +144,35 @@ def test_the_default_text_has_512_sequences_and_a_source():
 def test_a_text_that_is_too_short_leaves_the_measures_of_tables(checkpoints, tmp_path):
     (tmp_path / "short.txt").write_text(SENTENCES[0])
     found = package.analyse(checkpoints["bert"], corpus=tmp_path / "short.txt", only=["terms", "subspaces"])
-    numbers = found.document["checkpoints"]["bert"]
-    assert numbers["subspaces"]["overlap"] > 0
-    assert "give more text" in numbers["terms"]["share"]["left_out"]
+    assert "subspaces.overlap" in set(found.measures["measure"])
+    assert "give more text" in found.left_out.set_index("measure").loc["terms.share", "reason"]
 
 
 def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoints, text, tmp_path):
-    pretrainings = [{"pretraining_id": f"{arm}-0", "arm": arm, "seed": 1} for arm in ("here", "gone")]
-    plan = {"schema_version": 1, "pretrainings": pretrainings, "cells": []}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    many = [{"pretraining_id": f"add-{seed}", "arm": "add", "seed": seed} for seed in range(1, 9)]
+    first = [{"pretraining_id": f"{arm}-0", "arm": arm, "seed": 1} for arm in ("here", "gone")]
+    (tmp_path / "plan.json").write_text(json.dumps({"schema_version": 1, "pretrainings": [*first, *many], "cells": []}))
     kept = tmp_path / "checkpoints" / "here-0"
     kept.mkdir(parents=True)
     (kept / "identity.json").write_text(json.dumps({"settings": {"length": 20}}))
     (kept / "step-5").symlink_to(checkpoints["headless"])
     found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
-    assert list(found.document["checkpoints"]) == ["here"]
-    assert found.document["checkpoints"]["here"]["positions"] == 20
-    assert len(found.gone) == 1
-    assert found.gone[0].startswith("gone: no checkpoint in")
-    many = [{"pretraining_id": f"add-{seed}", "arm": "add", "seed": seed} for seed in range(1, 9)]
-    (tmp_path / "plan.json").write_text(json.dumps({**plan, "pretrainings": [*pretrainings, *many]}))
-    assert package.analyse(tmp_path, corpus=text, only=["subspaces"]).gone[0].startswith("gone; add; add, seed 2; add")
-    assert "seed 4 and 4 more: no checkpoint in" in package.analyse(tmp_path, corpus=text, only=["subspaces"]).gone[0]
-    newer = {"pretraining_id": "here-1", "arm": "here", "seed": 1}
-    (tmp_path / "plan.json").write_text(json.dumps({**plan, "pretrainings": [*pretrainings, newer]}))
-    found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
-    assert list(found.document["checkpoints"]) == ["here"]  # what the newer version has yet to train hides nothing
-    newest = shutil.copytree(kept, tmp_path / "checkpoints" / "here-1", symlinks=True)
-    found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
-    assert list(found.document["checkpoints"]) == ["here"]  # one of the two, as tables have one row
-    shutil.rmtree(newest)
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    facts = found.subjects.iloc[0]
+    assert (facts["checkpoint"], facts["positions"], facts["pretraining"]) == ("here", 20, "here-0")
+    assert found.gone[0].startswith("gone; add; add, seed 2; add")
+    assert "seed 4 and 4 more: no checkpoint in" in found.gone[0]
     (kept / "step-5").unlink()
-    with pytest.raises(UserError, match="nothing to analyse: here; gone: no checkpoint in"):
+    with pytest.raises(UserError, match="nothing to analyse: here; gone; add; add, seed 2; add, seed 3 and 5 more"):
         package.analyse(tmp_path, corpus=text)
+
+
+def test_equal_weights_have_one_digest(checkpoints, text):
+    found = package.analyse([checkpoints["bert"], checkpoints["none"]], corpus=text, only=["subspaces"])
+    again = package.analyse(checkpoints["bert"], corpus=text, only=["subspaces"])
+    assert found.subjects["weights"].nunique() == 2
+    assert again.subjects["weights"].tolist() == found.subjects["weights"].tolist()[:1]
+    first = found.measures.query("checkpoint == 'bert'")
+    pd.testing.assert_frame_equal(again.measures, first, check_dtype=False)
 
 
 @pytest.mark.parametrize(
@@ -206,36 +193,12 @@ def test_bad_input_is_one_line(given, said, checkpoints, text):
 
 
 def test_a_second_name_that_stands_for_nothing_is_refused_before_the_first_is_measured(checkpoints, text, monkeypatch):
-    monkeypatch.setattr("glue_bench.analysis.analyse._measured", None)
+    monkeypatch.setattr("glue_bench.analysis.analyse.MEASURES", {"subspaces": {"subspaces": None}})
     with pytest.raises(UserError, match="no checkpoint folder"):
         package.analyse([checkpoints["bert"], "./typo"], corpus=text, only=["subspaces"])
 
 
 def test_the_folder_that_one_stands_in_has_its_name(checkpoints, text, monkeypatch):
     monkeypatch.chdir(checkpoints["bert"])
-    for name in (".", "../headless/.."):
-        assert trained_positions(name) is None
-    assert list(package.analyse(".", corpus=text, only=["subspaces"]).document["checkpoints"]) == ["bert"]
-
-
-def test_where_one_sequence_alone_has_two_words_to_swap_there_is_a_page_without_an_interval(
-    checkpoints, text, monkeypatch
-):
-    real = order.intrinsic_sums
-
-    def of_one(*given):
-        found = real(*given)
-        found["swap_1"].counts[1:] = 0
-        del found["swap_2"]
-        return found
-
-    monkeypatch.setattr(order, "intrinsic_sums", of_one)
-    found = package.analyse(checkpoints["bert"], corpus=text, only=["order"])
-    numbers = found.document["checkpoints"]["bert"]["order"]
-    assert "1" not in numbers["swap_interval"]
-    assert len(numbers["swap_interval"]["4"]) == 2
-    assert numbers["swap"]["2"] is None
-    assert "no two words to swap at a distance of 2" in numbers["swap"]["left_out"]
-    assert "order.swap (the text has no two words" in render_page(analysis_page(found.document))
-    numbers["swap_interval"]["1"] = [None, None]  # as an older analysis has it
-    assert "How much does the model use the order" in render_page(analysis_page(found.document))
+    found = package.analyse([".", "../none/../headless"], corpus=text, only=["subspaces"])
+    assert found.subjects["checkpoint"].tolist() == ["bert", "headless"]

@@ -9,19 +9,26 @@ import transformers
 from option_sets import ARMS
 from tiny_models import CONFIGS
 
-from glue_bench.analysis.input_sum import InputSum, input_sum
-from glue_bench.analysis.measure_terms import mean_shares
-from glue_bench.analysis.measured import LeftOut
-from glue_bench.analysis.panels import Panels
-from glue_bench.analysis.score_terms import shares as score_shares
-from glue_bench.analysis.score_terms import terms_of
-from glue_bench.analysis.term_effect import divergences
-from glue_bench.analysis.terms import EXACT, check_sum, heads, parts, permuted, position_bias, redrawn, shares, turned
-from glue_bench.analysis.watching import changed, watching
+from glue_bench.analysis.chance import EXACT, LeftOut
+from glue_bench.analysis.hooks import watching
+from glue_bench.analysis.score_terms import Panels, centred, shares_of_scores, terms_of
+from glue_bench.analysis.tables import InputSum, input_sum
+from glue_bench.analysis.terms import (
+    check_sum,
+    divergences,
+    head_shares,
+    heads,
+    parts,
+    permuted,
+    position_bias,
+    redrawn,
+    shares,
+    turned,
+)
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.start import encoder as encoder_of
-from glue_bench.testing import POSITIONS, VOCABULARY, encoder_config, random_model, tokens
+from glue_bench.testing import POSITIONS, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)
 NO_SUM = {"multiply", "gate"}
@@ -86,8 +93,8 @@ def test_the_terms_of_every_variant_add_up_or_are_left_out_with_a_reason(variant
         terms = terms_of(scores)
         assert (sum(terms.values()) - scores.logits).abs().max() < EXACT * scores.logits.abs().max()
         assert len(terms) > 1 or "word-word" not in options.get("terms", ["word-word"])
-        total = sum(score_shares({name: term - term.mean(-1, keepdim=True) for name, term in terms.items()}).values())
-        assert total == pytest.approx(1, abs=1e-4)
+        found = shares_of_scores({name: centred(term) for name, term in terms.items()})
+        assert sum(found.values()) == pytest.approx(1, abs=1e-4)
 
 
 def test_terms_that_do_not_add_up_are_refused():
@@ -141,17 +148,7 @@ def test_baselines_divide_by_the_variance_that_the_measured_shares_divide_by():
     with torch.no_grad():
         measured = shares(*heads(model, parts(model, table, IDS)), bias).mean((0, 1))
         assert abs(float(measured[9])) > 0.01
-        assert mean_shares(model, table, IDS) == pytest.approx(measured[:9].numpy(), abs=1e-5)
-
-
-def test_where_words_do_not_differ_positions_hold_all_of_the_variance():
-    model = model_of("add")
-    table = input_sum(model, POSITIONS)
-    same = replace(table, words=torch.zeros_like(table.words))
-    with torch.no_grad():
-        found = shares(*heads(model, parts(model, same, IDS))).view(*IDS.shape[:1], -1, 3, 3)
-    assert found[..., 0, :] == pytest.approx(0, abs=1e-6)
-    assert found[..., 1:, 1:].sum((-1, -2)) == pytest.approx(1, abs=1e-4)
+        assert head_shares(model, table, IDS).mean(0) == pytest.approx(measured[:9].numpy(), abs=1e-5)
 
 
 def test_the_divergence_is_that_of_the_attention_without_the_term():
@@ -165,17 +162,6 @@ def test_the_divergence_is_that_of_the_attention_without_the_term():
             other = (terms.sum(0) - terms[term]).softmax(-1)
             expected = (attention * (attention.log() - other.log())).sum(-1).mean((1, 2))
             assert found[:, term] == pytest.approx(expected, rel=1e-3, abs=1e-6)
-
-
-def test_logits_can_be_changed_in_one_block():
-    model = model_of("add-relative")
-    plain = watched(model)
-    added = torch.randn(len(IDS), 3, POSITIONS, POSITIONS, generator=torch.Generator().manual_seed(0))
-    with changed(model, 1, lambda: added):
-        seen = watched(model)
-    assert torch.equal(seen[0].logits, plain[0].logits)
-    assert seen[1].logits == pytest.approx(plain[1].logits + added, abs=1e-4)
-    assert torch.equal(watched(model)[1].logits, plain[1].logits)
 
 
 def test_baselines_keep_what_they_should():
@@ -194,20 +180,15 @@ def test_baselines_keep_what_they_should():
     assert found == pytest.approx(covariance, abs=0.1 * float(covariance.diag().max()))
 
 
-def test_a_vocabulary_that_no_number_of_positions_divides_is_read_to_its_end():
-    assert VOCABULARY % POSITIONS
-    assert len(input_sum(model_of("add"), POSITIONS).words) == VOCABULARY
-
-
 # Panels
 
 
 def test_panels_are_the_rms_and_the_mean_over_sequences_and_cells():
     drawn = torch.randn(6, 2, 64, 64, generator=torch.Generator().manual_seed(0))
     panels = Panels()
-    panels.add("word", "position", drawn[:2])
-    panels.add("word", "position", drawn[2:])
-    frames = panels.frames(block=1)
+    panels.add(("word", "position"), drawn[:2])
+    panels.add(("word", "position"), drawn[2:])
+    frames = panels.frames()
     assert list(frames["terms"].columns) == ["block", "query", "key", "i", "j", "rms", "mean"]
     assert len(frames["terms"]) == 32 * 32
     assert len(frames["terms_heads"]) == 2 * 8 * 8

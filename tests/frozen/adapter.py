@@ -6,6 +6,7 @@ Each function imports what it uses, so that one kind can be compared while anoth
 """
 
 import io
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice, product
@@ -252,20 +253,212 @@ def predicted(folder: Path) -> pd.DataFrame:
 
 
 def analysis(sources: list[Path], sequences: int) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """The numbers of analysis.json by checkpoint, with means of fine-tuned runs as `finetuned`; and the tidy frames."""
+    """The numbers of analysis.json by checkpoint, with means of fine-tuned runs as `finetuned`; and the tidy frames.
+
+    Both are put together from the long table of measures, under the names that d9d4906 had.
+    """
     from glue_bench.analysis.analyse import analyse
 
     found = analyse([str(source) for source in sources], sequences=sequences, device="cpu")
+    numbers = {facts["checkpoint"]: _numbers(found, facts) for facts in found.subjects.to_dict("records")}
+    frames = {**found.matrices, **_tidy(found)}
     scores = pd.concat(
         [_shuffled(source) for source in sources if (source / "plan.json").is_file()] or [pd.DataFrame()]
     )
     if scores.empty:
-        return found.document["checkpoints"], found.frames
+        return numbers, frames
     finetuned: dict[str, Any] = {}
     for (arm, task, split, metric), rows in scores.groupby(["checkpoint", "task", "split", "metric"], sort=False):
         means = {"score": float(rows["score"].mean()), "shuffled": float(rows["shuffled"].mean()), "cells": len(rows)}
         finetuned.setdefault(arm, {}).setdefault(task, {}).setdefault(split, {})[metric] = means
-    return found.document["checkpoints"] | {"finetuned": finetuned}, found.frames | {"order_glue": scores}
+    return numbers | {"finetuned": finetuned}, frames | {"order_glue": scores}
+
+
+FOUR = ("word_word", "word_position", "position_word", "position_position")
+NULL = {
+    "terms.share": ("terms.share", FOUR),
+    "terms.kl": ("terms.kl", FOUR),
+    "layers": ("layers", ()),
+    "subspaces": ("subspaces", ("overlap", "overlap_random", "mean_abs_cosine", "mean_abs_cosine_random")),
+    "tables": ("tables.participation_ratio", ("words", "positions")),
+    "decoding.sum": ("decoding.sum", ("word_accuracy", "position_accuracy", "position_mae")),
+    "decoding.layers": ("decoding.layers", ()),
+    "positions": ("positions", ("absolute_mae", "order_accuracy")),
+    "positions.scores": ("positions.scores", ("toeplitz", "locality", "symmetric")),
+    "positions.attention": ("positions.attention", ()),
+    "dimensions.share_95": ("dimensions", ("share_95",)),
+    "dimensions.spearman": ("dimensions", ("spearman",)),
+    "order": ("order.swap", ("1",)),
+}
+"""Where d9d4906 wrote what was left out, and which keys were null there."""
+CONSTANT = {
+    **{"decoding.sum": "decoding.random_interval", "decoding.norm": "decoding.chance"},
+    **{"decoding.layers": "decoding.layers.chance"},
+}
+
+
+def _numbers(found: Any, facts: dict[str, Any]) -> dict[str, Any]:
+    """What d9d4906 wrote of a checkpoint, but for constants."""
+    numbers: dict[str, Any] = {
+        name: facts[name] for name in ("variant", "origin", "blocks", "heads", "width", "positions")
+    }
+
+    def put(name: str, value: Any) -> None:
+        place = numbers
+        *parts, last = name.split(".")
+        for part in parts:
+            if not isinstance(place.get(part), dict):  # `positions` were both a number and a measure
+                place[part] = {}
+            place = place[part]
+        place[last] = float(f"{value:.8g}") if isinstance(value, float) else value
+
+    def put_both(name: str, low: float, high: float) -> None:
+        if low == low:
+            put(name, [float(f"{bound:.8g}") for bound in (low, high)])
+
+    mine = found.measures.query("checkpoint == @facts['checkpoint'] and head.isna()")
+    terms = mine[mine["measure"].str.startswith("terms.")]["layer"].min()
+    for row in mine.itertuples():
+        parent, _, last = row.measure.rpartition(".")
+        kind = row.measure.split(".")[0]
+        if kind == "terms" and row.layer != terms:
+            continue
+        told = kind != "terms" and row.measure[:16] != "positions.scores" and not pd.isna(row.layer)
+        name = f"{parent}.{row.layer}.{last}" if told else row.measure
+        first, second, *rest = row.measure.split(".")
+        put(name, row.value)
+        put_both(".".join([first, f"{second}_interval", *rest]), row.low, row.high)
+        if parent in CONSTANT:
+            both = (row.chance_low, row.chance_high) if parent == "decoding.sum" else (row.chance_low,)
+            name = f"{CONSTANT[parent]}.{last}"
+            put_both(name, *both) if len(both) == 2 else put(name, *both)
+        elif last in ("mean_abs_cosine", "cosine"):
+            put(f"{name}_random", math.sqrt(2 / (math.pi * facts["width"])))
+            put_both(f"{name}_random_interval", row.chance_low, row.chance_high)
+        elif kind in ("terms", "tables") and rest:
+            put_both(".".join([first, f"{second}_random", *rest]), row.chance_low, row.chance_high)
+        elif kind not in ("order", "decoding"):
+            put_both(f"{name}_random", row.chance_low, row.chance_high)
+    for measure, reason in found.left_out.query("checkpoint == @facts['checkpoint']")[["measure", "reason"]].to_numpy():
+        place, keys = NULL.get(measure, (measure.rpartition(".")[0], (measure.rpartition(".")[2],)))
+        if measure == "decoding.sum":
+            put("decoding.random.position_accuracy", None)
+        if measure == "terms.loss_rise":
+            place, keys = measure, ()
+        for key in keys:
+            put(f"{place}.{key}", None)
+        if measure in NULL or place == measure:
+            put(f"{place}.left_out", reason)
+    return numbers
+
+
+def _tidy(found: Any) -> dict[str, pd.DataFrame]:
+    """The frames of d9d4906 that are rows of the long table now."""
+    rows = found.measures.copy()
+    parts = rows["measure"].str.rsplit(".", n=1, expand=True)
+    rows[["of", "last"]] = parts
+    pairs = rows["last"].replace({"bias": "bias_bias"}).str.split("_", n=1, expand=True)
+    terms = rows.assign(query=pairs[0], key=pairs[1], block=rows["layer"], head=rows["head"].fillna(0))
+    order = {name: number for number, name in enumerate(rows["checkpoint"].unique())}
+    frames = {}
+    share = terms[terms["of"] == "terms.share"].rename(columns={"value": "share", "n": "sequences"})
+    share = share.assign(at=share["checkpoint"].map(order)).sort_values(["at", "block", "head"], kind="stable")
+    frames["terms_share"] = share[["checkpoint", "block", "head", "query", "key", "share", "low", "high", "sequences"]]
+    turned = terms[terms["of"].str.startswith("terms.share_")].rename(columns={"value": "share"})
+    turned = turned.assign(baseline=turned["of"].str.removeprefix("terms.share_"))
+    frames["terms_baseline"] = turned[["checkpoint", "baseline", "query", "key", "share"]]
+    kl, rise = (
+        terms[terms["of"] == of].set_index(["checkpoint", "query", "key"]) for of in ("terms.kl", "terms.loss_rise")
+    )
+    effect = (
+        kl[["value", "low", "high"]]
+        .set_axis(["kl", "kl_low", "kl_high"], axis=1)
+        .join(rise[["value", "low", "high"]].set_axis(["loss_rise", "loss_rise_low", "loss_rise_high"], axis=1))
+    )
+    frames["terms_effect"] = effect.reset_index()
+    frames["decoding"] = _decoding(rows)
+    layers = rows[rows["of"] == "layers"].pivot(index=["checkpoint", "layer"], columns="last")
+    layers = layers.reindex(
+        pd.MultiIndex.from_frame(rows[rows["of"] == "layers"][["checkpoint", "layer"]].drop_duplicates())
+    )
+    told = []
+    for part in ("position", "context", "residual"):
+        each = layers[[("value", part), ("chance_low", part), ("chance_high", part)]].set_axis(
+            ["share", "low", "high"], axis=1
+        )
+        extra = {"rank": layers[("value", "rank")], "cosine": layers[("value", "cosine")]}
+        width = each.index.get_level_values(0).map(found.subjects.set_index("checkpoint")["width"])
+        extra["cosine_random"] = pd.Series((2 / (math.pi * width)) ** 0.5, index=each.index)
+        told.append(each.assign(part=part, **(extra if part == "position" else {})))
+    told = pd.concat(told).reset_index()
+    told["at"] = told["checkpoint"].map(order)
+    told = told.sort_values(["at", "layer"], kind="stable")
+    names = ["checkpoint", "layer", "part", "share", "low", "high", "rank", "cosine", "cosine_random"]
+    frames["layers"] = told[names]
+    seen = rows[rows["of"] == "positions.attention"].assign(block=rows["layer"], head=rows["head"].fillna(0))
+    keys = ["checkpoint", "block", "head"]
+    wide = seen.pivot(index=keys, columns="last", values="value")
+    wide = wide.reindex(pd.MultiIndex.from_frame(seen[keys].drop_duplicates())).reset_index()
+    frames["attention"] = wide[[*keys, "within_1", "within_2", "within_5", "left_minus_right"]]
+    mean = seen[seen["head"] == 0].rename(columns={"chance_low": "lowest", "chance_high": "highest"})
+    mean = mean.assign(measure=mean["last"], low=mean["lowest"], high=mean["highest"])
+    frames["attention_baseline"] = mean[["checkpoint", "block", "measure", "value", "low", "high"]]
+    scores = rows[(rows["of"] == "positions.scores") & rows["head"].notna()]
+    wide = scores.pivot(index=["checkpoint", "head"], columns="last")
+    wide = wide.reindex(pd.MultiIndex.from_frame(scores[["checkpoint", "head"]].drop_duplicates()))
+    columns = {
+        f"{name}{ending}": wide[(of, name)]
+        for name in ("toeplitz", "locality", "symmetric")
+        for ending, of in (("", "value"), ("_low", "chance_low"), ("_high", "chance_high"))
+    }
+    flat = pd.DataFrame(columns).reset_index()
+    flat.insert(1, "block", 1)
+    frames["positions_scores"] = flat
+    frames["positions_probe"] = _probes(rows)
+    ordered = rows[rows["measure"].str.startswith("order.")]
+    names = ordered["measure"].str.removeprefix("order.").str.replace(".", "_")
+    half = (ordered["high"] - ordered["low"]) / 2
+    frames["order"] = ordered.assign(measure=names, half=half, chance=ordered["chance_low"])[
+        ["checkpoint", "measure", "value", "chance", "n"]
+    ]
+    return {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
+
+
+def _decoding(rows: pd.DataFrame) -> pd.DataFrame:
+    told = []
+    for label, mine in rows[rows["of"].str.startswith("decoding.")].groupby("checkpoint", sort=False):
+        by = mine.set_index(["of", mine["layer"].astype("object").where(mine["layer"].notna(), None), "last"])
+        places = [("decoding.sum", None), ("decoding.norm", None)]
+        places += [("decoding.layers", layer) for layer in sorted(mine["layer"].dropna().unique())]
+        values = {(of, layer, last): row for (of, layer, last), row in zip(by.index, by.itertuples(), strict=True)}
+        values = {(of, None if pd.isna(layer) else int(layer), last): row for (of, layer, last), row in values.items()}
+        for of, layer in places:
+            if (of, layer, "word_accuracy") not in values:
+                continue
+            name = of.removeprefix("decoding.") if layer is None else str(layer)
+            luck = "decoding.norm" if layer is None else of
+            for what in ("position", "word"):
+                row, chance = values[of, layer, f"{what}_accuracy"], values[luck, layer, f"{what}_accuracy"]
+                error = values[of, layer, "position_mae"].value if what == "position" else math.nan
+                by_luck = values[luck, layer, "position_mae"].chance_low if what == "position" else math.nan
+                random = values["decoding.random", None, f"{what}_accuracy"].value if name == "sum" else math.nan
+                told.append((label, name, what, row.value, chance.chance_low, error, by_luck, random))
+    names = ["checkpoint", "layer", "what", "accuracy", "chance", "mae", "mae_chance", "random"]
+    return pd.DataFrame(told, columns=names)
+
+
+def _probes(rows: pd.DataFrame) -> pd.DataFrame:
+    told = []
+    mine = rows[rows["of"] == "positions"].set_index(["checkpoint", "last"])
+    for label in mine.index.get_level_values(0).unique():
+        for probe in ("absolute_mae", "order_accuracy"):
+            row = mine.loc[(label, probe)]
+            told.append((label, probe, "own", row["value"], math.nan, math.nan))
+            middle = (row["chance_low"] + row["chance_high"]) / 2
+            told.append((label, probe, "random", middle, row["chance_low"], row["chance_high"]))
+            for other in ("shuffled", "sinusoid"):
+                told.append((label, probe, other, mine.loc[(label, f"{probe}_{other}")]["value"], math.nan, math.nan))
+    return pd.DataFrame(told, columns=["checkpoint", "probe", "table", "value", "low", "high"])
 
 
 def _shuffled(folder: Path) -> pd.DataFrame:

@@ -420,7 +420,7 @@ MUTATIONS = (
         "overlap-unscaled",
         "analysis",
         "The overlap of words and positions is not divided by what chance gives: its factor d is dropped.",
-        "glue_bench/analysis/subspaces.py",
+        "glue_bench/analysis/tables.py",
         "return float(len(of_words) * (of_words @ inside @ of_positions)",
         "return float((of_words @ inside @ of_positions)",
         ("tests/analysis/test_tables.py", "tests/analysis/test_analyse.py"),

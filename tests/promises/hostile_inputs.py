@@ -235,7 +235,8 @@ def checkpoints(world: World, random: Random) -> list[object]:
     if how == 0:
         return ["convert", folder, world.place / "out", "--variant", random.choice(["add", "untied", "concat", "none"])]
     if how == 1:
-        return ["intrinsic", folder, "--corpus", tiny_runs.text(), "--length", "16", "--tokens", "64"]
+        options = ["--only", "order", "--sequences", "8", "--figures", "none"]
+        return ["analyse", folder, *options, "-o", world.place / "inside"]
     return checked(world, checkpoint=str(folder), scratch=None, arms=["add", "untied"])
 
 
@@ -291,7 +292,7 @@ leaderboard RUNS --format NAME, leaderboard RUNS --protocol NAME, leaderboard RU
 table NAME RUNS, explain NAME RUNS, submit --check NAME, submit RUNS --arm NAME -o x.zip, export RUNS -o NAME
 card RUNS --arm NAME, convert NAME c --variant add, convert BERT c --variant NAME, power RUNS --difference NAME
 convert BERT c --variant add --option NAME=NAME, convert BERT NAME --variant add, variants --plugin NAME
-intrinsic NAME --corpus NAME, analyse NAME -o analysis, diagnostics RUNS --labels NAME, run --checkpoint NAME --dry-run
+analyse NAME -o analysis, diagnostics RUNS --labels NAME, run --checkpoint NAME --dry-run
 """
 
 

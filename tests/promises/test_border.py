@@ -14,7 +14,7 @@ from glue_bench.cli import app
 
 SEE_ALL = {"verify", "explain"}
 """They are asked about all that is stored, as is a bundle (`export` without a format)."""
-NO_READERS = {"demo", "init", "data", "tasks", "variants", "convert", "intrinsic", "load_plugins"}
+NO_READERS = {"demo", "init", "data", "tasks", "variants", "convert", "load_plugins"}
 _COUNTED = r"(\d+) records are not of this plan[^.]*left out\."
 LEFT_OUT = re.compile(rf"(?m)^- {_COUNTED}\n| {_COUNTED}")
 """A line of its own, or behind other sentences."""

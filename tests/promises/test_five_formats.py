@@ -96,8 +96,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "table": [("table",), *(("table", name, "MADE") for name in PAPERS)],
     "diagnostics": [("diagnostics", "ASKED", "--labels", "LABELS")],
 }
-ELSEWHERE = {"intrinsic"}
-"""Has one table of one frame, which tests/test_cli_intrinsic.py reads in all formats."""
 LACKING = {
     "all pairs": ("statistics", STORED[0], "--pairs", "--equivalent", 1),
     "what varies": ("statistics", STORED[0], "--pairs", "--equivalent", 1),
@@ -114,7 +112,7 @@ each = pytest.mark.parametrize(
 def test_every_verb_that_has_formats_is_here():
     verbs = get_command(app).commands.items()
     having = {name for name, verb in verbs if any("latex" in (getattr(p, "help", "") or "") for p in verb.params)}
-    assert having - ELSEWHERE == set(CASES)
+    assert having == set(CASES)
 
 
 def rows_of(document: dict[str, Any]) -> list[Row]:

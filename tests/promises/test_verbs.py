@@ -128,18 +128,11 @@ def of_checkpoint(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, 
     return tuple({name: content for name, content in each.items() if name != "conversion.json"} for each in files)
 
 
-def of_intrinsic(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
-    source, text = str(next(ran.glob("checkpoints/add-*/step-4"))), str(tiny_runs.text())
-    said = verb("intrinsic", source, "--corpus", text, "--length", "16", "--tokens", "64", "--format", "csv")
-    return same_rows(glue_bench.intrinsic([source], [text], length=16, tokens=64), said, 1e-4)
-
-
 def of_analyse(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
     source = str(next(ran.glob("checkpoints/add-*/step-4")))
     found = glue_bench.analyse([source], only=["order"], sequences=8)
     verb("analyse", source, "--only", "order", "--sequences", "8", "--figures", "none", "-o", out)
-    written = json.loads((out / "analysis.json").read_bytes())
-    return json.loads(json.dumps(found.document)), {name: written[name] for name in found.document}
+    return same_rows(found.measures, (out / "measures.csv").read_text(), 1e-6)
 
 
 def of_file(function: Callable[[Path, Path], Any], *words: str) -> Both:
@@ -192,7 +185,6 @@ PAIRS: dict[str, Both] = {
     ),
     "card": lambda ran, _, verb: (glue_bench.card(ran, "add").text, verb("card", ran, "--arm", "add")),
     "convert": of_checkpoint,
-    "intrinsic": of_intrinsic,
     "analyse": of_analyse,
     "explain": of_explain,
     "verify": of_verify,
@@ -437,10 +429,6 @@ convert CHECKPOINT c --variant add --option x=1                    x add
 convert CHECKPOINT tiny.yaml --variant add                         tiny.yaml
 convert CHECKPOINT RUNS --variant add                              RUNS
 convert CHECKPOINT c --variant add --tokenizer none                none
-intrinsic none --corpus demo                                       none
-intrinsic CHECKPOINT                                               --corpus
-intrinsic CHECKPOINT --corpus none                                 none
-intrinsic CHECKPOINT --corpus demo --length 7                      --length
 analyse none                                                       none
 analyse                                                            SOURCE
 analyse CHECKPOINT --only odour                                    odour order

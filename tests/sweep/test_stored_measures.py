@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from glue_bench.analysis.sums import Sums
+from glue_bench.analysis.chance import Sums
 from glue_bench.audit.bundle import files_of
 from glue_bench.records.store import Store
 from glue_bench.sweep import intrinsic as module
@@ -53,8 +53,8 @@ def test_measures_of_every_pretrained_arm_are_stored_and_shown(sweep, monkeypatc
     assert {f"intrinsic/{name}" for name in files} <= set(files_of(store))
 
     # With all cells done, what is missing is measured; what is there is not measured again.
-    text, seen, measured = (folder / "intrinsic.csv").read_bytes(), [], module.intrinsic_sums
-    monkeypatch.setattr(module, "intrinsic_sums", lambda model, *rest: seen.append(model) or measured(model, *rest))
+    text, seen, measured = (folder / "intrinsic.csv").read_bytes(), [], module.order_sums
+    monkeypatch.setattr(module, "order_sums", lambda model, *rest: seen.append(model) or measured(model, *rest))
     next((folder / "intrinsic").glob("none-*.json")).unlink()
     assert sweep(arms=["add", "none"]).finished == 0
     assert [model.config.variant for model in seen] == ["none"]
@@ -71,7 +71,7 @@ def test_a_measure_that_fails_is_said_and_ends_nothing(sweep, monkeypatch):
     def fail(*_):
         raise ValueError("no such place")
 
-    monkeypatch.setattr(module, "intrinsic_sums", fail)
+    monkeypatch.setattr(module, "order_sums", fail)
     summary = sweep(arms=["add"])
     assert (summary.finished, summary.failed) == (1, {})
     assert "pretraining add: its measures failed, and are left out: ValueError: no such place" in sweep.said
@@ -82,7 +82,7 @@ def test_measures_of_lost_weights_do_not_stay_where_those_of_the_new_ones_fail(s
     folder = sweep(arms=["add"]).folder
     shutil.rmtree(folder / "checkpoints")
     shutil.rmtree(folder / "records")
-    monkeypatch.setattr(module, "intrinsic_sums", lambda *_: {}["no such place"])
+    monkeypatch.setattr(module, "order_sums", lambda *_: {}["no such place"])
     assert sweep(arms=["add"]).finished == 1
     assert "its measures failed, and are left out" in sweep.said
     assert not (folder / "intrinsic.csv").exists()
@@ -93,7 +93,7 @@ def test_a_value_that_is_no_number_fails_alike(sweep, monkeypatch):
     def broken(*_):
         return {"validation_loss": Sums(np.array([np.inf, 1.0]), np.ones(2))}
 
-    monkeypatch.setattr(module, "intrinsic_sums", broken)
+    monkeypatch.setattr(module, "order_sums", broken)
     summary = sweep(arms=["add"])
     assert (summary.finished, summary.failed) == (1, {})
     assert "its measures failed" in sweep.said

@@ -1,14 +1,9 @@
 """An experiment, or several together, as a report: which parts there are, and in which order."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
-from glue_bench.errors import UserError
-from glue_bench.reporting.analysis_page import analysis_page
 from glue_bench.reporting.budget_page import budget_page
 from glue_bench.reporting.export import Paths, find
 from glue_bench.reporting.findings import Findings, verdict
@@ -16,7 +11,6 @@ from glue_bench.reporting.grid import PageSection
 from glue_bench.reporting.leaderboard_page import STEPS_MEAN, leaderboard_page, steps_grid
 from glue_bench.reporting.notes import banner
 from glue_bench.reporting.report.drawings import (
-    analysis_figures,
     contrast_figures,
     cost_figures,
     difference_figures,
@@ -28,7 +22,6 @@ from glue_bench.reporting.report.parts import Part, Report, part_of
 from glue_bench.reporting.statistics_page import contrast_frames, statistics_page
 from glue_bench.tables.board import Board, steps_frame
 from glue_bench.tables.budget import budget_frame
-from glue_bench.tables.results import Results
 
 DIFFERENCES = (
     "A panel for each column. A point is the difference of two means over seeds, a line its 95% interval; the "
@@ -68,7 +61,6 @@ def experiment_parts(findings: Findings) -> Iterator[Part]:
     yield from differences_part(findings)
     yield from pretraining_part(findings)
     yield from steps_part(findings)
-    yield from analysis_part(findings.results)
     yield protocol_part(findings)
     yield data_part(findings.board)
     yield environment_part(findings.results)
@@ -108,26 +100,6 @@ def steps_part(findings: Findings) -> Iterator[Part]:
         section = PageSection(title="", grid=steps_grid(findings, steps))
         figures = tuple(steps_figures(findings, steps))
         yield Part(title="Against steps of pretraining", text=STEPS_MEAN, figures=figures, sections=(section,))
-
-
-def analysis_part(results: Results) -> Iterator[Part]:
-    """What `analyse` has left in the experiment's folder `analysis`; nothing where it has not been run.
-
-    Raises:
-        UserError: a file of it cannot be read.
-    """
-    folder = results.folder / "analysis"
-    if not (folder / "analysis.json").is_file():
-        return
-    try:
-        document = json.loads((folder / "analysis.json").read_bytes())
-        page = analysis_page(document)
-        # What an earlier analysis has left beside it is none of its frames; older documents do not name theirs.
-        paths = [path for path in sorted(folder.glob("*.csv")) if path.stem in document.get("frames", [path.stem])]
-        frames = {path.stem: pd.read_csv(path) for path in paths}
-    except (ValueError, KeyError) as error:
-        raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
-    yield replace(part_of(page, "Inside the encoders"), figures=tuple(analysis_figures(frames)))
 
 
 def extent(board: Board) -> str:

@@ -1,10 +1,9 @@
 """The figures of a report, from the frames of its tables; each says in a sentence what it shows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pandas as pd
 
-from glue_bench.reporting.analysis_figures import figures_of
 from glue_bench.reporting.figures.forest import forest_of_pairs, forests
 from glue_bench.reporting.figures.losses import loss_curves, tokens_to_loss
 from glue_bench.reporting.figures.scores import COSTS, cost_against_score, costs_frame, score_by_steps
@@ -15,17 +14,6 @@ from glue_bench.tables.arms import block_names, blocks_of, title
 from glue_bench.tables.averages import AVERAGE
 from glue_bench.tables.numbers import decimals_of, number
 
-ANALYSES = {
-    "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block.",
-    "terms_rms": "How large each term is for each pair of places: the root mean square over sequences.",
-    "terms_mean": "The same terms as means over sequences: what depends on places alone.",
-    "subspace_curve": "Share of the positions' variance inside the leading directions of the words.",
-    "spectrum": "Share of its table's variance that each principal direction holds.",
-    "dimensions": "Standard deviation of each dimension, over words and over positions.",
-    "positions_cosine": "How alike the rows of the position table are.",
-    "decoding": "How often a token's position, and its word, can be read off each layer.",
-}
-"""What the figures of an analysis show, by how their names begin; others are left to its own folder."""
 BANDS = "A line is the mean over the seeds of pretraining, a band goes from the lowest to the highest seed."
 
 
@@ -128,14 +116,6 @@ def cost_figures(findings: Findings, budgets: pd.DataFrame) -> Iterator[Drawing]
                 f"{'lowest loss' if lowest else 'highest score'}.",
                 drawn=cost_against_score(costs, cost, column, arms_of(findings), reference_of(findings)),
             )
-
-
-def analysis_figures(frames: Mapping[str, pd.DataFrame]) -> Iterator[Drawing]:
-    """The figures of an analysis, of those that ANALYSES describes."""
-    for name, draw in figures_of(frames):
-        kind = next((kind for kind in ANALYSES if name.startswith(kind)), "")
-        if kind:
-            yield Drawing(name=f"analysis-{name}", title=f"{name}, analysis", description=ANALYSES[kind], drawn=draw())
 
 
 def arms_of(findings: Findings) -> list[str]:

@@ -60,36 +60,6 @@ def scores(arms=2, steps=(1000, 2000)):
     )
 
 
-def analysis(checkpoints=("one",), width=8, heads=2, layers=("sum", "norm", "1", "2")):
-    """The frames of an analysis by name, with cells of 8 tokens."""
-    rng = np.random.default_rng(0)
-    kinds = ("word", "position", "rest")
-    names = ["checkpoint", "block", "query", "key"]
-    pairs = pd.MultiIndex.from_product([checkpoints, [1, 2], kinds, kinds], names=names)
-    shares = pairs.to_frame(index=False).assign(head=0, share=rng.normal(0.1, 0.1, len(pairs)))
-    shares = shares.assign(low=shares["share"] - 0.02, high=shares["share"] + 0.02)
-    cells = pd.DataFrame([(i, j) for i in range(0, 32, 8) for j in range(0, 32, 8)], columns=["i", "j"])
-    cells = cells.assign(rms=rng.random(16), mean=rng.normal(size=16), cosine=np.linspace(-1, 1, 16))
-    all_heads = pd.DataFrame({"head": range(1, heads + 1)})
-    each = pd.DataFrame({"checkpoint": checkpoints})
-    m = pd.DataFrame({"m": np.arange(1, width + 1), "index": np.arange(1, width + 1), "dimension": np.arange(width)})
-    m = m.assign(share=m["m"] / width, low=m["m"] / width - 0.1, high=m["m"] / width + 0.1, variance=0.5 ** m["m"])
-    m = m.assign(sd_words=0.5, sd_positions=rng.random(width))
-    decoding = pd.DataFrame({"what": ["position", "word"], "accuracy": [0.9, 0.8], "chance": [0.1, 0.01]})
-    decoding = decoding.merge(pd.DataFrame({"layer": layers}), how="cross")
-    return {
-        "terms": shares[names].merge(cells, how="cross"),
-        "terms_heads": shares.loc[shares["block"] == 1, names].merge(all_heads, how="cross").merge(cells, how="cross"),
-        "terms_share": shares,
-        "terms_baseline": shares[shares["block"] == 1].assign(baseline="fresh", share=0.1),
-        "positions_cosine": each.merge(cells, how="cross"),
-        "subspace_curve": each.merge(m, how="cross"),
-        "spectrum": each.merge(pd.DataFrame({"table": ["words", "positions"]}), how="cross").merge(m, how="cross"),
-        "dimensions": each.merge(m, how="cross"),
-        "decoding": each.merge(decoding.assign(random=decoding["layer"].map({"sum": 0.7})), how="cross"),
-    }  # fmt: skip
-
-
 def read(figure):
     """Draw a figure without pixels; all texts in it, of which each must lie inside the figure."""
     with paper_style():

@@ -2,7 +2,7 @@
 
 import pytest
 from browser import Browser, Tab, chromium
-from reported import LONG, analyse, fill
+from reported import LONG, fill
 from stored import Bench
 
 from glue_bench.data.tasks import TRAINABLE
@@ -187,7 +187,6 @@ def test_a_large_page_opens_within_a_second(browser, tmp_path):
     arms = {f"arm-{i}": 0.7 + i / 100 for i in range(17)} | {"add": 0.8}
     tasks = [task for task in TRAINABLE if task != "wnli"]  # with the average ten columns
     folder = fill(Bench(tmp_path / "toy"), arms, tasks)
-    analyse(folder, list(arms), 64)
     path = report(folder)
     assert path.stat().st_size < 2 * 2**20
     opening = []

@@ -1,34 +1,30 @@
 """A report: what is on it, and that it is made of the same numbers as the pages."""
 
-import json
 import math
 import re
 import shutil
 from itertools import product
 
-import pandas as pd
 import pytest
 import yaml
 from older_results import OLDER
 from read_pages import parse_html, read_html, read_markdown
-from reported import analyse, fill
+from reported import fill
 
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.reporting.analysis_page import write_analysis
 from glue_bench.reporting.export import find, render, write_tables
 from glue_bench.reporting.figures.save import FORMATS
 from glue_bench.reporting.formats import render_page
 from glue_bench.reporting.grid import Page
-from glue_bench.reporting.report.build import analysis_part, build_report, pretraining_part, steps_part
+from glue_bench.reporting.report.build import build_report, pretraining_part, steps_part
 from glue_bench.reporting.report.drawings import steps_figures
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
 from glue_bench.reporting.statistics_page import render_statistics
 from glue_bench.tables.board import open_board, steps_frame
-from glue_bench.tables.results import read_results
 
 
 def test_the_parts_and_their_links(made, text):
@@ -155,30 +151,6 @@ def test_bars_of_cost_are_of_three_seeds_or_more(bench):
     deviations = find(bench.plan()).deviations("rte")
     assert deviations["add"] > 0
     assert math.isnan(deviations["concat"])
-
-
-def test_an_analysis_in_the_folder_is_shown(bench):
-    bench.expect("rte", 1)
-    analyse(bench.plan(data_source="demo"))
-    made = build_report(bench.path)
-    (part,) = (each for each in made.parts if each.title == "Inside the encoders")
-    assert "9 sequences" in part.text
-    assert [figure.name for figure in part.figures] == ["analysis-positions_cosine", "analysis-spectrum"]
-    (bench.path / "analysis" / "analysis.json").write_text("{")
-    with pytest.raises(UserError, match="analysis' is damaged"):
-        build_report(bench.path)
-
-
-def test_figures_of_an_earlier_analysis_are_not_shown(bench):
-    bench.expect("rte", 1)
-    analyse(bench.plan(data_source="demo"))
-    folder = bench.path / "analysis"
-    document = json.loads((folder / "analysis.json").read_text())
-    frames = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
-    write_analysis(document, {"spectrum": frames["spectrum"]}, folder)
-    assert (folder / "positions_cosine.csv").exists()
-    (part,) = analysis_part(read_results(bench.path))
-    assert [figure.name for figure in part.figures] == ["analysis-spectrum"]
 
 
 def test_what_all_rows_share_is_a_sentence_and_what_differs_a_table():

@@ -1,6 +1,6 @@
-"""What each block's attention scores are made of, seen while an encoder reads.
+"""What the blocks of an encoder compute, seen or changed while it reads.
 
-Shapes: b batch, h heads, l length, k head size, d width.
+Shapes: b batch, s sequences, h heads, l length, k head size, d width.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glue_bench.model.encoder import Attention, EncoderModel
+
+AT_ONCE = 16  # sequences that go through together
+
+
+def numpy(tensor: Tensor) -> np.ndarray:
+    """A tensor's numbers in float64."""
+    return tensor.double().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,31 @@ class Scores:
     position_word: Float[Tensor, "#b h l l"] | None
     position_position: Float[Tensor, "#b #h l l"] | None
     entangled: bool
+
+
+@dataclass(frozen=True)
+class Deep:
+    """`states` by layer, float32 on the CPU: what enters the first block, then what each block leaves.
+
+    `attention` has the mean over sequences of each block's attention: row i says where token i looks.
+    """
+
+    states: list[Float[np.ndarray, "s l d"]]
+    attention: list[Float[np.ndarray, "h l l"]]
+
+
+@torch.inference_mode()
+def read_deep(model: EncoderModel, ids: Tensor) -> Deep:
+    """Read sequences (s, l) of one length without padding."""
+    attention: list[Tensor] = [torch.zeros(())] * len(model.blocks)
+
+    def look(block: int, scores: Scores) -> None:
+        attention[block] = attention[block] + scores.logits.softmax(-1).sum(0).double().cpu() / len(ids)
+
+    with watching(model, look):
+        read = [[state.cpu() for state in model.hidden_states(some)] for some in ids.split(AT_ONCE)]
+    states = [torch.cat(of_layer).numpy() for of_layer in zip(*read, strict=True)]
+    return Deep(states, [each.numpy() for each in attention])
 
 
 @contextmanager

@@ -9,22 +9,25 @@ import pytest
 import torch
 import transformers
 
-from glue_bench.analysis import losses
-from glue_bench.analysis.checkpoints import open_masked_lm
-from glue_bench.analysis.intrinsic import intrinsic_sums
-from glue_bench.analysis.losses import row_losses
-from glue_bench.analysis.shuffle import in_n_grams, moved
-from glue_bench.analysis.start import start_sums
-from glue_bench.analysis.sums import Sums
-from glue_bench.analysis.swap import DISTANCES, original_and_swapped, pairs, swap_sums
-from glue_bench.analysis.text import IGNORED, HeldOut, Probe, Row
-from glue_bench.analysis.validation import validation_sums
+from glue_bench.analysis.chance import Sums
+from glue_bench.analysis.held_out import IGNORED, HeldOut, Probe, Row
+from glue_bench.analysis.word_order import (
+    DISTANCES,
+    in_n_grams,
+    loss_sums,
+    moved,
+    order_sums,
+    original_and_swapped,
+    pairs,
+    swap_sums,
+)
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import masked_lm
 from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.convert import SENTENCES
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer
-from glue_bench.training.words import WordRule
 
 POSITIONS = 64
 RELATIVE = ("alibi", "rotary", "shaw", "diet-rel", "disentangled")
@@ -60,6 +63,14 @@ def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
     return random_model(EncoderForMaskedLM, config)
 
 
+def masked_of(text: HeldOut) -> list[Row]:
+    return [probe.masked for probe in text.probes]
+
+
+def starts(measured: dict[str, Sums]) -> dict[str, Sums]:
+    return {name: sums for name, sums in measured.items() if name.startswith("start")}
+
+
 class KnowsPairs:
     """A model whose prediction follows from the token before alone: `table` (vocabulary, vocabulary) of logits."""
 
@@ -77,7 +88,7 @@ class KnowsPairs:
 
 
 def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
-    measured = intrinsic_sums(model_of("none", tokenizer), text, POSITIONS)
+    measured = order_sums(model_of("none", tokenizer), text, POSITIONS)
     for distance in DISTANCES:
         sums = measured[f"swap_{distance}"]
         assert sums.n > 5
@@ -88,7 +99,7 @@ def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(
 
 
 def test_with_positions_order_matters(tokenizer, text):
-    measured = intrinsic_sums(model_of("add", tokenizer), text, POSITIONS)
+    measured = order_sums(model_of("add", tokenizer), text, POSITIONS)
     assert list(measured) == [
         "validation_loss", "swap_1", "swap_2", "swap_4", "swap_8", "shuffle_1", "shuffle_2", "shuffle_3", "reverse",
         "start_8", "start_16",
@@ -101,8 +112,8 @@ def test_with_positions_order_matters(tokenizer, text):
 
 @pytest.mark.parametrize("variant", RELATIVE)
 def test_what_knows_distances_alone_does_not_feel_a_moved_start(variant, tokenizer, text):
-    found = dict(start_sums(model_of(variant, tokenizer), text, POSITIONS))
-    assert list(found) == [8, 16]
+    found = starts(order_sums(model_of(variant, tokenizer), text, POSITIONS, []))
+    assert list(found) == ["start_8", "start_16"]
     assert all((sums.sums == 0).all() for sums in found.values())
 
 
@@ -116,11 +127,11 @@ def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text, monkeypatc
         return states(ids, mask, segments, start=start)
 
     monkeypatch.setattr(model.base, "hidden_states", watch)
-    counts = {start: sums.counts.tolist() for start, sums in start_sums(model, text, POSITIONS)}
-    assert counts[8] == counts[16]
+    found = starts(order_sums(model, text, POSITIONS, []))
+    assert found["start_8"].counts.tolist() == found["start_16"].counts.tolist()
     assert sorted({start for start, _ in seen}) == [0, 8, 16]
-    assert all(start + length <= POSITIONS for start, length in seen)
-    assert list(start_sums(model, text, 31)) == []
+    assert all(start + length <= POSITIONS for start, length in seen if start)
+    assert starts(order_sums(model, text, 31, [])) == {}
 
 
 # By hand
@@ -147,20 +158,11 @@ def test_the_swap_test_by_hand(tokenizer):
     assert outcomes == {True, False}
 
 
-def test_a_model_that_has_learnt_the_text_prefers_it(tokenizer, text):
-    table = np.zeros((len(tokenizer), len(tokenizer)))
-    for first, second in zip(text.text.ids, text.text.ids[1:], strict=False):
-        table[first, second] += 2
-    for distance in (1, 2):
-        assert swap_sums(KnowsPairs(table), text, distance).value > 0.9
-        assert swap_sums(KnowsPairs(-table), text, distance).value < 0.1
-
-
 def test_losses_by_hand(tokenizer, text):
     size = len(tokenizer)
     table = np.random.default_rng(1).normal(size=(size, size))
     log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
-    sums = validation_sums(KnowsPairs(table), text)
+    sums = loss_sums(KnowsPairs(table), masked_of(text))
     for probe, total, count in zip(text.probes, sums.sums, sums.counts, strict=True):
         places = np.flatnonzero(probe.masked.labels != IGNORED)
         expected = -sum(log_p[probe.masked.ids[place - 1], probe.ids[place]] for place in places)
@@ -182,15 +184,8 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
         with torch.no_grad():
             total += float(theirs(ids, labels=labels).loss) * masked
         count += masked
-    ours = validation_sums(open_masked_lm(str(tmp_path), torch.device("cpu")), text)
+    ours = loss_sums(masked_lm(read_checkpoint(str(tmp_path))).eval(), masked_of(text))
     assert ours.value == pytest.approx(total / count, rel=1e-5)
-
-
-def test_rows_do_not_feel_what_goes_with_them(tokenizer, text, monkeypatch):
-    model, rows = model_of("add", tokenizer), [probe.masked for probe in text.probes]
-    together = row_losses(model, rows)
-    monkeypatch.setattr(losses, "TOKENS_AT_ONCE", 1)
-    assert row_losses(model, rows) == pytest.approx(together, abs=1e-4)
 
 
 # Words and their labels
@@ -208,43 +203,6 @@ def test_words_are_whole_and_stay_between_separators(tokenizer, text):
             assert spelt[:-1] == expected[: len(spelt) - 1]  # the last one may have been cut
             assert expected[len(spelt) - 1].startswith(spelt[-1])
         assert any(stop - first > 1 for words in probe.stretches for first, stop in words)
-
-
-BYTES = ["<s>", "</s>", "<mask>", "<unk>", "Ġthe", "Ġbak", "er", ",", "The", "Ġ'", "s", "âĢ"]
-PIECES = ["<s>", "</s>", "<mask>", "<unk>", "▁the", "▁bak", "er", ",", "▁", "x"]
-
-
-class Tokenizer:
-    """What a rule asks of a tokenizer whose first four tokens are special."""
-
-    all_special_ids = (0, 1, 2, 3)
-    unk_token_id = 3
-
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens = tokens
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def get_vocab(self) -> dict[str, int]:
-        return {token: number for number, token in enumerate(self.tokens)}
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [self.tokens[number] for number in ids]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "sequence", "words"),
-    [
-        (BYTES, "<s> The Ġbak er , Ġthe <unk> </s> The er </s>", [["The", "Ġbaker", ",", "Ġthe", "<unk>"], ["Theer"]]),
-        (BYTES, "<s> Ġthe Ġ' s The Ġbak âĢ </s>", [["Ġthe", "Ġ'", "sThe", "ĠbakâĢ"]]),
-        (PIECES, "<s> ▁the ▁bak er , x </s>", [["▁the", "▁baker", ",", "x"]]),
-    ],
-)
-def test_words_of_other_vocabularies(tokens, sequence, words):
-    ids = np.array([tokens.index(token) for token in sequence.split()])
-    found = WordRule.of(Tokenizer(tokens)).stretches(ids)
-    assert [["".join(tokens[i] for i in ids[slice(*word)]) for word in stretch] for stretch in found] == words
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -281,21 +239,12 @@ def test_the_reverse_by_hand():
     assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is
 
 
-def test_swapped_words_differ_and_stay_in_their_segment(text):
-    for distance in DISTANCES:
-        for index, probe in enumerate(text.probes):
-            for first, second in pairs(probe, distance, index, text):
-                stretch = next(words for words in probe.stretches if first in words)
-                assert stretch.index(second) - stretch.index(first) == distance
-                assert probe.ids[slice(*first)].tolist() != probe.ids[slice(*second)].tolist()
-
-
 def test_the_swap_moves_what_lies_between():
     probe = Probe(np.arange(10), Row(np.arange(10), np.arange(10) // 8, np.arange(10)), [])
-    original, swapped = original_and_swapped(probe, (1, 2), (4, 7))
-    assert (original.ids.tolist(), original.places.tolist()) == (list(range(10)), [1, 4, 5, 6])
+    (original, places), (swapped, ends) = original_and_swapped(probe, (1, 2), (4, 7))
+    assert (original.ids.tolist(), places.tolist()) == (list(range(10)), [1, 4, 5, 6])
     assert swapped.ids.tolist() == [0, 4, 5, 6, 2, 3, 1, 7, 8, 9]
-    assert (swapped.places.tolist(), swapped.ids[swapped.places].tolist()) == ([1, 2, 3, 6], [4, 5, 6, 1])
+    assert (ends.tolist(), swapped.ids[ends].tolist()) == ([1, 2, 3, 6], [4, 5, 6, 1])
     assert (swapped.segments == original.segments).all()
 
 
@@ -316,7 +265,7 @@ def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
     model.base.hidden_states = lambda ids, mask, segments, start: (
         seen.append(int(segments.sum())) or states(ids, mask, segments, start=start)
     )
-    measured = intrinsic_sums(model, text, POSITIONS)
+    measured = order_sums(model, text, POSITIONS)
     assert all(seen)
     assert all(
         (measured[f"swap_{distance}"].sums == measured[f"swap_{distance}"].counts / 2).all() for distance in (1, 4)
@@ -329,7 +278,7 @@ def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
 
 def test_a_text_without_two_such_words_has_no_swap_test(tokenizer):
     short = HeldOut(packed(tokenizer, [("Yes",), ("No",)]), tokenizer)
-    assert set(intrinsic_sums(model_of("add", tokenizer), short, 16)) == {
+    assert set(order_sums(model_of("add", tokenizer), short, 16)) == {
         "validation_loss", "shuffle_1", "shuffle_2", "shuffle_3", "reverse"
     }  # fmt: skip
 
@@ -340,23 +289,12 @@ def test_a_text_without_two_such_words_has_no_swap_test(tokenizer):
 def test_equal_calls_give_equal_bits_and_another_seed_another_text(tokenizer, text):
     model = model_of("add", tokenizer)
     text = replace(text, text=packed(tokenizer, [(SENTENCES[0],), (SENTENCES[1],)]))
-    first, again, other = (
-        intrinsic_sums(model, replace(text, seed=seed), POSITIONS) for seed in (text.seed, text.seed, 2)
-    )
+    first, again, other = (order_sums(model, replace(text, seed=seed), POSITIONS) for seed in (text.seed, text.seed, 2))
     for name, sums in first.items():
         assert (sums.sums == again[name].sums).all()
         assert (sums.counts == again[name].counts).all()
     assert first["validation_loss"].value != other["validation_loss"].value
     assert first["shuffle_1"].value != other["shuffle_1"].value
-
-
-def test_of_a_long_text_sequences_are_read_that_are_spread_over_it(tokenizer):
-    long = packed(tokenizer, [(SENTENCES[index % 12],) for index in range(60)])
-    read = HeldOut(long, tokenizer, tokens=-(-len(long.ids) // 3))
-    assert sum(len(probe.ids) for probe in read.probes) == pytest.approx(read.tokens, rel=0.2)
-    expected = [long.ids[long.offsets[row] : long.offsets[row + 1]].tolist() for row in range(0, 60, 3)]
-    assert [probe.ids.tolist() for probe in read.probes] == expected
-    assert len(HeldOut(long, tokenizer).probes) == 60
 
 
 def test_a_standard_error_is_that_of_a_ratio():

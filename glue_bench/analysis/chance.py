@@ -1,0 +1,183 @@
+"""Measures beside what chance gives: their rows, intervals of measured values, and bands of draws. No torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+from scipy import stats
+
+COVERAGE = 0.95
+SEED = 0  # of everything that the measures draw
+EXACT = 1e-5  # of the largest value: what rounding in float32 may make of a sum
+Interval = tuple[float, float]
+NONE: Interval = (nan, nan)
+
+
+class LeftOut(Exception):
+    """A measure does not apply to an encoder; the message is the reason, and how to get the measure."""
+
+
+class Row(NamedTuple):
+    """A value with its 95% interval over `n` sequences, and the range in which 95% of what chance gives falls.
+
+    `layer` 0 is what enters the first block, n what block n leaves or computes; `head` counts from 1, and None is the
+    mean over heads.
+    """
+
+    measure: str
+    value: float
+    low: float = nan
+    high: float = nan
+    chance_low: float = nan
+    chance_high: float = nan
+    layer: int | None = None
+    head: int | None = None
+    n: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a measure leaves: rows, by name the matrices that figures draw, and the reasons for what it has left out."""
+
+    rows: list[Row]
+    matrices: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What was measured of checkpoints. Every frame has the column `checkpoint` first.
+
+    `subjects` has a row for each: its variant, origin and sizes, the digest of its `weights`, and of a pretrained arm
+    the `pretraining` and the `digest` of its record. `measures` has a row for each `Row`, `left_out` one for each
+    measure that does not apply, with the reason; `matrices` are what figures draw. `gone` has a line for each
+    experiment with arms whose checkpoint is not there.
+    """
+
+    text: str
+    text_digest: str
+    sequences: int
+    subjects: pd.DataFrame
+    measures: pd.DataFrame
+    left_out: pd.DataFrame
+    matrices: Mapping[str, pd.DataFrame]
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A measure is sum / count over all sequences. `sums` float64 (n,), `counts` float64 (n,), one per sequence.
+
+    Arms that read the same text have the same sequences, so that differences can be paired over them.
+    """
+
+    sums: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def value(self) -> float:
+        """The mean over all that was counted; NaN where nothing was."""
+        total = self.counts.sum()
+        return float(self.sums.sum() / total) if total else nan
+
+    @property
+    def standard_error(self) -> float:
+        """That of a ratio of sums, the sequences drawn at random (Cochran 1977, equation 6.13); NaN of fewer than two.
+
+        sqrt(n / (n - 1) * sum_k (s_k - R c_k)^2) / sum_k c_k, with R = value, over the sequences that count anything.
+        """
+        if self.n < 2:
+            return nan
+        residuals = (self.sums - self.value * self.counts)[self.counts > 0]
+        return float(np.sqrt(self.n / (self.n - 1) * np.square(residuals).sum()) / self.counts.sum())
+
+    @property
+    def n(self) -> int:
+        """Sequences that count anything."""
+        return int((self.counts > 0).sum())
+
+    @property
+    def interval(self) -> Interval:
+        """The 95% interval over sequences, by Student's t; NaN of fewer than two."""
+        if self.n < 2:
+            return NONE
+        half = float(stats.t.ppf((1 + COVERAGE) / 2, self.n - 1)) * self.standard_error
+        return self.value - half, self.value + half
+
+    @property
+    def share_interval(self) -> Interval:
+        """As `interval`, of a share from 0 to 1.
+
+        Near 0 and 1 few sequences hardly spread, so it is at least as wide as the exact binomial interval (Clopper &
+        Pearson 1934) of all trials; and at 0 and 1 as that of so many sequences, however alike the trials of each are.
+        Sequences that all say the same between 0 and 1 have no interval but that: all ties of the swap test are exact.
+        """
+        low, high = self.interval
+        if isnan(low) or (0 < self.value < 1 and not self.standard_error):
+            return low, high
+        trials = self.n if self.value in (0, 1) else float(self.counts.sum())
+        told, tail = self.value * trials, (1 - COVERAGE) / 2
+        few = float(stats.beta.ppf(tail, told, trials - told + 1)) if told else 0.0
+        many = float(stats.beta.ppf(1 - tail, told + 1, trials - told)) if told < trials else 1.0
+        return max(0.0, min(low, few)), min(1.0, max(high, many))
+
+
+def row(
+    measure: str,
+    value: float,
+    interval: Interval = NONE,
+    chance: Interval = NONE,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    n: int = 0,
+) -> Row:
+    """A row of pairs of bounds."""
+    low, high, chance_low, chance_high = map(float, (*interval, *chance))
+    return Row(measure, float(value), low, high, chance_low, chance_high, layer, head, n)
+
+
+def middle(draws: Sequence[float] | np.ndarray) -> Interval:
+    """The middle 95% of many draws (200 or more) of what chance gives."""
+    low, high = np.quantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    return float(low), float(high)
+
+
+def expected(draws: Sequence[float] | np.ndarray) -> Interval:
+    """Where 95% of further draws fall, told from a few, as if they were normal.
+
+    mean -+ t * s * sqrt(1 + 1 / m) of m draws, t of Student's distribution with m - 1 degrees of freedom.
+    """
+    m = len(draws)
+    reach = stats.t.ppf((1 + COVERAGE) / 2, m - 1) * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m)
+    return float(np.mean(draws) - reach), float(np.mean(draws) + reach)
+
+
+def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int) -> Interval:
+    """As `expected`, of the share that is told of `tried` when each draw had so many `trials`.
+
+    If every draw scored 100%, their spread is 0. So the band is at least the 95% range of a beta-binomial sample of
+    `tried`, with one told and one missed added (Agresti & Caffo 2000).
+    """
+    low, high = expected(draws)
+    told, missed = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
+    tail = (1 - COVERAGE) / 2
+    few, many = np.asarray(stats.betabinom.ppf([tail, 1 - tail], tried, told, missed)) / tried
+    return max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))
+
+
+def confidence(values: np.ndarray) -> np.ndarray:
+    """The half width of the 95% interval of a mean over the first axis, by Student's t: the shape of the rest."""
+    n = len(values)
+    return stats.t.ppf((1 + COVERAGE) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+
+
+def moving(table: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " d"]:
+    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
+    largest = np.abs(table).max(0)
+    found: np.ndarray = largest >= EXACT * largest.max()
+    return found

@@ -1,0 +1,251 @@
+"""The tables whose rows are added at an encoder's input: do words and positions lie in different subspaces?
+
+Then their sum would be nearly a concatenation. Shapes: v words, n positions, e or d width of the tables. W (v, d) and
+P (n, d) have centred rows, Sigma_w = W'W / v, Sigma_p = P'P / n, sd_j is the standard deviation of dimension j.
+
+    R        = d tr(Sigma_w Sigma_p) / (tr Sigma_w tr Sigma_p)   1 of a random rotation, 0 of disjoint subspaces
+    s_m      = |P U_m|^2 / |P|^2                                 U_m the m leading directions of the words, m = 1..d
+    |cos|    = mean over words and positions of |cos(w, p)|      sqrt(2 / (pi d)) of random directions
+    (sum lambda)^2 / sum lambda^2                                participation ratio of a table's eigenvalues lambda
+    share_95 = the smallest share of the dimensions in which positions move that holds 95% of their variance
+    rho      = Spearman's correlation of sd over positions and sd over words, d pairs
+
+Chance is, of R, s_m and |cos|, the table of positions turned by a random rotation: in the eigenvectors of both
+covariances the turned Sigma_p is Q diag(mu) Q' with Q of Haar's measure, so that R and s_m follow from Q and the
+eigenvalues alone. Of a participation ratio and share_95 it is a table of independent normal numbers of the same shape,
+of rho the permutations of the dimensions.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from scipy.linalg import eigh, subspace_angles
+from scipy.stats import ortho_group, rankdata, wishart
+from torch import Tensor
+
+from glue_bench.analysis.chance import EXACT, SEED, Interval, LeftOut, Measured, expected, middle, moving, row
+from glue_bench.analysis.hooks import numpy
+from glue_bench.model.encoder import EncoderModel
+
+ROTATIONS = 200
+DRAWS = 20  # of tables of random numbers for the participation ratio, of random subspaces for their angles
+SPREAD_DRAWS = 200  # of tables of random numbers for share_95
+PERMUTATIONS = 10_000
+PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
+VARIANCE = 0.95  # of a table, in the leading directions whose angles are told
+Array = Float[np.ndarray, "..."]
+
+
+@dataclass(frozen=True)
+class InputSum:
+    """What enters LayerNorm is words[i] + positions[j] + mean for token i at position j of the first segment.
+
+    The rows of both tables are centred: w_i - w_mean over the vocabulary, p_j - p_mean over the positions; `mean` has
+    both means and the segment. For `concat` they are the images w M_w and p M_p, for `concat-split` the tables with
+    zeros in the dimensions of the other. `positions` are zeros where no position enters.
+    """
+
+    words: Float[Tensor, "v e"]
+    positions: Float[Tensor, "n e"]
+    mean: Float[Tensor, " e"]
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether the rows of `positions` differ by more than rounding."""
+        return bool(self.positions.abs().max() > EXACT * self.words.abs().max())
+
+    def check_positions(self) -> None:
+        """Raises LeftOut where no position enters at the input."""
+        if not self.has_positions:
+            raise LeftOut("no position enters at the input, which positions would share with the words")
+
+    def check_shared(self) -> None:
+        """Raises LeftOut where no position enters, or where words and positions move in no dimension together.
+
+        Of `concat-split`, R, |cos| and rho are 0 by construction.
+        """
+        self.check_positions()
+        if not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
+            raise LeftOut("words and positions have dimensions of their own")
+
+
+@torch.inference_mode()
+def input_sum(model: EncoderModel, positions: int) -> InputSum:
+    """The input taken apart, over the first `positions`, in float32 on the encoder's device.
+
+    With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) - f(0, j), which is
+    the same at every j if the input is a sum. Nothing is asked of a variant but its `forward`.
+
+    Raises:
+        LeftOut: the input is no sum of a row of the token and a row of its position.
+    """
+
+    def entering(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
+        ids = ids.to(model.device)
+        return model.variant(ids, torch.zeros_like(ids)).hidden.float()
+
+    vocabulary = model.config.vocab_size
+    first = entering(torch.zeros(1, positions, dtype=torch.long))[0]
+    rows = -(-vocabulary // positions)
+    ids = torch.arange(rows * positions).clamp(max=vocabulary - 1).view(rows, positions)
+    words = torch.cat([entering(some) - first for some in ids.split(64)]).flatten(0, 1)[:vocabulary]
+    drawn = torch.randint(vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)).to(model.device)
+    found = entering(drawn)
+    if (found - words[drawn] - first).abs().max() > EXACT * found.abs().max():
+        raise LeftOut("what enters the encoder is no sum of a row of the token and a row of its position")
+    mean = words.mean(0) + first.mean(0)
+    return InputSum(words - words.mean(0), first - first.mean(0), mean)
+
+
+def measure_subspaces(table: InputSum) -> Measured:
+    """R, |cos| and principal angles of the two tables, and the matrices `subspace_curve` (s_m) and `spectrum`.
+
+    The angles, in degrees, are those between the leading directions that hold 95% of the variance of each table.
+    Subspaces whose dimensions together exceed d meet, whatever the tables: of so many the angle is 0. The chance of
+    their median is that of random subspaces of these dimensions.
+
+    Raises:
+        LeftOut: as `check_shared`.
+    """
+    table.check_shared()
+    words, positions = numpy(table.words), numpy(table.positions)
+    (of_words, directions), (of_positions, axes) = spectrum(words), spectrum(positions)
+    inside, width = np.square(directions.T @ axes), words.shape[1]
+    sample = unit(words[np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)])
+    rows, generator = unit(positions), np.random.default_rng([SEED, width])
+    shares = [np.cumsum(variances) / variances.sum() for variances in (of_words, of_positions)]
+    leading = [1 + int(np.searchsorted(share, VARIANCE)) for share in shares]
+    overlaps, curves, cosines, medians = [], [], [], list[float]()
+    for _ in range(ROTATIONS):
+        turn = ortho_group.rvs(width, random_state=generator)
+        overlaps.append(overlap(of_words, of_positions, np.square(turn)))
+        curves.append(_curve(of_positions, np.square(turn)))
+        if len(medians) < DRAWS:
+            of_random = np.linalg.svd(turn[: leading[0], : leading[1]], compute_uv=False)
+            medians.append(float(np.degrees(np.median(np.arccos(of_random.clip(max=1))))))
+        cosines.append(np.abs((sample @ turn.astype(np.float32)) @ rows.T).mean())
+    angles = np.degrees(subspace_angles(directions[:, : leading[0]], axes[:, : leading[1]]))
+    found = [
+        row("subspaces.overlap", overlap(of_words, of_positions, inside), chance=middle(overlaps)),
+        row("subspaces.mean_abs_cosine", np.abs(sample @ rows.T).mean(), chance=middle(cosines)),
+        row("subspaces.norm_ratio", np.sqrt(np.square(positions).sum() / len(positions) / of_words.sum())),
+        row("subspaces.angles.smallest", angles.min()),
+        row("subspaces.angles.median", np.median(angles), chance=expected(medians)),
+        row("subspaces.angles.largest", angles.max()),
+        row("subspaces.angles.words_dimensions", leading[0]),
+        row("subspaces.angles.positions_dimensions", leading[1]),
+    ]
+    low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+    share = {"m": np.arange(1, width + 1), "share": _curve(of_positions, inside), "low": low, "high": high}
+    spectra = [
+        pd.DataFrame({"table": name, "index": share["m"], "variance": values / values.sum()})
+        for name, values in (("words", of_words), ("positions", of_positions))
+    ]
+    return Measured(found, {"subspace_curve": pd.DataFrame(share), "spectrum": pd.concat(spectra)})
+
+
+def measure_tables(table: InputSum) -> Measured:
+    """The participation ratio of each table.
+
+    Dimensions in which a table does not move, because they are of other tables alone, are none of its shape.
+
+    Raises:
+        LeftOut: no position enters at the input.
+    """
+    table.check_positions()
+    found = []
+    for name, part in (("words", table.words), ("positions", table.positions)):
+        rows = numpy(part)
+        rows = rows[:, moving(rows)]
+        chance = _random_participation(*rows.shape)
+        found.append(row(f"tables.participation_ratio.{name}", participation_ratio(rows.T @ rows), chance=chance))
+    return Measured(found)
+
+
+def measure_dimensions(table: InputSum) -> Measured:
+    """share_95, in how many dimensions positions move, and the matrix `dimensions` of both tables' sd_j.
+
+    Raises:
+        LeftOut: no position enters at the input.
+    """
+    table.check_positions()
+    positions = numpy(table.positions)
+    of_words, of_positions, moves = numpy(table.words).std(0), positions.std(0), moving(positions)
+    shape = len(positions), int(moves.sum())
+    # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
+    drawn = np.random.default_rng([SEED, *shape]).chisquare(shape[0] - 1, (SPREAD_DRAWS, shape[1]))
+    chance = middle([share_of_variance(np.sqrt(each)) for each in drawn])
+    found = [
+        row("dimensions.share_95", share_of_variance(of_positions[moves]), chance=chance),
+        row("dimensions.moving", shape[1]),
+    ]
+    places = {"dimension": np.arange(len(of_words)), "sd_words": of_words, "sd_positions": of_positions}
+    return Measured(found, {"dimensions": pd.DataFrame(places)})
+
+
+def measure_correlation(table: InputSum) -> Measured:
+    """rho.
+
+    Raises:
+        LeftOut: as `check_shared`.
+    """
+    table.check_shared()
+    rho, chance, p = correlation(numpy(table.words).std(0), numpy(table.positions).std(0))
+    return Measured([row("dimensions.spearman", rho, chance=chance), row("dimensions.spearman_p", p)])
+
+
+def spectrum(table: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Eigenvalues of the covariance, falling, and their directions as columns."""
+    values, vectors = eigh(table.T @ table / len(table))
+    return values[::-1].clip(min=0), vectors[:, ::-1]
+
+
+def overlap(of_words: Array, of_positions: Array, inside: Float[np.ndarray, "d d"]) -> float:
+    """R, with inside[a, b] = cos^2 of the words' direction a and the positions' direction b."""
+    return float(len(of_words) * (of_words @ inside @ of_positions) / (of_words.sum() * of_positions.sum()))
+
+
+def participation_ratio(covariance: Float[np.ndarray, "d d"]) -> float:
+    """(sum lambda)^2 / sum lambda^2 = (tr Sigma)^2 / tr Sigma^2."""
+    return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
+
+
+def share_of_variance(deviations: Float[np.ndarray, " d"]) -> float:
+    """share_95 of a table with these standard deviations; of the last dimension only the part that is needed."""
+    falling = np.sort(np.square(deviations))[::-1].cumsum()
+    return float(np.interp(VARIANCE, [0, *falling / falling[-1]], np.arange(1 + len(deviations)) / len(deviations)))
+
+
+def correlation(first: Float[np.ndarray, " d"], second: Float[np.ndarray, " d"]) -> tuple[float, Interval, float]:
+    """Spearman's rho, the band of 10,000 permutations, and how many of them are as far from 0: the p-value."""
+    away = [rankdata(each) - (len(each) + 1) / 2 for each in (first, second)]
+    a, b = (each / (np.linalg.norm(each) or 1) for each in away)  # zeros where all are equal
+    generator, rho = np.random.default_rng([SEED, len(a)]), float(a @ b)
+    drawn = np.array([generator.permutation(a) @ b for _ in range(PERMUTATIONS)])
+    return rho, middle(drawn), float((1 + (np.abs(drawn) >= abs(rho)).sum()) / (1 + PERMUTATIONS))
+
+
+def unit(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Rows of length 1 in float32; a row of zeros stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _curve(of_positions: Array, inside: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+    """s_m for m = 1..d."""
+    return np.cumsum(inside @ of_positions) / of_positions.sum()
+
+
+def _random_participation(rows: int, width: int) -> Interval:
+    """The band of tables of independent normal numbers of this shape.
+
+    With n rows, centred, P'P is of Wishart's distribution with n - 1 degrees of freedom; where n - 1 < d, it has the
+    eigenvalues of one of d degrees in n - 1 dimensions.
+    """
+    small, large = sorted((rows - 1, width))
+    generator = np.random.default_rng([SEED, rows, width])
+    drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(DRAWS, small, small)
+    return expected([participation_ratio(one) for one in drawn])

@@ -1,0 +1,181 @@
+"""How much does a masked-LM encoder use the order of words? Its loss on a text, and on the same words in other orders.
+
+    loss     mean over masked tokens of  -log p(x_t | text with its masks),  in nats
+    shuffle  rise of the loss with the n-grams of words in random order (Sinha et al. 2021, arXiv 2104.06644)
+    reverse  rise of the loss with the words in reverse
+    start    rise of the loss with the first word at position s + 1 (Sinha et al. 2022, arXiv 2210.12574)
+    swap     how often the text as it was written is preferred to the text with two words exchanged
+
+Words move as a whole within what lies between two separators, and labels move with them: the same tokens are masked
+and predicted. [CLS] stays first. For the moved start, texts are cut to the positions less the largest start, so that
+all starts read the same tokens. Texts are compared by their pseudo-log-likelihood (Salazar et al. 2020, arXiv
+1910.14659) over the two words, each of their tokens masked on its own. Differences under 1e-4 nats are ties, because
+another order of sums changes the last bits, and count half. An encoder without positions has exactly 50%, and rises
+of 0; one that knows distances alone has a rise of 0 for a moved start.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from glue_bench.analysis.chance import Sums
+from glue_bench.analysis.held_out import IGNORED, HeldOut, Probe, Row, predicted
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.training.words import Span
+
+DISTANCES = (1, 2, 4, 8)
+N_GRAMS = (1, 2, 3)
+STARTS = (8, 16, 32, 64)
+TIE = 1e-4  # nats
+PER_SEQUENCE = 4  # swaps of one distance at most, where the text is short; else one
+TOKENS_AT_ONCE = 8192
+Order = Callable[[list[Span]], list[Span]]
+"""The words of a stretch in another order."""
+
+
+def order_sums(
+    model: EncoderForMaskedLM, text: HeldOut, positions: int, distances: Sequence[int] = DISTANCES
+) -> dict[str, Sums]:
+    """Every measure by name: validation_loss, swap_1, ..., shuffle_1, ..., reverse, start_8, ...
+
+    `positions` are those that the model was trained on. Words at `distances` are swapped, which takes most of the time.
+    What the text or the model cannot be measured by is left out: no two such words, too few positions for a start.
+    """
+    model.eval()
+    return {name: sums for name, sums in _measured(model, text, positions, distances) if sums.counts.any()}
+
+
+def _measured(
+    model: EncoderForMaskedLM, text: HeldOut, positions: int, distances: Sequence[int]
+) -> Iterator[tuple[str, Sums]]:
+    base = loss_sums(model, [probe.masked for probe in text.probes])
+    yield "validation_loss", base
+    for distance in distances:
+        yield f"swap_{distance}", swap_sums(model, text, distance)
+    for n in N_GRAMS:
+        generators = [np.random.default_rng([text.seed, n, index]) for index in range(len(text.probes))]
+        orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
+        rows = [moved(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
+        yield f"shuffle_{n}", Sums(row_losses(model, rows) - base.sums, base.counts)
+    reverse = [moved(probe, lambda words: words[::-1]) for probe in text.probes]
+    yield "reverse", Sums(row_losses(model, reverse) - base.sums, base.counts)
+    starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
+    if starts and model.base.variant.takes_start():
+        cut = [_cut(probe.masked, positions - starts[-1]) for probe in text.probes]
+        first = loss_sums(model, cut)
+        for start in starts:
+            yield f"start_{start}", Sums(row_losses(model, cut, start) - first.sums, first.counts)
+
+
+def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row]) -> Sums:
+    """Each row's summed loss and its number of predicted tokens."""
+    return Sums(row_losses(model, rows), predicted(rows))
+
+
+@torch.inference_mode()
+def row_losses(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -> np.ndarray:
+    """float64 (rows,): the sum over a row's labels of -log p(label | row), in nats.
+
+    `start` is that of `Variant.forward`. Rows of about one length go through together, in float32, and the head runs
+    only at the places that are predicted.
+    """
+    summed = np.zeros(len(rows))
+    for chosen in _batches(rows):
+        together = [rows[index] for index in chosen]
+        ids, segments = (_padded([getattr(row, name) for row in together], 0) for name in ("ids", "segments"))
+        labels = _padded([row.labels for row in together], IGNORED)
+        mask = torch.arange(ids.shape[1]) < torch.tensor([len(row.ids) for row in together])[:, None]
+        ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
+        states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
+        places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
+        logits = model.predict(states[places.to(model.device)]).float()
+        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()
+        summed[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
+    return summed
+
+
+def _padded(parts: Sequence[np.ndarray], value: int) -> Tensor:
+    return pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True, padding_value=value)
+
+
+def _batches(rows: Sequence[Row]) -> Iterator[np.ndarray]:
+    """Which rows go through together: of about one length, and TOKENS_AT_ONCE tokens at most."""
+    lengths = np.array([len(row.ids) for row in rows], dtype=int)
+    order = np.argsort(lengths, kind="stable")
+    while len(order):
+        # The longest of the next rows decides how many of them there may be.
+        size = int(np.searchsorted(lengths[order] * (np.arange(len(order)) + 1), TOKENS_AT_ONCE, side="right"))
+        chosen, order = np.split(order, [max(size, 1)])
+        yield chosen
+
+
+def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> list[Span]:
+    """Words cut into runs of n, the last one of what is left, and the runs in random order."""
+    grams = [words[first : first + n] for first in range(0, len(words), n)]
+    return [word for index in generator.permutation(len(grams)) for word in grams[index]]
+
+
+def moved(probe: Probe, order: Order) -> Row:
+    """The masked row with the words of each stretch in another order; their labels go with them."""
+    places = np.arange(len(probe.ids))
+    for words in probe.stretches:
+        first, stop = words[0][0], words[-1][1]
+        places[first:stop] = [place for word in order(words) for place in range(*word)]
+    return Row(probe.masked.ids[places], probe.masked.segments, probe.masked.labels[places])
+
+
+def _cut(row: Row, length: int) -> Row:
+    """The first `length` tokens, the last of them a separator as it was."""
+    if len(row.ids) <= length:
+        return row
+    return Row(*(np.append(part[: length - 1], part[-1]) for part in (row.ids, row.segments, row.labels)))
+
+
+def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
+    """Each sequence's swaps: how many originals are preferred, ties counted half, and how many there are."""
+    swaps = [(index, pair) for index, probe in enumerate(text.probes) for pair in pairs(probe, distance, index, text)]
+    rows: list[Row] = []
+    versions: list[int] = []  # of each row, the version that it masks a token of
+    for number, (index, pair) in enumerate(swaps):
+        for which, (row, places) in enumerate(original_and_swapped(text.probes[index], *pair)):
+            versions += [2 * number + which] * len(places)
+            for place in places:
+                masked, labels = row.ids.copy(), row.labels.copy()
+                masked[place], labels[place] = text.mask_id, row.ids[place]
+                rows.append(Row(masked, row.segments, labels))
+    likelihoods = -np.bincount(np.array(versions, dtype=int), row_losses(model, rows), 2 * len(swaps))
+    original, swapped = likelihoods.reshape(-1, 2).T
+    better = np.where(np.abs(original - swapped) < TIE, 0.5, original > swapped)
+    of, n = np.array([index for index, _ in swaps], dtype=int), len(text.probes)
+    return Sums(np.bincount(of, better, n), np.bincount(of, minlength=n).astype(float))
+
+
+def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[Span, Span]]:
+    """The words that change places: at random among those of one stretch that differ and have no special token."""
+    found = [
+        (first, second)
+        for words in probe.stretches
+        for first, second in zip(words, words[distance:], strict=False)
+        if all(text.rule.regular[probe.ids[slice(*word)]].all() for word in (first, second))
+        and probe.ids[slice(*first)].tolist() != probe.ids[slice(*second)].tolist()
+    ]
+    wanted = min(PER_SEQUENCE, -(-text.tokens // len(text.text.ids)), len(found))
+    generator = np.random.default_rng([text.seed, distance, index])
+    return [found[chosen] for chosen in generator.choice(len(found), wanted, replace=False)] if found else []
+
+
+def original_and_swapped(probe: Probe, first: Span, second: Span) -> tuple[tuple[Row, np.ndarray], ...]:
+    """The text as it is, and with two words in each other's place; each with the places of the two words.
+
+    What lies between the words moves along.
+    """
+    ids, segments, (a, b), (c, d) = probe.ids, probe.masked.segments, first, second
+    swapped = np.concatenate([ids[:a], ids[c:d], ids[b:c], ids[a:b], ids[d:]])
+    nothing = np.full(len(ids), IGNORED)
+    ends = np.r_[a : a + d - c, d - (b - a) : d]
+    return (Row(ids, segments, nothing), np.r_[a:b, c:d]), (Row(swapped, segments, nothing), ends)

@@ -1,0 +1,180 @@
+"""An analysis of encoders as one table, each number marked by the range that chance gives; and as files."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from glue_bench.analysis.chance import Analysis
+from glue_bench.errors import UserError
+from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
+from glue_bench.tables.numbers import csv_text, json_text
+from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table
+
+NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
+ABOVE, BELOW = f" {BETTER}", f" {WORSE}"
+
+
+class Headline(NamedTuple):
+    """A measure that the table shows: its name, what it says, and its unit."""
+
+    measure: str
+    title: str
+    unit: str = ""
+
+    def text(self, value: float) -> str:
+        """A value as the table has it; a share near 1 with two decimals, as 99.97% is not all."""
+        return f"{100 * value:.{2 if 0.99 < value < 1 else 1}f}" if self.unit == "%" else f"{value:.3g}"
+
+
+HEADLINES = (
+    Headline("terms.mixed", "Mixed terms in attention's logits", "%"),
+    Headline("terms.mixed_to_words", "Mixed terms beside word to word", "%"),
+    Headline("subspaces.overlap", "Overlap of words and positions"),
+    Headline("subspaces.mean_abs_cosine", "|cos| of a word and a position"),
+    Headline("decoding.sum.word_accuracy", "Words told from the sum", "%"),
+    Headline("decoding.sum.position_accuracy", "Positions told from the sum", "%"),
+    Headline("positions.absolute_mae", "Error of a position told from its row"),
+    Headline("positions.scores.toeplitz", "Positions' scores that follow distance", "%"),
+    Headline("dimensions.share_95", "Dimensions that positions move in", "%"),
+    Headline("dimensions.spearman", "Correlation of spreads over dimensions"),
+    Headline("order.swap.1", "Texts preferred to swapped neighbours", "%"),
+)
+MARKS = "▼ below, ▲ above the range that chance gives; no mark: inside it."
+LEGEND = {
+    "terms": "Mixed terms: word to position and position to word, in block 1. Chance: positions turned at random.",
+    "subspaces": "Overlap of covariances: 1 of unrelated tables. Chance: positions turned at random.",
+    "decoding": "Told from the sum: words by the nearest row, positions by a linear probe. Chance: random positions.",
+    "positions": "Positions: their rows by a linear probe, their scores in block 1. Chance: random rows, random order.",
+    "dimensions": "Dimensions: those with 95% of the variance. Chance: normal numbers, dimensions in random order.",
+    "order": "Swapped neighbours: an encoder without positions has 50%. The mark is by the number's own interval.",
+}
+"""What explains the headlines whose names begin so."""
+BY_LAYER = ("layers", "decoding.layers", "positions.attention")
+"""Beginnings of measures whose names in analysis.json have the layer before the last part."""
+
+
+def inside_page(analysis: Analysis) -> Page:
+    """The HEADLINES of an analysis, a column for each checkpoint; of a single one with its interval and chance.
+
+    As CSV and JSON it is the whole table of measures.
+    """
+    labels = list(analysis.subjects["checkpoint"])
+    whole = analysis.measures[analysis.measures["head"].isna()].drop_duplicates(["checkpoint", "measure"])
+    by_name = whole.set_index(["measure", "checkpoint"])
+    shown = [each for each in HEADLINES if each.measure in by_name.index]
+    rows, marks = [], []
+    for headline in shown:
+        found: dict[Any, pd.Series] = dict(by_name.loc[headline.measure].iterrows())
+        values = {label: headline.text(row["value"]) for label, row in found.items()}
+        if len(labels) == 1:
+            row = found[labels[0]]
+            values |= {"interval": _bounds(headline, row, ""), "chance": _bounds(headline, row, "chance_")}
+        rows.append({"measure": headline.title + (f" ({headline.unit})" if headline.unit else "")} | values)
+        marks.append({label: _mark(row) for label, row in found.items()})
+    columns = {"measure": Column("Measure"), **{label: Column(label, show=str) for label in labels}}
+    if len(labels) == 1:
+        columns |= {"interval": Column("95% interval", show=str), "chance": Column("Chance", show=str)}
+    table = Table(
+        frame=pd.DataFrame(rows, columns=list(columns)),
+        columns=columns,
+        caption=f"Text: {analysis.text}, {analysis.sequences} sequences asked for.",
+        legend=(MARKS, *(line for kind, line in LEGEND.items() if any(each[0].startswith(kind) for each in shown))),
+        marks=pd.DataFrame(marks),
+    )
+    return Page(title="Inside the encoders", tables=(table, *_left_out(analysis)), data=analysis.measures, decimals=6)
+
+
+def _mark(row: pd.Series) -> str:
+    """Where a number lies beside the range of chance; beside an exact chance, where its own interval lies."""
+    low, high = (row["value"], row["value"]) if row["chance_low"] < row["chance_high"] else (row["low"], row["high"])
+    return BELOW if high < row["chance_low"] else ABOVE if low > row["chance_high"] else ""
+
+
+def _bounds(headline: Headline, row: pd.Series, kind: str) -> str:
+    bounds = [row[f"{kind}low"], row[f"{kind}high"]]
+    return "" if pd.isna(bounds[0]) else " to ".join(dict.fromkeys(map(headline.text, bounds)))
+
+
+def _left_out(analysis: Analysis) -> Iterator[Table]:
+    """What does not apply, once for each reason and the checkpoints of which it is said."""
+    if not len(analysis.left_out):
+        return
+    of_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join).reset_index()
+    alike = of_reason.groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join).reset_index()
+    columns = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
+    yield Table(frame=alike, columns=columns, title="Left out")
+
+
+def write_analysis(analysis: Analysis, folder: Path) -> None:
+    """Write analysis.json, analysis.md, measures.csv (every row of the table) and a CSV file for each matrix.
+
+    analysis.json has each value by its name, with interval and chance; values of single heads are in measures.csv. The
+    same numbers give the same bytes.
+
+    Raises:
+        DiskError: the folder cannot be written.
+    """
+    contents = {NUMBERS: json_text(_document(analysis)), PAGE: inside_page(analysis).to_markdown()}
+    contents[ROWS] = csv_text(analysis.measures, float_format="%.8g")
+    for name, frame in analysis.matrices.items():
+        contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
+    with results_written_to(folder, "the measures are not kept"):
+        for name, text in contents.items():
+            write_atomically(folder / name, text.encode())
+
+
+def _document(analysis: Analysis) -> dict[str, Any]:
+    checkpoints = {}
+    for facts in analysis.subjects.to_dict("records"):
+        label = facts.pop("checkpoint")
+        rows = analysis.measures[(analysis.measures["checkpoint"] == label) & analysis.measures["head"].isna()]
+        left_out = analysis.left_out[analysis.left_out["checkpoint"] == label]
+        reasons = dict(zip(left_out["measure"], left_out["reason"], strict=True))
+        checkpoints[label] = {**facts, "measures": _by_name(rows), "left_out": reasons}
+    head = {"text": analysis.text, "text_sha256": analysis.text_digest, "sequences_asked": analysis.sequences}
+    return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
+
+
+def _by_name(rows: pd.DataFrame) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for row in rows.to_dict("records"):
+        parent, _, last = row["measure"].rpartition(".")
+        again = parent in BY_LAYER or row["measure"] in found  # elsewhere the first block keeps the name
+        told = {"value": _rounded(row["value"])}
+        for name, bounds in (("interval", ("low", "high")), ("chance", ("chance_low", "chance_high"))):
+            if not pd.isna(row[bounds[0]]):
+                told[name] = [_rounded(row[bound]) for bound in bounds]
+        told |= {"n": row["n"]} if row["n"] else {}
+        found[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = told
+    return found
+
+
+def _rounded(value: float) -> Any:
+    """Eight significant digits, which the same input gives again on the same machine; None for what is not finite."""
+    return float(f"{value:.8g}") if abs(value) < float("inf") else None
+
+
+def read_analysis(folder: Path, digests: Collection[str]) -> Analysis | None:
+    """What `write_analysis` has left of the pretrainings whose records have these digests; None where there is nothing.
+
+    Raises:
+        UserError: a file of it cannot be read.
+    """
+    if not (folder / NUMBERS).is_file():
+        return None
+    try:
+        document = parse_json(read_file(folder / NUMBERS))
+        subjects = pd.DataFrame([{"checkpoint": label} | facts for label, facts in document["checkpoints"].items()])
+        subjects = subjects[subjects["digest"].isin(digests)]
+        frames = {name: pd.read_csv(folder / f"{name}.csv") for name in ("measures", *document["matrices"])}
+        kept = {name: frame[frame["checkpoint"].isin(subjects["checkpoint"])] for name, frame in frames.items()}
+        facts = {label: document["checkpoints"][label] for label in subjects["checkpoint"]}
+        reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
+        left_out = pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"])
+        told = (str(document["text"]), str(document["text_sha256"]), int(document["sequences_asked"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
+    measures = kept.pop("measures")
+    return Analysis(*told, subjects, measures, left_out, kept) if len(subjects) else None

@@ -1,0 +1,189 @@
+"""An analysis as a table: marks by hand, what a legend explains, files that are read again, figures."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+
+from glue_bench.analysis.chance import Analysis, Row, row
+from glue_bench.errors import UserError
+from glue_bench.tables.figures import paper_style
+from glue_bench.tables.inside import HEADLINES, LEGEND, inside_page, read_analysis, write_analysis
+from glue_bench.tables.inside_figures import (
+    DESCRIPTIONS,
+    decoding,
+    figure_formats,
+    inside_figures,
+    term_panels,
+    term_panels_by_head,
+    term_shares,
+    write_figures,
+)
+
+FOUR = [(query, key) for query in ("word", "position") for key in ("word", "position")]
+
+
+def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
+    """Made-up rows and matrices of each kind, with cells of 8 tokens and two heads."""
+    rows = [row(each.measure, 0.5, chance=(0.4, 0.6)) for each in HEADLINES] if more is None else more
+    for query, key in FOUR:
+        rows = [*rows, row(f"terms.share.{query}_{key}", 0.25, (0.2, 0.3), layer=1, n=9)]
+        rows += [row(f"terms.share.{query}_{key}", 0.2, layer=1, head=head, n=9) for head in (1, 2)]
+        rows.append(row(f"terms.share_fresh.{query}_{key}", 0.1, layer=1, n=9))
+    for what in ("position", "word"):
+        rows += [row(f"decoding.{of}.{what}_accuracy", 0.9, chance=(0.1, 0.1)) for of in ("norm", "random")]
+        rows += [row(f"decoding.layers.{what}_accuracy", 0.8, chance=(0.1, 0.1), layer=layer) for layer in (0, 1)]
+    generator = np.random.default_rng(0)
+    cells = pd.DataFrame([(i, j) for i in range(0, 32, 8) for j in range(0, 32, 8)], columns=["i", "j"])
+    cells = cells.assign(rms=generator.random(16), mean=generator.normal(size=16), cosine=np.linspace(-1, 1, 16))
+    terms = pd.DataFrame(FOUR, columns=["query", "key"]).assign(block=1).merge(cells, how="cross")
+    steps = pd.DataFrame({"m": [1, 2], "index": [1, 2], "dimension": [0, 1], "share": [0.5, 1.0]})
+    steps = steps.assign(low=0.4, high=0.6, variance=[0.9, 0.1], sd_words=0.5, sd_positions=[0.1, 0.9])
+    matrices = {
+        "terms": terms,
+        "terms_heads": terms.merge(pd.DataFrame({"head": [1, 2]}), how="cross"),
+        "positions_cosine": cells,
+        "subspace_curve": steps,
+        "dimensions": steps,
+        "spectrum": steps.merge(pd.DataFrame({"table": ["words", "positions"]}), how="cross"),
+    }
+    each = pd.DataFrame({"checkpoint": labels})
+    frame = pd.DataFrame(rows, columns=Row._fields).astype({"layer": "Int64", "head": "Int64"})
+    return Analysis(
+        text="a text",
+        text_digest="t" * 64,
+        sequences=9,
+        subjects=each.assign(variant="add", pretraining=[f"{label}-1" for label in labels], digest=list(labels)),
+        measures=each.merge(frame, how="cross"),
+        left_out=pd.DataFrame([(labels[0], "order", "no head")], columns=["checkpoint", "measure", "reason"]),
+        matrices={name: each.merge(matrix, how="cross") for name, matrix in matrices.items()},
+    )
+
+
+def texts(figure) -> list[str]:
+    with paper_style():
+        figure.draw_without_rendering()
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+
+
+MARKED = [
+    (row("subspaces.overlap", 0.2, chance=(0.9, 1.1)), "0.2 ▼"),
+    (row("subspaces.overlap", 1.0, chance=(0.9, 1.1)), "1"),
+    (row("subspaces.overlap", 4.0, chance=(0.9, 1.1)), "4 ▲"),
+    (row("terms.mixed", 1.2, (0.5, 1.3), (0.9, 1.1)), "120.0 ▲"),
+    (row("order.swap.1", 0.6, (0.45, 0.75), (0.5, 0.5)), "60.0"),
+    (row("order.swap.1", 0.9997, (0.95, 1.0), (0.5, 0.5)), "99.97 ▲"),
+    (row("order.swap.1", 0.4, (0.35, 0.45), (0.5, 0.5)), "40.0 ▼"),
+    (row("order.swap.1", 0.5, chance=(0.5, 0.5)), "50.0"),
+]
+
+
+@pytest.mark.parametrize(("measured", "shown"), MARKED)
+def test_a_number_is_marked_where_it_lies_outside_what_chance_gives(measured, shown):
+    table = inside_page(analysis(more=[measured])).tables[0]
+    texts_of = {cells[0].text: cells[1].text for cells in table.rows}
+    assert shown in texts_of.values()
+    assert len(texts_of) == 1
+
+
+def test_the_table_has_a_row_a_headline_and_a_legend_for_what_is_there():
+    one, two = (inside_page(analysis(labels)).tables[0] for labels in (("one",), ("one", "two")))
+    assert len(one.rows) == len(HEADLINES)
+    assert (one.header, two.header) == (["Measure", "one", "95% interval", "Chance"], ["Measure", "one", "two"])
+    assert [cell.text for cell in one.rows[0]] == ["Mixed terms in attention's logits (%)", "50.0", "", "40.0 to 60.0"]
+    assert len(one.legend) == 1 + len(LEGEND) <= 8
+    few = inside_page(analysis(more=[row("order.swap.1", 0.5, chance=(0.5, 0.5))])).tables[0]
+    assert few.legend == (one.legend[0], LEGEND["order"])
+    assert {each.measure.partition(".")[0] for each in HEADLINES} == set(LEGEND)
+
+
+def test_what_is_left_out_is_said_once_with_its_reason():
+    reasons = [(label, name, "no text") for name in ("terms", "layers") for label in ("one", "two")]
+    left_out = pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"])
+    table = inside_page(replace(analysis(("one", "two")), left_out=left_out)).tables[1]
+    assert [[cell.text for cell in cells] for cells in table.rows] == [["one, two", "terms, layers", "no text"]]
+
+
+def test_files_are_read_again_for_the_digests_that_are_asked_for(tmp_path):
+    made = analysis(("one", "two"))
+    for folder in ("first", "second"):
+        write_analysis(made, tmp_path / folder)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()}
+    assert set(files) == {"analysis.json", "analysis.md", "measures.csv", *(f"{name}.csv" for name in made.matrices)}
+    whole = read_analysis(tmp_path / "first", ["one", "two", "three"])
+    assert inside_page(whole).to_markdown() == inside_page(made).to_markdown() == files["analysis.md"].decode()
+    part = read_analysis(tmp_path / "first", ["two"])
+    assert set(part.measures["checkpoint"]) == set(part.subjects["checkpoint"]) == {"two"}
+    assert all(set(matrix["checkpoint"]) == {"two"} for matrix in part.matrices.values())
+    assert len(part.left_out) == 0
+    assert read_analysis(tmp_path / "first", ["of other weights"]) is None
+    assert read_analysis(tmp_path / "nowhere", ["one"]) is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"checkpoints": {}}', '{"checkpoints": {"a": 1}, "matrices": []}'])
+def test_a_damaged_folder_is_one_line(content, tmp_path):
+    write_analysis(analysis(), tmp_path)
+    (tmp_path / "analysis.json").write_text(content)
+    with pytest.raises(UserError, match=r"is damaged .*run `glue-bench analyse -o "):
+        read_analysis(tmp_path, ["one"])
+
+
+def test_the_numbers_have_the_names_that_others_rely_on(tmp_path):
+    write_analysis(analysis(), tmp_path)
+    (facts,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"].values()
+    assert facts["measures"]["subspaces.overlap"] == {"value": 0.5, "chance": [0.4, 0.6]}
+    assert facts["measures"]["terms.share.word_word"] == {"value": 0.25, "interval": [0.2, 0.3], "n": 9}
+    assert facts["measures"]["decoding.layers.1.word_accuracy"]["chance"] == [0.1, 0.1]
+    assert facts["left_out"] == {"order": "no head"}
+
+
+# Figures
+
+
+def test_every_figure_is_drawn_under_the_name_of_its_file(tmp_path):
+    names = [name for name, *_ in inside_figures(analysis())]
+    assert set(names) == set(DESCRIPTIONS)
+    several = [(name, kind) for name, kind, _ in inside_figures(analysis(("add, seed 2/step-9", "two")))]
+    assert ("terms_rms_add--seed-2-step-9", "terms_rms") in several
+    write_figures(analysis(), tmp_path, ["svg"])
+    assert {path.stem for path in tmp_path.iterdir()} == set(names)
+    assert (figure_formats("none"), figure_formats("svg,png")) == ([], ["svg", "png"])
+    with pytest.raises(UserError, match="gif"):
+        figure_formats("gif")
+
+
+@pytest.mark.parametrize("value", ["rms", "mean"])
+def test_panels_have_one_scale_and_cells_stand_at_their_positions(value):
+    terms = analysis().matrices["terms"]
+    figure = term_panels(terms, value)
+    images = [image for axes in figure.axes for image in axes.images]
+    largest = terms[value].abs().max()
+    assert {image.get_clim() for image in images} == {(-largest if value == "mean" else 0.0, largest)}
+    cell = terms.query("query == 'word' and key == 'position' and i == 16 and j == 8")[value].item()
+    assert images[1].get_array()[2, 1] == cell
+    assert images[1].get_extent() == [0, 32, 32, 0]
+    assert {"word to position", "key (token)"} <= set(texts(figure))
+
+
+def test_heads_are_shares_of_their_largest():
+    cells = analysis().matrices["terms_heads"]
+    cells["rms"] *= cells["head"] / cells["rms"].max()
+    figure = term_panels_by_head(cells)
+    assert {"2 (2)", "head (largest), query", "word\nto word"} <= set(texts(figure))
+    stacked = figure.axes[1].images[0].get_array().filled(np.nan)
+    last = cells.query("query == 'word' and key == 'position' and head == 2").pivot(index="i", columns="j")["rms"]
+    assert stacked[-4:] == pytest.approx(last.to_numpy() / 2)
+
+
+def test_shares_and_decoding_are_drawn_from_the_rows():
+    rows = analysis().measures
+    shares = term_shares(rows[rows["head"].isna()])
+    assert {"position to word", "share of variance", "measured", "fresh weights"} <= set(texts(shares))
+    assert any(list(line.get_xdata()) == [0.25] * 4 for line in shares.axes[0].lines)
+    figure = decoding(rows[rows["head"].isna()])
+    assert {"Decoding of the word", "sum", "norm", "0", "1", "chance", "one"} <= set(texts(figure))
+    assert [0.8, 0.8] in [list(line.get_ydata()) for line in figure.axes[0].lines]
