@@ -100,7 +100,6 @@ def _measured(
         **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
         **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": subject.positions},
         **{"words": config.vocab_size, "weights": subject.weights},
-        **{"pretraining": source.pretraining, "digest": source.digest},
     }
     rows: list[Row] = []
     matrices: dict[str, pd.DataFrame] = {}

@@ -52,10 +52,9 @@ class Measured:
 class Analysis:
     """What was measured of checkpoints. Every frame has the column `checkpoint` first.
 
-    `subjects` has a row for each: its variant, origin and sizes, the digest of its `weights`, and of a pretrained arm
-    the `pretraining` and the `digest` of its record. `measures` has a row for each `Row`, `left_out` one for each
-    measure that does not apply, with the reason; `matrices` are what figures draw. `gone` has a line for each
-    experiment with arms whose checkpoint is not there.
+    `subjects` has a row for each: its variant, origin and sizes, and the digest of its `weights`. `measures` has a row
+    for each `Row`, `left_out` one for each measure that does not apply, with the reason; `matrices` are what figures
+    draw. `gone` has a line for each experiment with arms whose checkpoint is not there.
     """
 
     text: str

@@ -41,12 +41,10 @@ NAMED = 5
 
 
 class Source(NamedTuple):
-    """A checkpoint and its name in tables; of a pretrained arm its pretraining, and the digest of that's record."""
+    """A checkpoint and what it is called in tables."""
 
     label: str
     name: str
-    pretraining: str = ""
-    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -202,9 +200,7 @@ def _of_experiment(store: Store) -> tuple[list[Source], list[str]]:
     for facts in sorted(planned, key=lambda facts: facts.identity.recipe if facts.identity else 1):
         folder = store.folder / "checkpoints" / facts.pretraining_id
         if any(folder.glob("step-*")):
-            name = facts.pretraining_id
-            digest = store.read_pretraining(name).digest if store.has_pretraining(name) else None
-            found[facts.label] = Source(facts.label, _last_checkpoint(str(folder)), name, digest or "")
+            found[facts.label] = Source(facts.label, _last_checkpoint(str(folder)))
     return [source for source in found.values() if source], [label for label, source in found.items() if not source]
 
 

@@ -156,8 +156,8 @@ def _rounded(value: float) -> Any:
     return float(f"{value:.8g}") if abs(value) < float("inf") else None
 
 
-def read_analysis(folder: Path, digests: Collection[str]) -> Analysis | None:
-    """What `write_analysis` has left of the pretrainings whose records have these digests; None where there is nothing.
+def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
+    """What `write_analysis` has left of the encoders whose weights have these digests; None where there is nothing.
 
     Raises:
         UserError: a file of it cannot be read.
@@ -167,7 +167,7 @@ def read_analysis(folder: Path, digests: Collection[str]) -> Analysis | None:
     try:
         document = parse_json(read_file(folder / NUMBERS))
         subjects = pd.DataFrame([{"checkpoint": label} | facts for label, facts in document["checkpoints"].items()])
-        subjects = subjects[subjects["digest"].isin(digests)]
+        subjects = subjects[subjects["weights"].isin(weights)]
         frames = {name: pd.read_csv(folder / f"{name}.csv") for name in ("measures", *document["matrices"])}
         kept = {name: frame[frame["checkpoint"].isin(subjects["checkpoint"])] for name, frame in frames.items()}
         facts = {label: document["checkpoints"][label] for label in subjects["checkpoint"]}

@@ -158,7 +158,7 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
     (kept / "step-5").symlink_to(checkpoints["headless"])
     found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
     facts = found.subjects.iloc[0]
-    assert (facts["checkpoint"], facts["positions"], facts["pretraining"]) == ("here", 20, "here-0")
+    assert (facts["checkpoint"], facts["positions"]) == ("here", 20)
     assert found.gone[0].startswith("gone; add; add, seed 2; add")
     assert "seed 4 and 4 more: no checkpoint in" in found.gone[0]
     (kept / "step-5").unlink()

@@ -56,7 +56,7 @@ def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
         text="a text",
         text_digest="t" * 64,
         sequences=9,
-        subjects=each.assign(variant="add", pretraining=[f"{label}-1" for label in labels], digest=list(labels)),
+        subjects=each.assign(variant="add", weights=list(labels)),
         measures=each.merge(frame, how="cross"),
         left_out=pd.DataFrame([(labels[0], "order", "no head")], columns=["checkpoint", "measure", "reason"]),
         matrices={name: each.merge(matrix, how="cross") for name, matrix in matrices.items()},
