@@ -7,7 +7,7 @@ WITH_DOCS := $(VENV)/.with-docs
 SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
 	$(wildcard results/*/*.md results/*/*.csv results/*/analysis*)
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint results docs clean
 
 demo: $(READY)
 	$(BIN)/glue-bench demo
@@ -24,6 +24,11 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+results: $(READY)  # writes the tables of results/ again, and fails if a byte differs
+	for plan in results/*/plan.json; do $(BIN)/python -c 'import sys; from glue_bench.tables.export import find, \
+		write_tables; write_tables(find(sys.argv[1]))' $$(dirname $$plan) || exit 1; done
+	git diff --exit-code -- results
 
 docs: $(WITH_DOCS)  # build/site/index.html
 	rm -rf build/pages && mkdir -p build/pages

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["datasets", "glue_bench.reporting.export", "glue_bench.sweep.run", "sklearn.metrics"])
+CONTEXT.set_forkserver_preload(["datasets", "glue_bench.tables.export", "glue_bench.sweep.run", "sklearn.metrics"])
 FLOOR_SECONDS, START_SECONDS, HEAD_SECONDS = 30.0, 60.0, 6.0
 """What a sweep here waits for a worker that hangs, expects of its start, and waits for a head that is lost."""
 

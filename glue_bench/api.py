@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from glue_bench.audit.explain import Explanation
     from glue_bench.records.plan import AskedCell
     from glue_bench.records.store import Store
-    from glue_bench.reporting.findings import Findings
     from glue_bench.sweep.again import Agree
     from glue_bench.sweep.run import Summary
+    from glue_bench.tables.compare import Comparison
 
 
 def run(
@@ -77,20 +77,21 @@ def run(
 
 def write_results(folder: Path) -> None:
     """Write the tables of an experiment and its report, from one reading of its records, into its folder."""
-    from glue_bench.reporting.export import find, write_tables
+    from glue_bench.tables.export import find, write_tables
 
-    findings = find(folder)
-    write_tables(findings)
-    write_page(findings)
+    comparison = find(folder)
+    write_tables(comparison)
+    write_page(comparison)
 
 
-def write_page(findings: "Findings") -> None:
+def write_page(comparison: "Comparison") -> None:
     """Write the report of an experiment beside its tables."""
+    from glue_bench.reporting.findings import Findings
     from glue_bench.reporting.report.build import build_report
     from glue_bench.reporting.report.page import FILE, write_report
 
-    folder = findings.results.folder
-    write_report(build_report(folder, findings), folder / FILE)
+    folder = comparison.board.results.folder
+    write_report(build_report(folder, Findings(comparison=comparison)), folder / FILE)
 
 
 def explain(
@@ -229,13 +230,12 @@ def statistics(
         UserError: there is no such experiment, the margin is not above 0, or as `glue_bench.tables.foreign.judge_runs`.
     """
     from glue_bench.reporting.foreign_page import is_table, judge_file
-    from glue_bench.reporting.statistics_page import contrast_frames, in_one
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.compare import compare
+    from glue_bench.tables.contrasts import contrasts_frame
+    from glue_bench.tables.export import find
 
     if is_table(path, reference, lower, pairs):
         return judge_file(path, reference, lower, equivalent).contrasts
-    return in_one(contrast_frames(compare(open_board(path)), equivalent=equivalent, pairs=pairs))
+    return contrasts_frame(find(path), equivalent, pairs)
 
 
 def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Sequence[float] = ()) -> "pd.DataFrame":
@@ -250,14 +250,10 @@ def power(path: str | Path, difference: float, power: float = 0.8, *, costs: Seq
     Raises:
         UserError: there is no such experiment, the difference is not above 0, or the power not between 0.05 and 1.
     """
-    from glue_bench.stats.power import Costs, power_frame
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.budget import measured_costs
-    from glue_bench.tables.compare import compare
+    from glue_bench.tables.contrasts import seeds_frame
+    from glue_bench.tables.export import find
 
-    comparison = compare(open_board(path))
-    found = Costs(*(costs or measured_costs(comparison.board.results)))
-    return power_frame(comparison.assessed, difference, power, found)
+    return seeds_frame(find(path), difference, power, costs)
 
 
 def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":

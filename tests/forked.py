@@ -16,7 +16,7 @@ CONTEXT.set_forkserver_preload(
     [
         "datasets",
         "glue_bench.cli.sweeps",
-        "glue_bench.reporting.export",
+        "glue_bench.tables.export",
         "glue_bench.sweep.run",
         "glue_bench.training.pretrain",
         "rich.live",

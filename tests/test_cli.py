@@ -48,7 +48,8 @@ def make_fail(monkeypatch, error: BaseException) -> None:
 def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_path):
     said = glue_bench("run", config, "--results", tmp_path / "runs")
     assert said.status == 0
-    assert "# Leaderboard: tiny" in said.out
+    assert "▲ ▼ better, worse than the reference; bold best" in said.out
+    assert max(len(line) for line in said.out.splitlines() if str(tmp_path) not in line) <= 80
     assert "2 cells run, 0 were done before, 0 failed, 0 left" in said.out
     assert f"results: {tmp_path / 'runs' / 'tiny'}" in said.out
     assert said.out.splitlines()[-2:] == [
@@ -163,7 +164,7 @@ def test_the_leaderboard_is_recomputed_in_every_format(glue_bench, finished, tmp
     assert glue_bench("leaderboard", finished).out == (finished / "leaderboard.md").read_text()
     assert glue_bench("leaderboard", finished, "--format", "csv").out == (finished / "leaderboard.csv").read_text()
     document = json.loads(glue_bench("leaderboard", finished, "--format", "json").out)
-    assert [row["arm"] for row in document["rows"]] == ["add", "none"]
+    assert [row["arm"] for row in document["rows"]] == ["add", "none", "majority class"]
     file = tmp_path / "board.csv"
     assert glue_bench("leaderboard", finished, "-o", file) == (0, "", "")
     assert file.read_text() == (finished / "leaderboard.csv").read_text()
@@ -187,7 +188,7 @@ def test_run_writes_the_report_last(glue_bench, config, tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(
         "glue_bench.api.write_page",
-        lambda findings: written.append((findings.results.folder / "leaderboard.md").is_file()),
+        lambda comparison: written.append((comparison.board.results.folder / "leaderboard.md").is_file()),
     )
     glue_bench("run", config, "--results", tmp_path, "--dry-run")
     assert written == []
@@ -200,12 +201,12 @@ def test_a_damaged_record_is_named_and_the_rest_is_printed(glue_bench, finished)
     first.write_text("{")
     said = glue_bench("leaderboard", finished)
     assert said.status == 0
-    assert f"Left out: `records/{first.name}: not valid JSON" in said.out
-    assert f"1 of {len(others) + 1} planned runs are missing" in said.out
+    assert f"| records/{first.name}: not valid JSON" in said.out
+    assert f"{len(others)} of {len(others) + 1} planned" in said.out
 
 
 def test_a_protocol_can_be_tried(glue_bench, refused, finished):
-    assert "**optimistic**" in glue_bench("leaderboard", finished, "--protocol", "epoch=best").out
+    assert "which is optimistic" in glue_bench("leaderboard", finished, "--protocol", "epoch=best").out
     assert "--protocol seeds: 'max' is not one of" in refused("leaderboard", finished, "--protocol", "seeds=max")
 
 

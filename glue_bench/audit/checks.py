@@ -19,7 +19,7 @@ from glue_bench.records.identity import digest_of
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import CellKey, PretrainingRecord, Record
 from glue_bench.records.store import Store
-from glue_bench.reporting.export import TABLES, find, tables
+from glue_bench.tables.export import TABLES, find, tables
 from glue_bench.tables.papers import beside_named, paper_page
 from glue_bench.tables.published import TABLES as PAPERS
 

@@ -93,15 +93,14 @@ def diagnostics(
 ) -> None:
     """Score MNLI's models on the labelled diagnostic set, by linguistic phenomenon."""
     from glue_bench.data.diagnostic import read_diagnostic
-    from glue_bench.reporting.diagnostics_page import render_diagnostics
-    from glue_bench.reporting.formats import chosen_format
     from glue_bench.tables.board import open_board
-    from glue_bench.tables.diagnostics import score_diagnostic, without_diagnostic
+    from glue_bench.tables.diagnostics import diagnostics_page, score_diagnostic, without_diagnostic
+    from glue_bench.tables.table import chosen_format
 
     check_place(output)
     chosen, board, diagnostic = chosen_format(format, output), open_board(folder), read_diagnostic(labels)
     _predict(board, without_diagnostic(board), yes, data, corpus or (), plugin or ())
-    emit(render_diagnostics(score_diagnostic(board, diagnostic), chosen), output)
+    emit(diagnostics_page(score_diagnostic(board, diagnostic)).render(chosen), output)
 
 
 @app.command()

@@ -242,8 +242,8 @@ BUDGET = {
 
 def _print_budget(folder: Path) -> None:
     """What pretraining cost each arm and what it learnt; nothing where no arm is pretrained."""
-    from glue_bench.reporting.budget_page import shown
     from glue_bench.tables.budget import budget_frame, told
+    from glue_bench.tables.budget_page import shown
     from glue_bench.tables.results import read_results
 
     budgets = told(budget_frame(read_results(folder)).dropna(subset="tokens"))

@@ -8,7 +8,7 @@ import typer
 
 from glue_bench.cli.app import Folder, Folders, Format, Output, app
 from glue_bench.cli.printing import emit
-from glue_bench.terminal import Screen, echo
+from glue_bench.terminal import Screen, echo, tell
 
 if TYPE_CHECKING:
     from glue_bench.sweep.run import Summary
@@ -26,17 +26,17 @@ def leaderboard(
             help="Show it by another rate, seeds, epoch, choose_on, reference or primary; may be repeated.",
         ),
     ] = None,
-    seeds: Annotated[bool, typer.Option("--seeds", help="Also show the score of every run.")] = False,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
-    from glue_bench.reporting.export import find, render
-    from glue_bench.reporting.formats import chosen_format
+    from glue_bench.tables.export import find
+    from glue_bench.tables.pages import leaderboard_page
+    from glue_bench.tables.table import chosen_format
 
-    several = folders[0] if len(folders) == 1 else folders
-    if output is None and format is None:
-        print_leaderboard(several, protocol or (), runs=seeds)
+    several, chosen = folders[0] if len(folders) == 1 else folders, chosen_format(format, output)
+    if output is None and format is None and Screen().is_terminal:
+        print_leaderboard(several, protocol or ())
     else:
-        emit(render(several, chosen_format(format, output), find(several, protocol or (), runs=seeds)), output)
+        emit(leaderboard_page(find(several, protocol or ())).render(chosen), output)
 
 
 @app.command()
@@ -112,14 +112,15 @@ def statistics(
 ) -> None:
     """Say which arms or systems differ from the reference, by how much, and what the runs could have shown."""
     from glue_bench.reporting.foreign_page import is_table, judge_file, render_foreign
-    from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.statistics_page import render_statistics
+    from glue_bench.tables.contrasts import statistics_page
+    from glue_bench.tables.export import find
+    from glue_bench.tables.table import chosen_format
 
     chosen = chosen_format(format, output)
     if is_table(source, reference, lower or (), pairs):
         emit(render_foreign(judge_file(source, reference, lower or (), equivalent), source.stem, chosen), output)
     else:
-        emit(render_statistics(source, chosen, equivalent=equivalent, pairs=pairs), output)
+        emit(statistics_page(find(source), equivalent, pairs).render(chosen), output)
 
 
 @app.command()
@@ -135,41 +136,31 @@ def power(
     output: Output = None,
 ) -> None:
     """Say how many seeds it takes to see a difference, from how far the scores spread here."""
-    from glue_bench.reporting.formats import chosen_format
-    from glue_bench.reporting.statistics_page import render_power
+    from glue_bench.tables.contrasts import difference_page
+    from glue_bench.tables.export import find
+    from glue_bench.tables.table import chosen_format
 
-    emit(render_power(folder, difference, power, chosen_format(format, output), costs or ()), output)
+    emit(difference_page(find(folder), difference, power, costs or ()).render(chosen_format(format, output)), output)
 
 
 def print_leaderboard(
-    folders: Path | Sequence[Path],
-    protocol: Sequence[str] = (),
-    *,
-    summary: "Summary | None" = None,
-    runs: bool = False,
+    folders: Path | Sequence[Path], protocol: Sequence[str] = (), *, summary: "Summary | None" = None
 ) -> None:
-    """A table fit for the terminal, its page and what to do next; Markdown where the output goes elsewhere.
+    """The tables as they fit the terminal, where the whole page is, and what to do next.
 
     Of a sweep, whose `summary` it is, what to do next is said there, too.
     """
-    from glue_bench.reporting.export import find, render
-    from glue_bench.reporting.leaderboard_page import leaderboard_screen, legend
-    from glue_bench.reporting.next_step import next_step
-    from glue_bench.reporting.terminal import show
+    from glue_bench.tables.export import find, next_step
+    from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
-    console, findings = Screen(), find(folders, protocol, runs=runs)
-    if not console.is_terminal:
-        echo(render(folders, findings=findings), nl=False)
-        if not summary:
-            return
-    if not isinstance(folders, Path):
-        ending = [f"page: `glue-bench leaderboard {' '.join(map(str, folders))} -o page.md`"]
+    console, comparison = Screen(), find(folders, protocol)
+    if isinstance(folders, Path):
+        file = str(folders / ("report.html" if summary else "leaderboard.md"))
     else:
-        step = next_step(findings, str(folders), tuple(summary.failed) if summary else ())
-        page = folders / ("report.html" if summary else "leaderboard.md")
-        ending = [f"page: {page}", f"next: {step}"]
-    if console.is_terminal:
-        screen = leaderboard_screen(findings)
-        show(screen, console, [legend(findings, screen), *ending])
-    else:
-        echo("\n" + "\n".join(ending).replace("`", ""))
+        file = f"glue-bench leaderboard {' '.join(map(str, folders))} -o page.md"
+    screen_page(comparison).show(console, file)
+    tell(console, MARKS_MEAN)
+    tell(console, f"page: {file}")
+    if isinstance(folders, Path):
+        step = next_step(comparison, str(folders), tuple(summary.failed) if summary else ())
+        tell(console, f"next: {step}".replace("`", ""))

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.reporting.grid import Grid, GridCell, Page, PageSection
-from glue_bench.tables.budget import at_an_end, told
+from glue_bench.tables.budget import told
 from glue_bench.tables.numbers import MISSING, code, number
 from glue_bench.values import series
 
@@ -74,7 +74,7 @@ def budget_page(budgets: pd.DataFrame, experiment: str, rates: pd.DataFrame | No
         notes.append(SWAPS)
     if rates is not None and len(rates):
         sections.append(_search(rates))
-        notes += [SEARCH, *map(AT_THE_END.format_map, at_an_end(rates))]
+        notes.append(SEARCH)
     like_untied = shown_ones["parameters"].isin(shown_ones.loc[shown_ones["variant"] == "untied", "parameters"])
     if kept := shown_ones.loc[shown_ones["variant"].isin(KEEP_A_ROW) & like_untied, "arm"].tolist():
         notes.append(KEPT.format(arms=series(map(code, kept))))

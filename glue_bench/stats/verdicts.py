@@ -21,7 +21,7 @@ Correction = Callable[[np.ndarray], np.ndarray]
 NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
 VERDICT_COLUMNS = [
     "origin", "shape", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p",
-    "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "family", "verdict", "why",
+    "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "agree", "paired", "family", "verdict", "why",
 ]  # fmt: skip
 ARM_COLUMNS = ["origin", "shape", "column", "arm", "mean", "n", "seeds", "deviation", "low", "high", "error", "freedom",
                "why"]  # fmt: skip
@@ -30,9 +30,9 @@ COLUMN_COLUMNS = ["origin", "shape", "column", "reference", "constant", "smalles
                   "example_deviation"]  # fmt: skip
 LEAST_FOR_DEVIATION = 3
 COVERS = {
-    "fine-tuning": "other fine-tuning seeds of the same pretrained weights, and other examples; not other pretrainings",
-    "random": "other fine-tuning seeds, and other examples",
-    "pretraining": "other pretrainings, other fine-tuning seeds and other examples",
+    "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
+    "random": "other fine-tuning seeds, other examples",
+    "pretraining": "other pretrainings, other fine-tuning seeds, other examples (documents for Val. loss)",
 }
 """What an interval covers, by the kind of seeds that it is made of, or of fine-tuning seeds of random weights."""
 LETTER_COLUMNS = ["origin", "shape", "column", "arm", "mean", "letters"]
@@ -92,6 +92,7 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
     - `n_arm`, `n_reference`: how many seeds the two have, of the kind that `seeds` names: "fine-tuning" where all runs
       start from one pretraining, and the interval covers other fine-tuning seeds of it, or "pretraining", where it
       covers other pretrainings.
+    - `agree`, `paired`: in how many seeds the difference has the sign of `difference`, of how many that both arms have.
     - `verdict`: "better" or "worse" than the reference where `p_adjusted` is below 0.05, else "". Of a loss the lower
       one is better.
     - `why`: what is missing where there is no test; all but `difference` are NaN then.
@@ -100,7 +101,7 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
     for one in assessed:
         pairs = [(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]
         rows += contrast_rows(one, pairs, bonferroni(len(pairs)))
-    return _frame(rows)
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
 def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.DataFrame:
@@ -125,7 +126,7 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
         estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
         asked = [pair for pair, home in homes.items() if home is one]
         rows += contrast_rows(replace(one, estimates=estimates), asked, holm(len(contrasts)))
-    return _frame(rows)
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
 def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
@@ -134,7 +135,7 @@ def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
     for one in assessed:
         pairs = list(combinations(one.group.arms, 2))
         rows += contrast_rows(one, pairs, holm(len(pairs)))
-    return _frame(rows)
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
 def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
@@ -314,21 +315,20 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     why = [f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})" for reason in reasons]
     why = why if reference in group.arms else [APART]
     variance, freedom = (missing, missing) if why else estimate.difference_variance(arm, reference)
+    apart = estimate.means.get(arm, missing) - estimate.means.get(reference, missing)
+    by_seed = np.empty(0) if why else estimate.differences(arm, reference)
     return {
         **{"origin": group.origin, "shape": group.shape, "column": estimate.column},
         **{"arm": arm, "reference": reference},
-        "difference": estimate.means.get(arm, missing) - estimate.means.get(reference, missing),
+        "difference": apart,
         "error": math.sqrt(variance),
         "freedom": freedom,
         "n_arm": estimate.seeds[arm],
         "n_reference": estimate.seeds.get(reference, 0),
         "seeds": seeds_covered(estimate),
+        **{"agree": int((np.sign(by_seed) == np.sign(apart)).sum()), "paired": len(by_seed)},
         "why": "; ".join(why),
     }
-
-
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
 def _arm(assessed: Assessed, estimate: Estimate, arm: str) -> dict[str, Any]:

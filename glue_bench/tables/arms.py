@@ -34,7 +34,7 @@ FRESH = "fresh weights of this shape"
 def arms_frame(plan: Plan, cells: Sequence[AskedCell], records: Mapping[str, Record]) -> pd.DataFrame:
     """One row per arm, in the plan's order, by its name: ARMS.
 
-    `summary` is the variant in words and the arm's options. `start` is what the weights started from, before any
+    `summary` is the variant in words, `options` are the arm's own. `start` is what the weights started from, before any
     pretraining of ours, and `start_digest` that of its files, "" of fresh weights; `checkpoint` is its name as the
     experiment gives it. Counts are those of the encoder without any head.
     """
@@ -54,7 +54,6 @@ def _arm(plan: Plan, name: str, cell: AskedCell | None, record: Record | None) -
     # Where a person keeps a checkpoint is no one's business.
     shown = PurePath(checkpoint).name if checkpoint.startswith(("/", "~", ".")) else checkpoint
     named = f"{shown}@{revision}" if revision else shown
-    options = [(option, str(value)) for option, value in configured.options.items()]
     shape = shape_text(facts.shape) if facts.shape else UNRECORDED
     return {
         **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
@@ -62,7 +61,6 @@ def _arm(plan: Plan, name: str, cell: AskedCell | None, record: Record | None) -
         "variant": cell.variant if cell else facts.variant,
         "origin": origin,
         "options": configured.options or (record.options if record else {}),
-        "summary": "; ".join([facts.summary, *map(": ".join, options)] if facts.summary else []),
         "shape": ANY_SHAPE if AS_PUBLISHED in (origin, facts.origin) else shape,
         "start": FRESH if named == SCRATCH else named or UNKNOWN_START,
         # Of a native arm it says behind the digest, too, how texts are given to the model.

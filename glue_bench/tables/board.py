@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.tables.arms import FACTS, with_starts
 from glue_bench.tables.averages import (
@@ -24,6 +24,7 @@ from glue_bench.tables.averages import (
     main_scores,
 )
 from glue_bench.tables.join import join
+from glue_bench.tables.numbers import title_of
 from glue_bench.tables.results import ORIGINS, Results, read_results
 
 SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "pretraining_seed", "seed",
@@ -62,6 +63,10 @@ class Board:
     def arms(self) -> list[str]:
         """All arms, in the experiment's order."""
         return list(dict.fromkeys(self.cells["arm"]))
+
+    def title_of(self, column: str) -> str:
+        """A column as tables head it, such as Avg. of 7 or Val. loss."""
+        return self.average.title if column == AVERAGE else title_of(column)
 
     @property
     def missing(self) -> pd.DataFrame:
@@ -178,6 +183,17 @@ def averages(board: Board) -> pd.DataFrame:
         mine = average(board.runs, convention, board.protocol.seeds).reindex(frame.index)
         frame = frame.assign(**{name: mine[board.protocol.seeds], f"{name}_std": mine["std"]})
     return frame.assign(shape=board.table.set_index("arm")["shape"]).reset_index(drop=True)
+
+
+def floors(board: Board) -> pd.DataFrame:
+    """What trivial baselines score: a row for each, its name as `arm`, with the board's columns and AVERAGE."""
+    places = pd.DataFrame([(*COLUMNS[c], TASKS[COLUMNS[c][0]].metrics[0], c) for c in board.columns],
+                          columns=["task", "split", "metric", "column"])  # fmt: skip
+    known = board.results.baselines.merge(places, on=["task", "split", "metric"])
+    table = known.pivot(index="baseline", columns="column", values="value").reindex(columns=list(board.columns))
+    table = table.loc[list(dict.fromkeys(known["baseline"]))]
+    table[AVERAGE] = table[list(board.average.parts)].mean(axis=1, skipna=False)
+    return table.rename_axis(index="arm", columns=None).reset_index()
 
 
 def _check_fits(protocol: Protocol, results: Results) -> None:

@@ -8,7 +8,6 @@ import pandas as pd
 from glue_bench.records.record import Environment
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.results import ORIGINS, Results
-from glue_bench.values import series
 
 MEGABYTE = 1_000_000
 FIGURES = (
@@ -17,7 +16,6 @@ FIGURES = (
 )  # fmt: skip
 RUN = ("pretraining_seed", "learning_rate", "search_tokens")
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
-ENDS = {"lowest": "min", "highest": "max"}
 RATES = ("arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds", "chosen")
 OF_ARM = ("arm", "variant", "origin", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
           "length")  # fmt: skip
@@ -57,13 +55,12 @@ def rates_frame(results: Results) -> pd.DataFrame:
     return found.assign(chosen=[place in chosen for place in places])[list(RATES)]
 
 
-def at_an_end(rates: pd.DataFrame) -> list[dict[str, str]]:
-    """`arms` whose best rate is the "lowest" or the "highest" (`end`) of several in a `rates_frame`."""
+def at_an_end(rates: pd.DataFrame) -> list[str]:
+    """The arms whose chosen rate is the lowest or the highest of several in a `rates_frame`."""
     tried = rates.groupby("arm")["learning_rate"].agg(["min", "max"])
     chosen = rates[rates["chosen"].astype(bool)].set_index("arm")["learning_rate"]
-    several = chosen[(tried["min"] < tried["max"]).reindex(chosen.index)]
-    ends = {end: several[several == tried[name].reindex(several.index)] for end, name in ENDS.items()}
-    return [{"arms": series(f"`{arm}`" for arm in mine.index), "end": end} for end, mine in ends.items() if len(mine)]
+    ends = tried.reindex(chosen.index)
+    return list(chosen.index[(ends["min"] < ends["max"]) & ((chosen == ends["min"]) | (chosen == ends["max"]))])
 
 
 def told(frame: pd.DataFrame) -> pd.DataFrame:

@@ -13,11 +13,22 @@ from glue_bench.data.diagnostic import Diagnostic, check_order
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 from glue_bench.tables.averages import aggregate
 from glue_bench.tables.board import Board
+from glue_bench.tables.numbers import MISSING, banner, number
 from glue_bench.tables.submission import HOW, median_runs
+from glue_bench.tables.table import Column, Page, Table
 
 FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
+ONE_LABEL = "°"
+R3 = (
+    "R3: the Matthews correlation for three classes, times 100: mean ± sample standard deviation over seeds (of fewer "
+    "than three none), at the rate reported for MNLI, after the last epoch. A pair counts in each phenomenon that it "
+    "shows."
+)
+ONE_LABEL_MEANS = "° all pairs have one label, so that R3 is undefined and counts as 0."
+UNVERIFIED = "labels and predictions are known to agree in their number only"
 
 
 @dataclass(frozen=True)
@@ -104,3 +115,38 @@ def _values(
             size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
             place = {"arm": arm, "category": category, "phenomenon": phenomenon}
             yield {**place, "pretraining_seed": pretraining_seed, "seed": seed, "value": 100 * value, **size}
+
+
+def diagnostics_page(scored: Scored) -> Page:
+    """A row for each category and each of its phenomena, one column per arm."""
+    frame, results = scored.frame, scored.board.results
+    keys = ["category", "phenomenon"]
+    rows = frame.drop_duplicates(keys)[[*keys, "examples", "labels"]].reset_index(drop=True)
+    several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
+    deviations = (" ± " + frame["std"].map(number)).where(several, "")
+    shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
+    wide = rows.merge(shown.pivot(index=keys, columns="arm", values="text").reset_index(), on=keys)
+    wide = wide.assign(category=wide["category"].replace("", "All"))
+    arms = list(dict.fromkeys(frame["arm"]))
+    seeds = frame.groupby("arm", sort=False)["n"].first()
+    facts = [
+        ("Seeds", ", ".join(f"{arm} {count}" for arm, count in seeds.items())),
+        ("Left out", f"{len(scored.without)} finished runs of MNLI that predicted no AX" if scored.without else ""),
+        ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
+        ("Order", "" if scored.verified else UNVERIFIED),
+    ]
+    setup = pd.DataFrame([fact for fact in facts if fact[1]], columns=["fact", "value"])
+    columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
+    columns |= {arm: Column(arm, show=str) for arm in arms}
+    one_label = wide["labels"] == 1
+    marks = pd.DataFrame({arm: one_label.map({True: ONE_LABEL, False: ""}) for arm in arms})
+    legend = (R3, *([ONE_LABEL_MEANS] if one_label.any() else []))
+    return Page(
+        title=f"Diagnostic set: {results.experiment}",
+        banner=banner(results.data_source),
+        tables=(
+            Table(frame=wide, columns=columns, marks=marks, legend=legend),
+            Table(frame=setup, columns={"fact": Column("Setup"), "value": Column("")}),
+        ),
+        data=frame,
+    )

@@ -33,7 +33,7 @@ def join(several: Sequence[Results], protocol: Protocol) -> Results:
     kept = [_comparable(results, list(others), {arm for arm in every if every.count(arm) > 1}) for results in several]
     frames = {
         name: pd.concat([getattr(results, name) for results in kept], ignore_index=True)
-        for name in ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures")
+        for name in ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
     }
     tasks = frames["tasks"].drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
     flags = {name: tasks["task"].map(frames["tasks"].groupby("task")[name].any()) for name in ("partial", "from_mnli")}
@@ -44,6 +44,7 @@ def join(several: Sequence[Results], protocol: Protocol) -> Results:
         | {
             "arms": frames["arms"].set_index("arm", drop=False),
             "tasks": tasks.assign(**flags).set_index("task", drop=False),
+            "baselines": frames["baselines"].drop_duplicates(["task", "split", "baseline"], ignore_index=True),
         },
         experiments=tuple(names),
         held_out_share=several[0].held_out_share if len({results.held_out_share for results in several}) == 1 else None,
@@ -91,6 +92,7 @@ def _comparable(results: Results, left_out: Sequence[str], twice: Collection[str
         scores=scores.assign(cell_id=f"{experiment}/" + scores["cell_id"]),
         arms=arms.assign(start=arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")),
         tasks=results.tasks[~results.tasks["task"].isin(left_out)],
+        baselines=results.baselines[~results.baselines["task"].isin(left_out)],
     )
 
 

@@ -24,6 +24,7 @@ from glue_bench.records.store import Store, open_store
 from glue_bench.records.value import StoredValue
 from glue_bench.tables.arms import arms_frame
 from glue_bench.tables.arrays import Arrays
+from glue_bench.tables.baselines import baselines_frame
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
@@ -50,7 +51,7 @@ class Results:
     a finished cell: 0 to 100, NaN where the metric is undefined; `shuffled` is that of the last epoch on texts with
     shuffled words. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of partial data `rows` by split), `pretrainings`
     (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES) and `measures` (MEASURES)
-    are of the plan, too.
+    are of the plan, too. `baselines` (BASELINES of `tables.baselines`) is what the tasks' labels are worth.
 
     `left_out` counts records outside the plan. `differences` says in what joined experiments are not alike. Of each
     train set `held_out_share` was kept out. `one_segment` names the experiments whose pretraining knew one segment
@@ -66,6 +67,7 @@ class Results:
     pretrainings: pd.DataFrame
     losses: pd.DataFrame
     measures: pd.DataFrame
+    baselines: pd.DataFrame
     arrays: Arrays
     folder: Path
     left_out: int = 0
@@ -129,17 +131,19 @@ def read_results(folder: str | Path) -> Results:
     starts: dict[tuple[str, int | None], PretrainingRecord | None]
     starts = {(each.arm, each.seed): trained.get(each.pretraining_id) for each in planned if not each.is_search}
     name, pretraining = plan.experiment or store.folder.resolve().name, plan.config.get("pretraining")
+    tasks, arrays = _tasks(cells, records), Arrays(store, records, trained, measured.keys())
     return Results(
         experiments=(name,),
         plan=plan,
         cells=_cells(cells, records, starts),
         scores=_scores(cells, records),
         arms=arms_frame(plan, cells, records),
-        tasks=_tasks(cells, records),
+        tasks=tasks,
         pretrainings=_pretrainings(planned, trained),
         losses=_losses(planned, trained),
         measures=_measures(planned, measured),
-        arrays=Arrays(store, records, trained, measured.keys()),
+        baselines=baselines_frame(tasks.loc[tasks["digest"] != "", "digest"], arrays),
+        arrays=arrays,
         folder=store.folder,
         left_out=len(store.ids("records") - {cell.cell_id for cell in cells}),
         problems=tuple(problems),

@@ -31,7 +31,7 @@ BETTER, WORSE = "▲", "▼"
 _MARKED = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|`(?P<code>[^`]+)`")
 # An underscore between letters or digits marks nothing in Markdown, nor does an ampersand that begins no entity;
 # number signs are taken off the end of a heading.
-_MARKDOWN = re.compile(r"[\\`*|<>\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
+_MARKDOWN = re.compile(r"[\\`*|>\[\]~$]|<(?=[\w/!?])|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
 _LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
 _TEX = {
     **{special: f"\\{special}" for special in "&%$#_{}"},
@@ -194,8 +194,8 @@ class Page:
                 console.print(_styled(table.caption))
             shown = _fitting(table, console.width)
             console.print(_grid(table, shown))
-            if left_out := table.header[shown:]:
-                console.print(_styled(f"Left out here: {', '.join(left_out)}. All columns: {file}", "dim"))
+            if left_out := len(table.columns) - shown:
+                console.print(_styled(f"More columns ({left_out}): {file}", "dim"))
 
     @property
     def _data(self) -> DataFrame:

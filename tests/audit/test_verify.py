@@ -15,7 +15,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.disk import record_digest
 from glue_bench.records.predicted import Predicted
 from glue_bench.records.store import Store
-from glue_bench.reporting.export import find, write_tables
+from glue_bench.tables.export import find, write_tables
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 

@@ -186,7 +186,6 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
-    from glue_bench.reporting.statistics_page import contrast_frames, in_one
     from glue_bench.stats.power import Costs, power_frame
     from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, holm, letters_frame
     from glue_bench.tables.arms import FACTS
@@ -194,6 +193,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
     from glue_bench.tables.compare import compare
+    from glue_bench.tables.contrasts import contrasts_frame
     from glue_bench.tables.papers import TABLES, set_beside
     from glue_bench.tables.results import read_results
 
@@ -216,17 +216,18 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by)]
         yield f"counts_{name}", pd.DataFrame(rows, columns=["arm", "column", "of", "n"])
         found = compare(board)
-        contrasts = contrast_frames(found, equivalent=0.5)
-        if "declared" in contrasts:  # by the rule of d9d4906, which pooled over all arms
+        contrasts = contrasts_frame(found, equivalent=0.5)
+        if "declared" in set(contrasts["kind"]):  # by the rule of d9d4906, which pooled over all arms
             pairs = [(a, b) for a, b in board.protocol.contrasts]
             rows = [row for one in found.assessed for row in contrast_rows(one, pairs, holm(len(pairs)))]
-            contrasts["declared"] = equivalence(pd.DataFrame(rows, columns=VERDICT_COLUMNS), 0.5)
-        yield f"statistics_{name}", in_one(contrasts)
+            declared = equivalence(pd.DataFrame(rows, columns=VERDICT_COLUMNS), 0.5).assign(kind="declared")
+            contrasts = pd.concat([contrasts[contrasts["kind"] != "declared"], declared], ignore_index=True)
+        yield f"statistics_{name}", contrasts.drop(columns=["agree", "paired"])
         yield f"arms_{name}", found.arms
         yield f"columns_{name}", found.columns
         if name == "own":
             pairs = all_pairs(found.assessed)
-            yield "pairs", pairs
+            yield "pairs", pairs.drop(columns=["agree", "paired"])
             yield "letters", letters_frame(found.assessed, pairs)
             costs = Costs(*measured_costs(results))
             asked = product((0.02, 0.3, 1.0, 2.0, 3.0, 5.0, 8.0), (0.8, 0.95))

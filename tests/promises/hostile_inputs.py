@@ -199,7 +199,7 @@ def checked(world: World, **changes: Any) -> list[object]:
 
 
 READERS = {
-    **{"status": [], "leaderboard": ["--seeds"], "statistics": ["--pairs"], "verify": [], "power": ["--difference", 1]},
+    **{"status": [], "leaderboard": [], "statistics": ["--pairs"], "verify": [], "power": ["--difference", 1]},
     **{"report": ["-o", "page.html"], "export": ["-o", "out.zip"], "submit": ["--arm", "add", "-o", "x.zip", "--fill"]},
     "card": ["--arm", "add"],
 }

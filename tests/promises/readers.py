@@ -92,7 +92,7 @@ def _logs(folder: Path, out: Path) -> str:
 VERBS: dict[str, Reader] = {
     "status": _of_verb("status"),
     "leaderboard": lambda folder, _: "".join(
-        verb("leaderboard", folder, "--seeds", *more) for more in ((), ("--format", "csv"), ("--format", "json"))
+        verb("leaderboard", folder, *more) for more in ((), ("--format", "csv"), ("--format", "json"))
     ),
     "report": lambda folder, out: verb("report", folder, "-o", out / "report.html") + written(out),
     "statistics": _of_verb("statistics", "--pairs", "--equivalent", "20", "--format", "json"),

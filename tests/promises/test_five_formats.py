@@ -97,11 +97,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "diagnostics": [("diagnostics", "ASKED", "--labels", "LABELS")],
 }
 LACKING = {
-    "all pairs": ("statistics", STORED[0], "--pairs", "--equivalent", 1),
-    "what varies": ("statistics", STORED[0], "--pairs", "--equivalent", 1),
+    "All pairs": ("statistics", STORED[0], "--pairs", "--equivalent", 1),
+    "Spread": ("statistics", STORED[0], "--pairs", "--equivalent", 1),
     "Against steps of pretraining": ("leaderboard", "MADE"),
 }
-"""Tables that have no row in CSV and JSON, by the end of their titles, with a case that shows them."""
+"""Tables that have no row in CSV and JSON, by the beginning of their titles, with a case that shows them."""
 each = pytest.mark.parametrize(
     "case",
     [case for cases in CASES.values() for case in cases],
@@ -138,9 +138,8 @@ def plain(title: str) -> str:
 
 
 TITLED = {
-    **dict.fromkeys(("Points", "Nats", "Points or nats"), ("difference",)),
-    **{"95% interval": ("low", "high"), "Seeds": ("n_arm", "n_reference"), "Smallest": ("smallest",)},
-    **{"p": ("p",), "p (adjusted)": ("p_adjusted",), "p (equivalent)": ("p_equivalent",)},
+    **{"Difference": ("difference",), "95% interval": ("low", "high"), "Seeds agreeing": ("agree", "paired")},
+    **{"p (adjusted)": ("p_adjusted",), "p (equivalent)": ("p_equivalent",)},
     **{"Pretraining seeds": ("pretraining_seeds",), "Fine-tuning seeds for each": ("finetuning_seeds",)},
 }
 NAMES = {plain(name): name for name in (*COLUMNS, "average", "validation_loss", "swap_1")}
@@ -150,9 +149,9 @@ def is_labelled(texts: list[str], header: str, row: Row) -> bool:
     """Whether a row of the data is the one that a printed row names, in the column of an arm that of this arm."""
     label, pair = texts[0], f"{row.get('arm')} - {row.get('reference')}"
     if pair in texts:
-        return plain(label) == plain(row["column"])
+        return plain(texts[1]) == plain(row["column"]) and texts[0].partition(" (")[0] == FAMILIES[row["kind"]]
     if "category" in row:
-        return row["arm"] in (header, "add") and label in (row["category"] or "All", row["phenomenon"])
+        return row["arm"] in (header, "add") and texts[:2] == [row["category"] or "All", row["phenomenon"]]
     if ("arm" in row and "reference" not in row) or label in (row.get("arm"), row.get("model")):
         return label in (row.get("arm"), row.get("model")) or ("column" in row and plain(label) == plain(row["column"]))
     return label in row.values() or ("column" in row and plain(label) == plain(row["column"]))
@@ -179,8 +178,8 @@ def smallest(column: str, rows: list[Row]) -> list[Any]:
     return [round(median(values) + step, 3) for step in (-0.005, 0, 0.005)] if values else [None]
 
 
+FAMILIES = {"declared": "planned", "reference": "from reference", "conversion": "conversion", "pair": ""}
 FEET = {
-    "majority class": lambda column, rows: [row.get(f"{column}_majority") for row in rows],
     "smallest difference": smallest,
 }
 
@@ -193,7 +192,9 @@ def lost(table: Read, rows: list[Row]) -> list[str]:
         for header, text in zip(table.header[1:], texts[1:], strict=True):
             numbers = NUMBER.findall(text) or [MISSING] * (text == MISSING)
             found = [row for row in rows if is_labelled(texts, header, row)]
-            if text in values_of(found) or re.search("[A-Za-z]{5}", text):  # a text, whatever numbers are in it
+            if (
+                text in values_of(found) or header == "Column" or re.search("[A-Za-z]{5}", text)
+            ):  # a text, whatever numbers are in it
                 continue
             if texts[0] in FEET:
                 column = NAMES.get(plain(header.rstrip(" †")), header)
@@ -207,6 +208,11 @@ def lost(table: Read, rows: list[Row]) -> list[str]:
 
 def values_of(rows: list[Row]) -> list[Any]:
     return [value for row in rows for value in row.values()]
+
+
+def of_facts(table: Read) -> bool:
+    """Whether a table says how numbers came about, in words."""
+    return table.header[0] == "Setup" or table.title in ("Arms", "Theirs and ours")
 
 
 @each
@@ -234,8 +240,8 @@ def test_markdown_latex_and_html_have_the_same_cells(case, words_of):
 @each
 def test_the_numbers_of_the_page_are_those_of_the_data(case, words_of):
     rows = rows_of(json.loads(said(*words_of(case), "--format", "json")))
-    tables = read_markdown(said(*words_of(case), "--format", "markdown"))
-    compared = {table.title: lost(table, rows) for table in tables if not table.title.endswith(tuple(LACKING))}
+    tables = [table for table in read_markdown(said(*words_of(case), "--format", "markdown")) if not of_facts(table)]
+    compared = {table.title: lost(table, rows) for table in tables if not table.title.startswith(tuple(LACKING))}
     assert {title: numbers for title, numbers in compared.items() if numbers} == {}
 
 
@@ -244,7 +250,7 @@ def test_the_numbers_of_the_page_are_those_of_the_data(case, words_of):
 def test_every_table_of_a_page_is_in_the_data(title, words_of):
     words = words_of(LACKING[title])
     rows = rows_of(json.loads(said(*words, "--format", "json")))
-    (table, *_) = (table for table in read_markdown(said(*words)) if table.title.endswith(title))
+    (table, *_) = (table for table in read_markdown(said(*words)) if table.title.startswith(title))
     assert lost(table, rows) == []
 
 

@@ -160,7 +160,7 @@ def test_workers_change_nothing(usual, tmp_path):
 # Who looks afterwards
 
 VERBS = [
-    *("status RUNS", "leaderboard RUNS --seeds", "report RUNS -o OUT/page.html", "statistics RUNS", "verify RUNS"),
+    *("status RUNS", "leaderboard RUNS", "report RUNS -o OUT/page.html", "statistics RUNS", "verify RUNS"),
     *("power RUNS --difference 9", "table tupe-1 RUNS", "explain add-stsb RUNS", "card RUNS -o OUT/card"),
     *("export RUNS -o OUT/bundle.zip", "submit RUNS --fill -o OUT/add.zip"),
     "analyse RUNS --only order --figures none --sequences 8 -o OUT/analysis",

@@ -13,10 +13,11 @@ from glue_bench.api import run
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.reporting.export import render
 from glue_bench.sweep import attempts, plan
 from glue_bench.sweep.claims import Claims
 from glue_bench.sweep.encoders import drop_encoders
+from glue_bench.tables.export import find
+from glue_bench.tables.pages import leaderboard_page
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo", "no_tables")
@@ -116,8 +117,8 @@ def test_a_failed_mnli_run_fails_what_starts_from_it(sweep, monkeypatch):
 
 
 def test_tables_name_the_tasks_that_start_from_mnli(sweep):
-    text = render(sweep().folder)
-    assert "RTE: from the arm's own MNLI run of the same seed." in text
+    text = leaderboard_page(find(sweep().folder)).to_markdown()
+    assert "from the arm's own MNLI run: RTE" in text
 
 
 def test_a_slice_is_held_out_scored_and_not_reported(sweep):

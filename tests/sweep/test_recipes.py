@@ -17,8 +17,8 @@ from glue_bench.audit.verify import verify
 from glue_bench.config import parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.reporting import export
 from glue_bench.sweep.plan import plan_cells
+from glue_bench.tables import export
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("frozen_imports", "_few_rows")

@@ -13,15 +13,14 @@ from simulated import REGIMES, simulate
 from stored import SHAPE, plan_with, record_of
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.reporting.export import find, render
-from glue_bench.reporting.formats import FORMATS
-from glue_bench.reporting.leaderboard_page import best_of, leaderboard_page, leaderboard_screen
-from glue_bench.reporting.statistics_page import power_page, statistics_page
-from glue_bench.reporting.terminal import show
 from glue_bench.stats.power import power_frame
 from glue_bench.tables.arms import arms_frame, with_starts
 from glue_bench.tables.board import leaderboard, open_board
 from glue_bench.tables.compare import compare
+from glue_bench.tables.contrasts import difference_page, statistics_page
+from glue_bench.tables.export import find
+from glue_bench.tables.pages import best_of, leaderboard_page, screen_page
+from glue_bench.tables.table import FORMATS
 from glue_bench.values import BLOCK
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
@@ -31,8 +30,12 @@ LARGE_TEXT = "2 layers, hidden size 64, 2 heads, intermediate size 16, vocabular
 
 def terminal(path, width=100) -> str:
     console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
-    show(leaderboard_screen(find(path)), console)
+    screen_page(find(path)).show(console, "page.md")
     return console.export_text()
+
+
+def render(path, format: str = "markdown") -> str:
+    return leaderboard_page(find(path)).render(format)
 
 
 def shown(path, format: str) -> str:
@@ -83,9 +86,9 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
         ("pretrained", SMALL_TEXT): 3,
         ("pretrained", LARGE_TEXT): 3,
     }
-    for page in (statistics_page(statistics), power_page(statistics, power)):
-        titles = [section.title for section in page.sections]
-        assert all(f"Pretrained, {shape}" in " ".join(titles) for shape in (SMALL_TEXT, LARGE_TEXT))
+    for page in (statistics_page(statistics), difference_page(statistics, 1.0)):
+        titles = [table.title for table in page.tables if table.title]
+        assert all(f"retrained, {shape}" in " ".join(titles) for shape in (SMALL_TEXT, LARGE_TEXT))
         assert len(set(titles)) == len(titles)
 
 
@@ -140,7 +143,7 @@ def test_two_experiments_of_two_shapes_are_named_blocks_in_every_format(new_benc
         for parameters in ("267000", "22700000") if format in ("csv", "json") else ("267k", "22.7M"):
             assert parameters in text
     if format in READERS:
-        tables = READERS[format](render(paths, format))
+        tables = READERS[format](render(paths, format))[:2]
         assert [[row[0][0] for row in table.rows] for table in tables] == [
             ["first-arm", "first/add"],
             ["second-arm", "second/add"],
@@ -154,8 +157,8 @@ def test_csv_keeps_its_columns_and_adds_what_arms_are_and_verdicts_at_the_end(be
     rows = list(csv.reader(StringIO(render(bench.plan(), "csv"))))
     first = rows[0].index("data_source")
     facts = ["data_source", "partial_tasks", "shape", "start", "parameters", "reference"]
-    of_each = ["difference", "low", "high", "verdict", "smallest", "majority"]
-    assert rows[0][first:] == facts + [f"{column}_{name}" for column in ("average", "rte") for name in of_each]
+    of_each = ["difference", "low", "high", "verdict", "smallest"]
+    assert rows[0][first:] == facts + [f"rte_{name}" for name in of_each]
     (row,) = json.loads(render(bench.path, "json"))["rows"]
     assert [str(row[name]) for name in ("shape", "start", "parameters")] == rows[1][first + 2 : first + 5]
 
@@ -193,7 +196,7 @@ def test_arms_of_a_block_that_started_from_different_checkpoints_are_told_apart(
     for arm in "abc":
         bench.finish("rte", 1, arm=arm)
     arms = [{"name": arm, "checkpoint": "org/one" if arm == "a" else "org/two"} for arm in "abc"]
-    assert "Started from: org/one (a); org/two (b, c)." in render(bench.plan(config={"arms": arms}))
+    assert "pretrained: org/one (a); pretrained: org/two (b, c)" in render(bench.plan(config={"arms": arms}))
 
 
 def test_checkpoints_of_one_name_and_different_contents_are_told_apart(bench):
@@ -202,7 +205,7 @@ def test_checkpoints_of_one_name_and_different_contents_are_told_apart(bench):
         bench.arms[arm]["start"] = ("1" if arm == "a" else "2") * 64
     arms = [{"name": arm, "checkpoint": f"/folder-of-{arm}/model"} for arm in "abc"]
     text = render(bench.plan(config={"arms": arms}))
-    assert f"Started from: model ({'1' * 12}) (a); model ({'2' * 12}) (b, c)." in text
+    assert f"pretrained: model ({'1' * 12}) (a); pretrained: model ({'2' * 12}) (b, c)" in text
 
 
 def unrecorded(bench, values: dict[str, float], **facts) -> None:
@@ -220,53 +223,7 @@ def test_encoders_of_which_nothing_is_known_are_not_ranked_with_those_of_another
     table = leaderboard(paths)
     assert arms_of(table) == [{"first-a", "first-b"}, {"second-a", "second-b"}]
     assert table["parameters"].isna().all()
-    assert "The shape of the encoder is not recorded for first-a, first-b, second-a, second-b;" in render(paths)
-
-
-# Recipe and precision
-
-
-def test_a_block_says_where_recipe_or_precision_differ(bench):
-    def finish(arm, origin="pretrained", **more):
-        bench.record(bench.expect("rte", len(bench.cells), arm=arm, origin=origin), **more)
-
-    finish("a", environment={"precision": "bf16"}, recipe=2)
-    finish("b", environment={"precision": "bf16"})
-    finish("c", origin="grafted", environment={"precision": "float32"})
-    bench.plan()
-    assert mixed(bench) == ["Pretrained: its runs were trained by more than one recipe (1: b; 2: a)."]
-    # Run once more in full precision, because its loss was no number.
-    finish("a", environment={"precision": "bf16"}, precision="float32", recipe=2)
-    finish("c", origin="grafted", environment={})
-    bench.plan()
-    assert mixed(bench) == [
-        "Pretrained: its runs were trained in more than one precision (bf16: a, b; float32: a).",
-        "Pretrained: its runs were trained by more than one recipe (1: b; 2: a).",
-        "Grafted: its runs were trained in more than one precision (unrecorded: c; float32: c).",
-    ]
-
-
-def test_blocks_and_pretrainings_of_several_recipes_are_said(bench):
-    """One sentence, whichever it is that mixes them; a paper's table has it, too."""
-    runs = [("a", "pretrained", 2, 1), ("b", "pretrained", 2, 2), ("c", "adapted", 1, 1)]
-    for arm, origin, recipe, start in runs:
-        cell = bench.expect("rte", arm=arm, origin=origin)
-        bench.record(cell, recipe=recipe, checkpoint={"name": "x", "recipe": start})
-        path, cell["steps"] = bench.path / "records" / f"{cell['cell_id']}.json", 5
-        record = json.loads(path.read_text())
-        path.write_text(json.dumps(record | {"cell": record["cell"] | {"steps": 5}}))
-    bench.plan()
-    said = (
-        "Pretrained: its runs start from weights that more than one recipe has pretrained (1: a; 2: b).",
-        "The blocks' runs were trained by different recipes (Pretrained: 2; Adapted: 1).",
-    )
-    assert leaderboard_page(find(bench.path)).notes[-1] == " ".join(said)
-
-
-def mixed(bench) -> list[str]:
-    found = [note for note in statistics_page(compare(open_board(bench.path))).notes if "more than one" in note]
-    assert leaderboard_page(find(bench.path)).notes[-1] == " ".join(found)
-    return found
+    assert "| unrecorded shape (first); unrecorded shape (second)" in render(paths)
 
 
 def test_experiments_of_two_precisions_in_one_leaderboard_are_said(new_bench):
@@ -276,7 +233,7 @@ def test_experiments_of_two_precisions_in_one_leaderboard_are_said(new_bench):
         bench = new_bench(name)
         bench.record(bench.expect("rte", arm=name), environment={"precision": precision})
         paths.append(bench.plan(experiment=name))
-    assert "more than one precision (bf16: first; float32: second)" in render(paths)
+    assert "| bf16: 1 runs; float32: 1 runs" in render(paths)
 
 
 def test_the_terminal_cuts_no_number(bench):
@@ -285,6 +242,7 @@ def test_the_terminal_cuts_no_number(bench):
         for task in ("cola", "sst2", "mrpc", "stsb", "qnli", "rte"):
             bench.finish(task, 1, 0.5, arm=arm, collapsed=["validation"])
             bench.expect(task, 2, arm=arm)
-    text = terminal(bench.plan(), width=50)
+    text = terminal(bench.plan(), width=60)
     assert "…" not in text
-    assert (text.count("50.00‡*"), text.count("50.00")) == (2 * 6, 2 * 7)
+    assert (text.count("50.00‡*"), text.count("50.00")) == (2 * 1, 2 * 2)
+    assert "More columns (5): page.md" in text

@@ -11,12 +11,13 @@ from stored import ROWS
 
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import PretrainingRecord
-from glue_bench.reporting.export import find, tables
+from glue_bench.reporting.findings import Findings
 from glue_bench.reporting.report.build import build_report
 from glue_bench.reporting.report.page import render_report
-from glue_bench.reporting.statistics_page import BEST_EPOCH, statistics_page
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, compare, read_outcomes
+from glue_bench.tables.contrasts import statistics_page
+from glue_bench.tables.export import find, tables
 
 NONE: MappingProxyType[str, str] = MappingProxyType({})
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -137,9 +138,7 @@ def test_an_arm_whose_score_is_of_another_epoch_than_its_predictions_is_not_test
         ]
         path.write_text(json.dumps(record))
     assert whys(store).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
-    notes = statistics_page(compare(open_board(store.folder))).notes
-    assert BEST_EPOCH in notes
-    assert any(note.startswith("No interval and no test for `high`") for note in notes)
+    assert OTHER_EPOCH in statistics_page(compare(open_board(store.folder))).to_markdown()
 
 
 def test_only_runs_at_the_chosen_rate_count(bench):
@@ -288,8 +287,8 @@ def test_a_run_is_compared_once(bench):
     code = compare.__code__
     sys.setprofile(lambda frame, event, _: calls.append(event) if frame.f_code is code and event == "call" else None)
     try:
-        findings = find(path)
-        made = tables(findings), render_report(build_report(path, findings))
+        comparison = find(path)
+        made = tables(comparison), render_report(build_report(path, Findings(comparison=comparison)))
     finally:
         sys.setprofile(None)
     assert len(calls) == 1

@@ -6,8 +6,8 @@ import pytest
 import glue_bench
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.reporting.export import find, tables
 from glue_bench.tables.board import SCORE_COLUMNS, leaderboard, open_board
+from glue_bench.tables.export import find, tables
 from glue_bench.tables.results import read_results
 
 

@@ -5,8 +5,13 @@ import json
 import pytest
 
 from glue_bench.errors import UserError
-from glue_bench.reporting.export import render
 from glue_bench.tables.board import leaderboard
+from glue_bench.tables.export import find
+from glue_bench.tables.pages import leaderboard_page
+
+
+def render(folders) -> str:
+    return leaderboard_page(find(folders)).to_markdown()
 
 
 @pytest.fixture
@@ -74,7 +79,7 @@ def test_what_was_held_out_is_said_of_each(two, shares):
     text = render(folders)
     first, second = (share or "nothing" for share in shares)
     assert f"Held out of each train set: one: {first}; two: {second}." in text
-    assert "was held out of training" not in text
+    assert "of train held out" not in text
 
 
 def test_what_was_held_out_of_all_is_said_once(two):
@@ -82,7 +87,7 @@ def test_what_was_held_out_of_all_is_said_once(two):
     for folder in folders:
         declare(folder, finetuning={"held_out_share": 0.1})
     text = render(folders)
-    assert "0.1 of each train set was held out of training." in text
+    assert "0.1 of train held out" in text
     assert "Held out of each train set" not in text
 
 
@@ -99,7 +104,7 @@ def test_the_tasks_that_start_from_mnli_are_said_of_each(two):
 def test_another_protocol_is_said_and_the_first_is_used(two):
     text = render(two(config={"protocol": {"seeds": "median"}}))
     assert "two declares another protocol; all are shown by the one above." in text
-    assert "the mean over runs" in text
+    assert "mean over seeds" in text
 
 
 def test_one_experiment_twice_is_refused(two):

@@ -70,5 +70,5 @@ def test_arms_whose_best_rate_is_the_last_one_tried_are_named():
     tried = [("a", 1.0, True), ("a", 2.0, False), ("b", 1.0, False), ("b", 2.0, True), ("alone", 1.0, True)]
     inside = [("c", 1.0, False), ("c", 1.5, True), ("c", 2.0, False)]
     rates = pd.DataFrame([*tried, *inside], columns=["arm", "learning_rate", "chosen"])
-    assert at_an_end(rates) == [{"arms": "`a`", "end": "lowest"}, {"arms": "`b`", "end": "highest"}]
+    assert at_an_end(rates) == ["a", "b"]
     assert at_an_end(rates[:0]) == []

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from glue_bench.training import pretrain as module
 from glue_bench.training.inputs import TRAINED
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
-from glue_bench.training.pretrain import build_masked_lm, is_due, rate_factor
+from glue_bench.training.pretrain import build_masked_lm, is_due, pretrain, rate_factor
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import tokenizer_digest
 
@@ -250,6 +251,19 @@ def test_the_facts_are_complete(tmp_path):
     assert len(facts["stream"]) == 64
 
 
+def test_seconds_are_those_of_training_alone(tmp_path):
+    tiny = Tiny.of(tmp_path)
+    points, began = pretrain(tiny.run, tiny.inputs, CPU), time.perf_counter()
+    while True:
+        try:
+            next(points)
+            time.sleep(0.05)  # whoever is shown a point may take its time
+        except StopIteration as end:
+            facts = end.value.facts
+            break
+    assert 0 < facts["seconds"] < time.perf_counter() - began - 20 * 0.05
+
+
 @pytest.mark.parametrize("losses", [20, 2], ids=["a point a step", "two points"])
 @pytest.mark.parametrize("arm", [("add", {}), ("concat", {}), ("untied", {"segments": "scores"})], ids=str)
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, arm, losses):
@@ -348,6 +362,17 @@ def test_a_damaged_state_is_refused(interrupted, damage):
     assert message.startswith(f"cannot read '{path}' (")
     assert message.endswith("); delete it to start this arm anew")
     assert "\n" not in message
+
+
+def test_what_a_kill_left_half_written_goes_with_the_state(interrupted):
+    folder = interrupted.place.folder
+    (folder / ".resume.pt.x1").write_bytes(b"half")
+    (folder / ".making-x2").mkdir()
+    (folder / ".making-x2" / "model.safetensors").write_bytes(b"half")
+    interrupted.finish()
+    interrupted.place.drop_state()
+    interrupted.place.drop_state()
+    assert sorted(path.name for path in folder.iterdir()) == ["identity.json", "step-20"]
 
 
 def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):

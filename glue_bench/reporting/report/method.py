@@ -12,10 +12,10 @@ from glue_bench.records.plan import Plan
 from glue_bench.records.record import Environment
 from glue_bench.reporting.findings import Findings
 from glue_bench.reporting.grid import Grid, PageSection
-from glue_bench.reporting.next_step import next_step
 from glue_bench.reporting.notes import METRICS, protocol_notes
 from glue_bench.reporting.report.parts import Part
 from glue_bench.tables.board import Board
+from glue_bench.tables.export import next_step
 from glue_bench.tables.numbers import MISSING
 from glue_bench.tables.results import Results
 
@@ -91,7 +91,7 @@ def commands_part(findings: Findings) -> Part:
     experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan))
     return Part(
         title="Commands",
-        text=f"Next: {next_step(findings, folder)}.",
+        text=f"Next: {next_step(findings.comparison, folder)}.",
         listing="\n".join(lines) + "\n",
         folded=(experiment,) if plan.config else (),
     )

@@ -8,22 +8,19 @@ from itertools import product
 import pytest
 import yaml
 from older_results import OLDER
-from read_pages import parse_html, read_html, read_markdown
+from read_pages import parse_html, read_html
 from reported import fill
 
 from glue_bench.config import load_experiment, parse_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.records.value import SCHEMA_VERSION
-from glue_bench.reporting.export import find, render, write_tables
+from glue_bench.reporting.export import find
 from glue_bench.reporting.figures.save import FORMATS
-from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.grid import Page
 from glue_bench.reporting.report.build import build_report, pretraining_part, steps_part
 from glue_bench.reporting.report.drawings import steps_figures
 from glue_bench.reporting.report.method import experiment_text, told_apart
 from glue_bench.reporting.report.page import render_report, report
-from glue_bench.reporting.statistics_page import render_statistics
 from glue_bench.tables.board import open_board, steps_frame
 
 
@@ -38,14 +35,6 @@ def test_the_parts_and_their_links(made, text):
     assert {link[1:] for link in links} <= ids
     assert read.texts["h1"] == ["Report: toy"]
     assert "none (-" in read.texts["p"][0]
-
-
-def test_its_tables_are_those_of_the_pages(told, text):
-    shown = read_html(text)
-    board, figures = read_markdown(render(told)), read_markdown(render_statistics(told))
-    for title, header, rows in (*board, *figures):
-        mine = next(table for table in shown if table.title == title)
-        assert (mine.header, mine.rows) == (header, rows)
 
 
 def test_it_needs_nothing_but_itself(text):
@@ -107,16 +96,11 @@ def test_an_experiment_without_records_has_a_report(bench):
 
 def test_pretraining_and_what_it_cost_have_figures(tmp_path):
     folder = shutil.copytree(OLDER, tmp_path / "tiny")
-    write_tables(find(folder))
     pretraining, cost = pretraining_part(find(folder))
     assert [figure.name for figure in pretraining.figures] == ["loss", "tokens-to-loss"]
     assert "untied-relative ends at 4.316 nats, add ends at 4.671 nats." in pretraining.figures[0].description
     assert [figure.name for figure in cost.figures] == ["cost-parameters", "cost-flops", "cost-seconds"]
     assert cost.figures[0].description.startswith("The least is that of add; add has the highest")
-    budget = render_page(Page(title="", sections=pretraining.sections))
-    assert [row.split("|")[1:] for row in budget.splitlines() if row.startswith("| ")] == [
-        row.split("|")[1:] for row in (folder / "budget.md").read_text().splitlines() if row.startswith("| ")
-    ]
 
 
 def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):

@@ -1,5 +1,7 @@
 """R3 on a made-up diagnostic set: per arm, category and phenomenon."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
@@ -8,10 +10,8 @@ from glue_bench.data.diagnostic import CATEGORIES, read_diagnostic
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.predicted import Predicted
-from glue_bench.reporting.diagnostics_page import diagnostics_page
-from glue_bench.reporting.formats import render_page
 from glue_bench.tables.board import open_board
-from glue_bench.tables.diagnostics import score_diagnostic
+from glue_bench.tables.diagnostics import diagnostics_page, score_diagnostic
 
 ROWS = 1104
 LABELS = np.arange(ROWS) % 3
@@ -86,9 +86,9 @@ def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
     scored = score_diagnostic(open_board(bench.path), diagnostic)
     found = row(scored.frame, "Knowledge", "World knowledge")
     assert (found["mean"], found["labels"], found["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
-    text = render_page(diagnostics_page(scored))
-    assert "| World knowledge |   368 | 0.00° |" in text
-    assert "° All pairs have one label" in text
+    text = diagnostics_page(scored).to_markdown()
+    assert re.search(r"\| Knowledge +\| World knowledge +\| +368 \| +0\.00° \|", text)
+    assert "- ° all pairs have one label" in text
 
 
 def test_only_runs_at_the_reported_rate_count(bench, diagnostic):
@@ -107,32 +107,33 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
     finish(bench, 2, arm="none")
     bench.plan()
     page = diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic))
-    assert [section.title for section in page.sections] == ["Categories", "Logic", "Knowledge"]
-    assert page.sections[0].grid.header == ("Category", "Pairs", "add", "concat", "none")
-    assert [line[0].text for line in page.sections[0].grid.rows] == ["All", "Logic", "Knowledge"]
-    add, concat, none = (cell.text for cell in page.sections[0].grid.rows[0][2:])
+    table, setup = page.tables
+    assert table.header == ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
+    assert list(dict.fromkeys(row[0].text for row in table.rows)) == ["All", "Logic", "Knowledge"]
+    add, concat, none = (cell.text for cell in table.rows[0][3:])
     assert none == "100.00"
     assert "±" in add
     assert "±" not in concat  # of two runs the spread cannot be told
-    assert "Seeds: add 3, concat 2, none 1." in page.notes
-    assert any(note.startswith("1 finished runs of MNLI predicted no AX") for note in page.notes)
+    facts = [[cell.text for cell in row] for row in setup.rows]
+    assert ["Seeds", "add 3, concat 2, none 1"] in facts
+    assert ["Left out", "1 finished runs of MNLI that predicted no AX"] in facts
 
 
 def test_whether_the_sentences_are_those_predicted_is_said(bench, diagnostic):
     finish(bench, 1, LABELS, digest=diagnostic.digest)
     bench.plan()
-    said = "Labels and predictions agree in their number only"
-    assert said not in render_page(diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)))
+    said = "labels and predictions are known to agree in their number only"
+    assert said not in diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)).to_markdown()
     finish(bench, 1, LABELS, digest="other")
-    assert said in render_page(diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)))
+    assert said in diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)).to_markdown()
 
 
 def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
     finish(bench, 1, LABELS, source="demo", partial=True)
     bench.plan()
     page = diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic))
-    assert "Made-up data" in page.banner
-    assert any("a part of MNLI" in note for note in page.notes)
+    assert "demo data" in page.banner
+    assert "| Data    | MNLI in part" in page.to_markdown()
 
 
 # Bad input

@@ -1,32 +1,29 @@
-"""A study of which some arms have run: its pages name what waits, and say nothing of it besides."""
+"""A study of which some arms have run: its pages count what waits, and compare what has run."""
 
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from read_pages import read_markdown
 from stored import Bench
 
 from glue_bench.records.record import PretrainingRecord
-from glue_bench.reporting.budget_page import budget_page
-from glue_bench.reporting.export import find, render
-from glue_bench.reporting.notes import lacks_seeds
 from glue_bench.reporting.report.build import build_report
-from glue_bench.reporting.statistics_page import render_statistics, statistics_page
 from glue_bench.tables.board import open_board
-from glue_bench.tables.budget import budget_frame
+from glue_bench.tables.budget_page import budget_page
 from glue_bench.tables.compare import compare
+from glue_bench.tables.contrasts import statistics_page
+from glue_bench.tables.export import find
+from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3)
 CONTRASTS = [["none", "add"], ["half", "add"], ["later", "add"], ["none", "later"]]
-SEEDS_IN_COMMON = "Differences and marks of tasks are of the pretraining seeds that all arms have"
 LOSSES = {"add": 4.0, "none": 5.0, "half": 4.1}
 
 
-def pretrain(bench, arm, seed):
+def pretrain(bench, arm, seed, stream="of {}"):
     """A record of a pretraining with the validation losses of pieces of text."""
     generator = np.random.default_rng([ord(arm[0]), seed])
     count = np.full(300, 50)
@@ -34,7 +31,7 @@ def pretrain(bench, arm, seed):
     identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
     point = {"step": 10, "tokens": 900, "train_loss": 4.0, "validation_loss": sums.sum() / count.sum(), "seconds": 1.0}
     facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "origin": "pretrained", "losses": [point]}
-    facts |= {"schema_version": 1, "steps": 10, "tokens": 900, "seconds": 1.0, "stream": f"of {seed}"}
+    facts |= {"schema_version": 1, "steps": 10, "tokens": 900, "seconds": 1.0, "stream": stream.format(seed)}
     facts |= {"identity": identity | {"settings": {}}, "validation_loss": point["validation_loss"]}
     record = PretrainingRecord.model_validate(facts)
     bench.store.write_pretraining(record, {"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)})
@@ -54,6 +51,12 @@ def make_study(bench, half=2, contrasts=CONTRASTS) -> Path:
     return bench.plan(pretrainings=planned, config={"protocol": protocol})
 
 
+def table_of(page, place=0):
+    """Header and texts of one of a page's tables."""
+    table = read_markdown(page.to_markdown())[place]
+    return table.header, [[text for text, _ in row] for row in table.rows]
+
+
 def test_arms_that_are_pretrained_and_not_fine_tuned_have_a_page(new_bench):
     """Until the first cell has ended, and while one arm has more pretraining seeds than the reference."""
     bench = new_bench("none")
@@ -63,17 +66,8 @@ def test_arms_that_are_pretrained_and_not_fine_tuned_have_a_page(new_bench):
             pretrain(bench, arm, seed)
     planned = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in LOSSES for seed in SEEDS]
     path = bench.plan(pretrainings=planned, config={"protocol": {"primary": "validation_loss"}})
-    assert "| none" in render(path)
-    assert SEEDS_IN_COMMON not in render(path)
-
-
-def test_where_differences_are_of_fewer_pretraining_seeds_than_scores():
-    cells = pd.DataFrame([("none", "rte", seed, True) for seed in SEEDS] + [("none", "cola", 1, False)])
-    cells.columns = ["arm", "task", "pretraining_seed", "finished"]
-    row = {"arm": "none", "column": "rte", "seeds": "pretraining", "why": "", "n_arm": 2}
-    assert lacks_seeds(cells, pd.DataFrame([row]))
-    others = [{"n_arm": 3}, {"column": "validation_loss"}, {"why": "no finished run"}, {"arm": "later"}]
-    assert not lacks_seeds(cells, pd.DataFrame([row | other for other in others]))
+    _, rows = table_of(leaderboard_page(find(path)))
+    assert [row[0] for row in rows] == ["add", "half", "none", "smallest difference"]
 
 
 @pytest.fixture(scope="module")
@@ -81,40 +75,22 @@ def study(tmp_path_factory) -> Path:
     return make_study(Bench(tmp_path_factory.mktemp("study") / "toy"))
 
 
-def test_the_sentence_on_top_is_about_what_was_asked(study):
-    lead = read_lead(render(study))
-    assert lead.startswith(
-        "On the validation loss, of 4 contrasts named beforehand: the arm `none` is worse than `add` (+1.0"
-    )
-    assert lead.endswith("; 1 cannot be tested yet (`statistics.md` says why); 2 wait for further runs.")
+def test_the_line_on_top_counts_what_was_planned_and_what_is_untested(study, bench):
+    caption = leaderboard_page(find(study)).tables[0].caption
+    assert caption.startswith("Val. loss against `add`: 0 better, 1 worse, 0 not told apart, 2 untested; ")
+    assert "planned contrasts: 1 of 4 differ" in caption
+    without = leaderboard_page(find(make_study(bench, contrasts=[]))).tables[0].caption
+    assert "planned" not in without
 
 
-def test_marks_that_no_contrast_asks_for_are_named(study, new_bench):
-    assert "Marks on other columns were not asked for: cite them as exploratory." in render(study)
-    text = render(make_study(new_bench("few"), contrasts=[["half", "add"]]))
-    assert "Marks on other columns, and those of `none`, which no contrast compares with `add`, were not" in text
-
-
-def read_lead(text):
-    return text.split("\n\n")[1]
-
-
-def test_without_contrasts_the_sentence_counts_who_waits(bench):
-    lead = read_lead(render(make_study(bench, contrasts=[])))
-    assert lead.startswith("On the validation loss, the arm `none` (+1")
-    told, _, reasons = lead.partition("; 2 arms cannot be compared yet (")
-    assert told.endswith("is worse than `add`")
-    assert set(reasons.removesuffix(").").split(", ")) == {"no finished run", "1 of 3 pretraining seeds are missing"}
-
-
-def test_the_table_has_what_has_run(study):
-    table = next(iter(read_markdown(render(study))))
-    assert table.header == ["Arm", "Val. loss", "RTE"]
-    rows = {row[0][0]: [cell[0] for cell in row[1:]] for row in table.rows}
-    assert list(rows)[:3] == ["add", "half", "none"]
-    assert rows["none"][0].endswith("▼")
-    assert rows["half"][0].endswith("*"), "it has fewer seeds of pretraining"
-    assert "Nothing has run yet of the arm `later`; of the task CoLA." in render(study)
+def test_the_table_has_what_has_run_and_dashes_for_what_waits(study):
+    header, rows = table_of(leaderboard_page(find(study)))
+    assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE"]
+    shown = {row[0]: row[2:] for row in rows}
+    assert list(shown)[:4] == ["add", "half", "none", "later"]
+    assert shown["none"][0].endswith("▼")
+    assert shown["half"][0].endswith("*"), "it has fewer seeds of pretraining"
+    assert shown["later"] == ["–", "", "–"]  # noqa: RUF001
 
 
 def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
@@ -128,36 +104,40 @@ def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
     assert half["difference"] == pytest.approx(0.1, abs=0.02)
 
 
-def test_contrasts_that_wait_are_named_and_counted(study):
-    page = statistics_page(find(study).comparison)
-    (section,) = [one for one in page.sections if one.title == "Contrasts named beforehand"]
-    assert "What the experiment names beforehand, 4 in all" in section.text
-    assert section.text.endswith("but counted in the correction: later - add, none - later.")
-    assert [row[1].text for row in section.grid.rows if row[0].text == "Val. loss"] == ["none - add", "half - add"]
-    assert section.grid.header[2] == "Nats"
-    assert "later" not in [cell.text for one in page.sections if one.grid for row in one.grid.rows for cell in row]
-    assert render_statistics(study, "csv").count("later - ") == 0
+def test_contrasts_that_wait_are_shown_with_their_reason_and_counted(study):
+    page = statistics_page(find(study))
+    _, rows = table_of(page)
+    planned = {row[2]: row for row in rows if row[0] == "planned (4)" and row[1] == "Val. loss"}
+    assert list(planned) == ["none - add", "half - add", "later - add", "none - later"]
+    assert planned["none - add"][7] == "worse"
+    assert planned["half - add"][7] == "1 of 3 pretraining seeds are missing (half)"
+    assert planned["later - add"][3:] == ["–", "–", "–", "–", "no finished run (later)"]  # noqa: RUF001
 
 
 def test_budgets_have_a_row_for_each_arm_that_was_pretrained(study):
-    page = budget_page(budget_frame(read_results(study)), "toy")
-    grid = page.sections[0].grid
-    rows = [dict(zip(grid.header, (cell.text for cell in row), strict=True)) for row in grid.rows]
+    page = budget_page(read_results(study))
+    header, texts = table_of(page)
+    rows = [dict(zip(header, row, strict=True)) for row in texts]
     assert [(row["Arm"], row["Pretraining seeds"]) for row in rows] == [("add", "3"), ("none", "3"), ("half", "2")]
     assert float(rows[1]["Validation loss"]) == pytest.approx(5.0, abs=0.05)
     assert rows[1]["Tokens to reference"] == "–"  # noqa: RUF001
-    assert "Not pretrained yet: `later`." in page.notes
+    assert ["Not pretrained yet", "later"] in table_of(page, 1)[1]
 
 
-def test_each_place_of_pretraining_is_told_with_its_arms(study):
-    budgets = budget_frame(read_results(study))
-    for places, said in (
-        (["One"] * 3, "on One; whatever"),
-        (["One", "Two", "One"], "on One (`add`, `half`); Two (`none`); whatever"),
-    ):
-        where = dict(zip(("add", "none", "half"), places, strict=True))
-        notes = budget_page(budgets.assign(device=budgets["arm"].map(where)), "toy").notes
-        assert any(said in note for note in notes)
+def test_whether_all_arms_of_a_seed_were_shown_the_same_is_said(study, new_bench):
+    facts = dict(table_of(budget_page(read_results(study)), 1)[1])
+    assert facts["Shown"] == "the same tokens, masks and order for all arms of a seed (of 1, of 2, of 3)"
+    bench = new_bench("c")
+    path = make_study(bench)
+    pretrain(bench, "none", 2, "of another")
+    assert "NOT the same" in dict(table_of(budget_page(read_results(path)), 1)[1])["Shown"]
+
+
+def test_figures_and_marks_of_a_budget_are_explained(study):
+    page = budget_page(read_results(study))
+    starts = {line.partition(":")[0] for line in page.tables[0].legend}
+    assert {"Tokens seen", "Losses", "Tokens to reference"} <= starts
+    assert "Swap test" not in starts
 
 
 def test_the_report_is_drawn_with_a_loss_that_decides(study):

@@ -1,0 +1,221 @@
+"""The contrasts of an experiment as a page, how far its scores spread, and how many seeds a difference takes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas import DataFrame
+
+from glue_bench.errors import UserError
+from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.verdicts import all_pairs, equivalence, letters_frame
+from glue_bench.tables.arms import named_blocks
+from glue_bench.tables.board import Board
+from glue_bench.tables.budget import measured_costs
+from glue_bench.tables.compare import Comparison
+from glue_bench.tables.numbers import MISSING, banner, decimals_of, number
+from glue_bench.tables.pages import (
+    against,
+    explained,
+    groups_shown,
+    lowest_is_best,
+    planned_contrasts,
+    with_legend,
+)
+from glue_bench.tables.table import Column, Page, Table
+
+DECIMALS, LEAST_P = 6, 0.0001
+FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
+LEGEND = {
+    "difference": "Difference: the first arm less the second, in points; of Val. loss in nats, where below 0 is "
+    "better. Seeds agreeing: how many of the seeds have its sign.",
+    "declared": "planned: named before the runs, p corrected by Holm for their number; those of the first column are "
+    "the ones to cite.",
+    "reference": "from reference: every other arm less the reference, p times the number of arms; exploratory beside "
+    "planned contrasts.",
+    "conversion": "conversion: a converted arm less the arm whose checkpoint it was made from, p times the number of "
+    "converted arms. It ranks nothing.",
+    "interval": "95% interval: holds for all contrasts of its family and column together (Bonferroni). Holm may find a "
+    "difference whose interval includes 0. No verdict: not shown to differ; the interval says which differences remain "
+    "possible. `statistics.csv` has all contrasts, also those of other columns that have no verdict.",
+    "p_equivalent": "Equivalent: the arms differ by less than the margin, by two one-sided tests, p times the family's "
+    "number.",
+}
+"""What may stand in a table of contrasts, and the line that explains it."""
+SPREAD = (
+    "Standard deviations, in the unit of the column. Between pretrainings: of an arm beyond what the seed does to all "
+    "arms; with one fine-tuning seed for each pretraining it includes fine-tuning. Over examples: of a difference, "
+    "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it.",
+)
+LETTERS = ("Arms that share a letter cannot be told apart; an arm may have several letters.",)
+CONTRAST = {
+    "family": Column("Family"),
+    "column": Column("Column"),
+    "contrast": Column("Contrast"),
+    "difference": Column("Difference", show=str),
+    "interval": Column("95% interval", show=str),
+    "agreeing": Column("Seeds agreeing", show=str),
+    "p_adjusted": Column("p (adjusted)", show=str),
+    "p_equivalent": Column("p (equivalent)", show=str),
+    "verdict": Column("Verdict"),
+}
+DEVIATIONS = {
+    "pretraining_deviation": "Between pretrainings",
+    "finetuning_deviation": "Between fine-tunings",
+    "example_deviation": "Over examples",
+    "smallest": "Smallest difference",
+}
+TO_FIND = "A true difference of {difference:g} (points; of Val. loss nats), found with probability {power:g}."
+SEEDS = {
+    "column": Column("Column"),
+    "seeds": Column("Seeds of"),
+    "pretraining_seeds": Column("Pretraining seeds", 0),
+    "finetuning_seeds": Column("Fine-tuning seeds for each", 0),
+    "cost": Column("Cost of an arm", show="{:,.0f}".format),
+    "why": Column("Why none"),
+}
+SEEDS_MEAN = (
+    "Seeds of each arm with which its difference from the reference has a verdict, after the correction for all arms "
+    "of the column. Experiments with the variances found here are drawn and judged as the verdicts are.",
+    "Seeds of pretraining: intervals cover other pretrainings; the cheapest design is shown. Seeds of fine-tuning: of "
+    "the same pretrained weights. Cost: in measured seconds of all tasks, unless costs are given.",
+)
+
+
+def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> DataFrame:
+    """All contrasts by their `kind`, also those of all `pairs`; with a margin `equivalent` its test beside each.
+
+    Raises:
+        UserError: the margin is not above 0.
+    """
+    if equivalent is not None and not equivalent > 0:
+        raise UserError(f"--equivalent {equivalent:g}: give points above 0, such as 0.5")
+    frame = comparison.contrasts
+    every = all_pairs(comparison.assessed if pairs else ())
+    if len(every):
+        frame = pd.concat([frame, every.assign(kind="pair")], ignore_index=True)
+    return frame if equivalent is None else equivalence(frame, equivalent)
+
+
+def statistics_page(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> Page:
+    """The contrasts on the column that decides, those of others with a verdict, and how far scores spread.
+
+    Raises:
+        UserError: as `contrasts_frame`.
+    """
+    board, frame = comparison.board, contrasts_frame(comparison, equivalent, pairs)
+    blocks = named_blocks(comparison.columns.dropna(subset="smallest"))
+    headings = ["Spread" if len(blocks) == 1 else f"Spread: {name}" for name, _ in blocks]
+    spreads = [_spread(board, mine, heading) for heading, (_, mine) in zip(headings, blocks, strict=True)]
+    letters = _letters(comparison, frame) if pairs else []
+    return Page(
+        title=f"Statistics: {board.results.experiment}",
+        banner=banner(board.results.data_source),
+        tables=(_contrasts(comparison, frame), *with_legend(letters, LETTERS), *with_legend(spreads, SPREAD)),
+        data=frame,
+        decimals=DECIMALS,
+    )
+
+
+def difference_page(comparison: Comparison, difference: float, power: float = 0.8, costs: Sequence[float] = ()) -> Page:
+    """How many seeds a true difference takes, by simulation; `costs` of a pretraining and a fine-tuning seed of an arm.
+
+    Raises:
+        UserError: nothing has run, or as `power_frame`.
+    """
+    board = comparison.board
+    frame = seeds_frame(comparison, difference, power, costs)
+    if frame.empty:
+        where = board.results.folder
+        raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
+    shown, tables = frame.assign(column=frame["column"].map(board.title_of)), []
+    for heading, group in groups_shown(comparison).items():
+        mine = shown[(shown["origin"] == group.origin) & (shown["shape"] == group.shape)]
+        caption = TO_FIND.format(difference=difference, power=power)
+        tables.append(Table(title=heading, caption=caption, frame=mine, columns=SEEDS))
+    name = f"Seeds needed: {board.results.experiment}"
+    whole, warning = tuple(with_legend(tables, SEEDS_MEAN)), banner(board.results.data_source)
+    return Page(title=name, banner=warning, tables=whole, data=frame, decimals=DECIMALS)
+
+
+def seeds_frame(comparison: Comparison, difference: float, power: float, costs: Sequence[float] = ()) -> DataFrame:
+    """The `power_frame` of an experiment, by the costs given or the measured seconds. Raises as that."""
+    found = Costs(*(costs or measured_costs(comparison.board.results)))
+    return power_frame(comparison.assessed, difference, power, found)
+
+
+def p_text(p: float) -> str:
+    """Four decimals, and never 0."""
+    if pd.isna(p):
+        return MISSING
+    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
+
+
+def shown_contrasts(comparison: Comparison, frame: DataFrame) -> DataFrame:
+    """Planned contrasts, what conversions cost, and every other arm less the reference, of each column the best first.
+
+    All of the column that decides, and those of others with a verdict.
+    """
+    lowest, named = lowest_is_best(comparison), {(a, b) for a, b in comparison.board.protocol.contrasts}
+    primary = frame["column"] == comparison.primary
+    pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
+    again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
+    shown = frame[(primary | (frame["verdict"] != "")) & ~again]
+    rank = shown["difference"].where(shown["column"].isin(lowest), -shown["difference"])
+    place = shown["column"].map(list(dict.fromkeys(shown["column"])).index)
+    best_first = shown.assign(rank=rank, place=place).sort_values(["place", "rank"], kind="stable")
+    parts = {kind: best_first if kind == "reference" else shown for kind in FAMILIES}
+    return pd.concat([part[part["kind"] == kind] for kind, part in parts.items()], ignore_index=True)[list(frame)]
+
+
+def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
+    chosen = shown_contrasts(comparison, frame)
+    rows = DataFrame([_texts(comparison.board, row) for row in chosen.to_dict("records")], columns=list(CONTRAST))
+    columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
+    fields = [against(comparison, group) for group in groups_shown(comparison).values()]
+    caption = "; ".join(filter(None, [*fields, planned_contrasts(comparison)]))
+    table = Table(frame=rows, columns=columns, caption=caption and f"{caption}.")
+    return explained([table], LEGEND, chosen["kind"].unique())[0]
+
+
+def _texts(board: Board, row: dict[Any, Any]) -> dict[str, str]:
+    decimals, known = decimals_of(row["column"]), row["why"] == ""
+    return {
+        "family": f"{FAMILIES[row['kind']]} ({row['family']})",
+        "column": board.title_of(row["column"]),
+        "contrast": f"{row['arm']} - {row['reference']}",
+        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:+z.{decimals}f}",
+        "interval": f"{row['low']:+z.{decimals}f} to {row['high']:+z.{decimals}f}" if known else MISSING,
+        "agreeing": f"{row['agree']} of {row['paired']}" if known else MISSING,
+        "p_adjusted": p_text(row["p_adjusted"]),
+        "p_equivalent": p_text(row.get("p_equivalent", float("nan"))),
+        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
+    }
+
+
+def _spread(board: Board, columns: DataFrame, heading: str) -> Table:
+    rows = [
+        {"column": board.title_of(row["column"])}
+        | {name: number(row[name], decimals_of(row["column"])) or MISSING for name in DEVIATIONS}
+        for row in columns.to_dict("records")
+    ]
+    shown = {"column": Column("Column")} | {name: Column(text, show=str) for name, text in DEVIATIONS.items()}
+    return Table(title=heading, frame=DataFrame(rows), columns=shown)
+
+
+def _letters(comparison: Comparison, frame: DataFrame) -> list[Table]:
+    """For each group its arms, with means and letters in every column."""
+    letters, tables = letters_frame(comparison.assessed, frame[frame["kind"] == "pair"]), []
+    letters["text"] = [
+        f"{number(row['mean'], decimals_of(row['column']))} {row['letters']}" for row in letters.to_dict("records")
+    ]
+    for heading, group in groups_shown(comparison).items():
+        mine = letters[(letters["origin"] == group.origin) & (letters["shape"] == group.shape)]
+        wide = mine.pivot(index="arm", columns="column", values="text").fillna(MISSING)
+        names = list(dict.fromkeys(mine["column"]))
+        wide = wide.loc[list(dict.fromkeys(mine["arm"])), names].reset_index()
+        columns = {name: Column(comparison.board.title_of(name), show=str) for name in names}
+        columns, heading = {"arm": Column("Arm"), **columns}, f"All pairs: {heading}" if heading else "All pairs"
+        tables.append(Table(title=heading, frame=wide, columns=columns))
+    return tables

@@ -1,0 +1,247 @@
+"""The page of contrasts, how far scores spread, how many seeds a difference takes, and the verbs that print them."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from read_pages import Read, read_markdown
+from simulated import REGIMES, simulate
+from stored import SHAPE
+
+from glue_bench.stats.verdicts import VERDICT_COLUMNS
+from glue_bench.tables.budget import measured_costs
+from glue_bench.tables.contrasts import LEGEND, contrasts_frame, difference_page, p_text, statistics_page
+from glue_bench.tables.export import find
+from glue_bench.tables.numbers import MISSING, title_of
+from glue_bench.tables.results import read_results
+from glue_bench.tables.table import Page
+
+LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
+
+
+def fill(bench, *, seeds=2, labels=True, rates=None, source="tsv"):
+    outcomes = simulate(
+        np.random.default_rng(5),
+        columns=["cola", "mnli_m", "mnli_mm"],
+        rates=rates or {"low": 0.55, "high": 0.9, "higher": 0.9},
+        seeds=seeds,
+        regime=REGIMES["nearly all examples"],
+    )
+    cola, matched, mismatched = outcomes
+    for run in range(len(cola.owners)):
+        arm, seed = cola.arms[cola.owners[run]], int(cola.seeds[run])
+        bench.finish("cola", seed, cola.scores[run] / 100, arm=arm, source=source)
+        bench.predict(bench.cells[-1]["cell_id"], {"validation": np.eye(2)[cola.predictions[run]]})
+        scores = {
+            "validation_matched": {"accuracy": matched.scores[run] / 100},
+            "validation_mismatched": {"accuracy": mismatched.scores[run] / 100},
+        }
+        bench.finish("mnli", seed, scores, arm=arm, source=source)
+        logits = {"validation_matched": matched, "validation_mismatched": mismatched}
+        bench.predict(
+            bench.cells[-1]["cell_id"], {split: np.eye(3)[one.predictions[run]] for split, one in logits.items()}
+        )
+    if labels:
+        bench.store.write_labels("cola", "d", {"validation": cola.labels})
+        bench.store.write_labels(
+            "mnli", "d", {"validation_matched": matched.labels, "validation_mismatched": mismatched.labels}
+        )
+    bench.plan()
+    return bench.store
+
+
+def tables_of(page: Page) -> list[Read]:
+    return read_markdown(page.to_markdown())
+
+
+def texts(table: Read) -> list[list[str]]:
+    return [[text for text, _ in row] for row in table.rows]
+
+
+def test_the_page_has_the_average_and_what_single_columns_tell(bench):
+    page = statistics_page(find(fill(bench).folder))
+    contrasts, spread = tables_of(page)
+    assert contrasts.header[:5] == ["Family", "Column", "Contrast", "Difference", "95% interval"]
+    rows = texts(contrasts)
+    assert sorted(row[2] for row in rows[:2]) == ["high - low", "higher - low"]
+    assert {row[0] for row in rows} == {"from reference (2)"}
+    assert {(row[1], row[-1]) for row in rows[:2]} == {("Avg. of 3", "better")}
+    assert {row[1] for row in rows[2:]} <= {"CoLA", "MNLI-m", "MNLI-mm"}
+    assert [row[0] for row in texts(spread)] == ["Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm"]
+    assert page.tables[0].caption == "Avg. of 3 against `low`: 2 better, 0 worse, 0 not told apart, 0 untested."
+
+
+def test_within_a_column_the_best_difference_comes_first(bench):
+    page = statistics_page(find(fill(bench, rates={"add": 0.6, "a": 0.7, "b": 0.9, "c": 0.8}).folder))
+    first = [float(row[3]) for row in texts(tables_of(page)[0]) if row[1] == "Avg. of 3"]
+    assert first == sorted(first, reverse=True)
+    assert len(first) == 3
+
+
+def test_seeds_agree_where_each_difference_has_the_sign_of_the_mean(bench):
+    for seed, add, other in ((1, 0.5, 0.6), (2, 0.5, 0.7), (3, 0.6, 0.58)):
+        bench.finish("rte", seed, add, arm="add")
+        bench.finish("rte", seed, other, arm="other")
+    for arm in ("add", "other"):
+        for seed in (1, 2, 3):
+            bench.predict(f"{arm}-rte-lr2e-05-s{seed}", {"validation": np.eye(2)[np.arange(400) % 2]})
+    bench.store.write_labels("rte", "d", {"validation": np.arange(400) % 2})
+    comparison = find(bench.plan())
+    (row,) = contrasts_frame(comparison).to_dict("records")
+    assert (row["agree"], row["paired"]) == (2, 3)
+    (shown,) = texts(tables_of(statistics_page(comparison))[0])
+    assert shown[5] == "2 of 3"
+
+
+def test_planned_contrasts_come_first_and_are_not_repeated(bench):
+    store = fill(bench)
+    path = bench.plan(config={"protocol": {"contrasts": [["high", "low"], ["higher", "high"]]}})
+    page = statistics_page(find(path))
+    rows = texts(tables_of(page)[0])
+    first = [(row[0], row[2]) for row in rows if row[1] == "Avg. of 3"]
+    assert first == [
+        ("planned (2)", "high - low"),
+        ("planned (2)", "higher - high"),
+        ("from reference (2)", "higher - low"),
+    ]
+    assert page.tables[0].caption.endswith("; planned contrasts: 1 of 2 differ.")
+    assert {LEGEND["declared"], LEGEND["reference"]} <= {*page.tables[0].legend}
+    assert store.folder == path
+
+
+def test_what_waits_is_named_with_its_reason(bench):
+    page = statistics_page(find(fill(bench, seeds=1).folder))
+    for row in texts(tables_of(page)[0]):
+        assert row[3] != MISSING
+        assert row[4:7] == [MISSING] * 3
+        assert row[7].startswith("one seed does not show how much scores vary (")
+    assert page.tables[0].caption.startswith("Avg. of 3 against `low`: nothing is compared (one seed does not show")
+    assert len(page.tables) == 1
+
+
+def test_missing_labels_are_the_reason(bench):
+    page = statistics_page(find(fill(bench, labels=False).folder))
+    assert all("no gold labels" in row[-1] for row in texts(tables_of(page)[0]))
+
+
+def test_demo_data_have_a_banner(bench):
+    assert "not a benchmark" in statistics_page(find(fill(bench, source="demo").folder)).banner
+
+
+def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench):
+    """In the words by which the lines begin."""
+    fill(bench)
+    bench.finish_predicted("rte", "made", 0.6, origin="grafted")
+    bench.finish_predicted("rte", "low", 0.8)
+    arms = [{"name": arm, "checkpoint": "org/model"} for arm in bench.arms]
+    path = bench.plan(config={"arms": arms, "protocol": {"contrasts": [["high", "low"]]}})
+    for options in ({}, {"equivalent": 5.0}, {"equivalent": 5.0, "pairs": True}):
+        page = statistics_page(find(path), **options)
+        rows, legend = texts(tables_of(page)[0]), [line for table in page.tables for line in table.legend]
+        assert 3 <= len(legend) <= 8
+        for family in {row[0].partition(" (")[0] for row in rows}:
+            assert sum(line.startswith(f"{family}: ") for line in page.tables[0].legend) == 1
+        families = {key for key in ("declared", "reference", "conversion") if LEGEND[key] in legend}
+        assert families == set(contrasts_frame(find(path))["kind"])
+        assert (LEGEND["p_equivalent"] in legend) == ("equivalent" in options)
+
+
+def test_arms_of_two_shapes_have_sections_of_their_own(bench):
+    for arm, accuracy in (("small", 0.6), ("other-small", 0.65), ("large", 0.9), ("other-large", 0.92)):
+        bench.finish_predicted("rte", arm, accuracy)
+        bench.arms[arm] |= {"shape": LARGE if "large" in arm else SHAPE}
+    comparison = find(bench.plan())
+    spreads = [table.title for table in statistics_page(comparison).tables[1:]]
+    assert [("hidden size 8" in title, "hidden size 64" in title) for title in spreads] == [
+        (True, False),
+        (False, True),
+    ]
+    needed = [table.title for table in difference_page(comparison, 40.0).tables]
+    assert len(set(needed)) == 2
+
+
+def test_all_pairs_have_letters(bench):
+    page = statistics_page(find(fill(bench).folder), pairs=True)
+    (letters,) = [table for table in tables_of(page) if table.title == "All pairs"]
+    shown = {row[0]: row[1].split()[-1] for row in texts(letters)}
+    assert shown["high"] == shown["higher"] != shown["low"]
+    assert (page.data["kind"] == "pair").sum() == 3 * 4
+
+
+def test_the_page_says_how_many_seeds_a_difference_takes(bench):
+    comparison = find(fill(bench, rates={"a": 0.8, "b": 0.8}).folder)
+    (table,) = tables_of(difference_page(comparison, 40.0))
+    columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
+    assert [row[:4] for row in texts(table)] == [[column, "fine-tuning", "1", "2"] for column in columns]
+    (small,) = tables_of(difference_page(comparison, 0.1))
+    assert all("no number of seeds" in row[-1] for row in texts(small))
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0, "< 0.0001"), (0.00009, "< 0.0001"), (0.0123, "0.0123"), (1.0, "1.0000"), (np.nan, MISSING)],
+)
+def test_p_values_are_never_zero(p, text):
+    assert p_text(p) == text
+
+
+@pytest.mark.parametrize(("column", "title"), [("mnli_mm", "MNLI-mm"), ("sst2", "SST-2"), ("swap_1", "Swap test")])
+def test_titles(column, title):
+    assert title_of(column) == title
+
+
+# The verbs
+
+
+def test_statistics_in_three_formats(bench, glue_bench, tmp_path):
+    folder = fill(bench).folder
+    said = glue_bench("statistics", folder)
+    assert said.status == 0
+    assert "# Statistics: toy" in said.out
+    rows = list(csv.DictReader(io.StringIO(glue_bench("statistics", folder, "--format", "csv").out)))
+    assert list(rows[0]) == ["kind", *VERDICT_COLUMNS]
+    assert [row["kind"] for row in rows] == ["reference"] * 8
+    assert glue_bench("statistics", folder, "--format", "json", "-o", tmp_path / "x.json").out == ""
+    document = json.loads((tmp_path / "x.json").read_text())
+    assert document["rows"][0]["p_adjusted"] == pytest.approx(float(rows[0]["p_adjusted"]), abs=1e-6)
+
+
+def test_equivalence_and_pairs_on_request(bench, glue_bench):
+    said = glue_bench("statistics", fill(bench).folder, "--equivalent", 30, "--pairs").out
+    assert "p (equivalent)" in said
+    assert "## All pairs" in said
+    assert "share a letter" in said
+
+
+def test_power_prints_seeds(bench, glue_bench):
+    folder = fill(bench).folder
+    assert "Seeds needed" in glue_bench("power", folder, "--difference", 5).out
+    said = glue_bench("power", folder, "--difference", 40, "--costs", 100, 1, "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(said)))
+    assert [row["column"] for row in rows] == ["average", "cola", "mnli_m", "mnli_mm"]
+    assert [float(row["cost"]) for row in rows] == [100.0 + int(row["finetuning_seeds"]) for row in rows]
+
+
+def test_a_seed_costs_a_run_at_every_rate(bench):
+    for rate, seconds in ((1e-5, 10.0), (2e-5, 30.0)):
+        bench.record(bench.expect("rte", 1, arm="a", rate=rate), seconds=seconds)
+    bench.plan()
+    assert measured_costs(read_results(bench.path))[1] == 40.0
+
+
+def test_one_arm_has_no_contrasts_and_nothing_run_has_no_spread(bench, new_bench, glue_bench, refused):
+    alone = fill(bench, rates={"only": 0.8}).folder
+    assert glue_bench("statistics", alone, "--format", "csv").out.startswith("kind,origin")
+    empty = new_bench("empty")
+    empty.plan()
+    assert "nothing has run yet" in refused("power", empty.store.folder, "--difference", 1)
+
+
+def test_mistakes_are_one_line(bench, refused, tmp_path):
+    folder = fill(bench, seeds=1).folder
+    assert "no experiment in" in refused("statistics", tmp_path / "none")
+    assert "unknown format" in refused("statistics", folder, "--format", "xls")
+    assert "--equivalent 0" in refused("statistics", folder, "--equivalent", 0)
+    assert "--difference 0" in refused("power", folder, "--difference", 0)

@@ -1,0 +1,119 @@
+"""The files of an experiment's folder, and the command that matters next."""
+
+import csv
+import json
+from io import StringIO
+
+import pytest
+
+from glue_bench.data.tasks import TRAINABLE
+from glue_bench.tables.export import find, next_step, write_tables
+from glue_bench.tables.pages import leaderboard_page
+from glue_bench.tables.table import FORMATS
+
+TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+
+
+def fill(bench, source="tsv"):
+    """Two arms of two origins, all tasks, two seeds; one cell of the second arm is missing."""
+    for arm, origin, base in (("add", "pretrained", 0.5), ("cat", "grafted", 0.6)):
+        for task in TASKS:
+            for seed in (1, 2):
+                where = {"arm": arm, "origin": origin}
+                if (arm, task, seed) == ("cat", "rte", 2):
+                    bench.expect(task, seed, **where)
+                else:
+                    bench.finish(task, seed, base + 0.0123 * seed, source=source, **where)
+    return bench.plan()
+
+
+def test_csv_and_json_say_what_the_data_is_and_what_is_missing(bench):
+    page = leaderboard_page(find(fill(bench)))
+    rows = json.loads(page.to_json())["rows"]
+    table = {row["arm"]: row for row in csv.DictReader(StringIO(page.to_csv()))}
+    assert [row["arm"] for row in rows] == list(table)
+    assert rows[1]["rte_std"] is None
+    assert table["cat"]["rte_std"] == ""
+    assert (table["cat"]["data_source"], table["cat"]["partial_tasks"]) == ("tsv", "")
+
+
+def test_partial_tasks_are_named_in_the_data(bench):
+    for task in TASKS:
+        bench.finish(task, 1, partial=task in ("rte", "qnli"))
+    page = leaderboard_page(find(bench.plan()))
+    assert next(csv.DictReader(StringIO(page.to_csv())))["partial_tasks"] == "qnli;rte"
+
+
+def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
+    fill(bench)
+    other = new_bench("other")
+    other.cells, other.arms = bench.cells, bench.arms
+    for cell in reversed(bench.cells):
+        text = bench.path / "records" / f"{cell['cell_id']}.json"
+        if text.exists():
+            value = json.loads(text.read_text())["scores"]
+            other.record(cell, value, seconds=99.0)
+    other.plan()
+    written = [write_tables(find(path)) for path in (bench.path, other.path)]
+    assert [p.name for p in written[0]] == ["leaderboard.md", "leaderboard.csv", "scores.csv", "averages.csv"]
+    for mine, theirs in zip(*written, strict=True):
+        assert mine.read_bytes() == theirs.read_bytes()
+
+
+def test_tables_of_an_earlier_plan_do_not_stay(bench):
+    fill(bench)
+    (bench.path / "notes.md").write_text("mine")
+    earlier = {path.name for path in write_tables(find(bench.path))}
+    bench.cells = [cell for cell in bench.cells if cell["task"] == "rte"]
+    bench.plan()
+    written = {path.name for path in write_tables(find(bench.path))}
+    assert earlier - written == {"averages.csv"}
+    assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == written | {"notes.md"}
+
+
+def test_scores_csv_is_tidy(bench):
+    bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5)
+    bench.plan()
+    assert write_tables(find(bench.path))[2].read_text() == (
+        "arm,variant,origin,task,split,metric,learning_rate,seed,value\n"
+        "add,add,pretrained,mrpc,validation,accuracy,3e-05,3,66.6667\n"
+        "add,add,pretrained,mrpc,validation,f1,3e-05,3,\n"
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_bears_an_experiment_without_records(bench, format):
+    bench.expect("rte", 1)
+    assert "add" in leaderboard_page(find(bench.plan())).render(format)
+
+
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        ({"failed": ("a",)}, "`glue-bench status toy` (why runs have failed)"),
+        ({"missing": True}, "the same `glue-bench run`, which goes on with what is missing"),
+        ({"source": "demo"}, "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub on a real task)"),
+        ({"arms": 1}, "`glue-bench table NAME toy` (beside a paper's table; `glue-bench table` lists them)"),
+        ({"seeds": 2}, "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"),
+        ({"steps": 100}, "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"),
+        ({}, "`glue-bench statistics toy --difference 1` (how many seeds a point takes)"),
+    ],
+    ids=str,
+)
+def test_the_next_step_follows_from_what_is_there(bench, change, command):
+    for arm in ("add", "concat")[: change.get("arms", 2)]:
+        for seed in range(change.get("seeds", 3)):
+            bench.finish("rte", seed + 1, 0.5, arm=arm, source=change.get("source", "tsv"))
+            bench.cells[-1]["steps"] = change.get("steps")
+    if change.get("missing"):
+        bench.expect("rte", 9)
+    assert next_step(find(bench.plan()), "toy", change.get("failed", ())) == command
+
+
+def test_all_tasks_with_a_verdict_can_be_handed_in(bench):
+    for arm in ("add", "none"):
+        for task in TRAINABLE:
+            bench.finish_predicted(task, arm, 0.9 if arm == "add" else 0.5)
+    assert (
+        next_step(find(bench.plan()), "toy") == "`glue-bench submit toy --arm add -o add.zip` (for GLUE's test server)"
+    )

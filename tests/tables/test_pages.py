@@ -1,0 +1,478 @@
+"""The leaderboard's page: who differs, from what, by how much, what floors there are, and what every mark means."""
+
+import ast
+import csv
+import json
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from read_pages import READERS, Read, read_markdown
+from rich.console import Console
+from stored import SHAPE
+
+from glue_bench.data.tasks import COLUMNS, TRAINABLE
+from glue_bench.records.intrinsic import IntrinsicRecord
+from glue_bench.tables import budget_page, contrasts, pages
+from glue_bench.tables.baselines import BASELINES
+from glue_bench.tables.board import make_board, open_board
+from glue_bench.tables.compare import Comparison, compare
+from glue_bench.tables.export import find
+from glue_bench.tables.numbers import MISSING, title_of
+from glue_bench.tables.pages import LEGEND, MARKS, SMALLEST, leaderboard_page, screen_page
+from glue_bench.tables.table import Page
+
+ROOT = Path(__file__).parents[2]
+STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
+TITLED = {"Difference": "difference"} | {title_of(name): name for name in ("validation_loss", "swap_1")}
+
+
+def fill(bench, arms=(("add", 0.8), ("none", 0.5), ("concat", 0.805)), tasks=("rte", "sst2"), **more) -> Path:
+    for arm, accuracy in arms:
+        for task in tasks:
+            bench.finish_predicted(task, arm, accuracy)
+    return bench.plan(**more)
+
+
+@pytest.fixture(scope="module")
+def told(lasting_bench):
+    """Three arms of which one is clearly worse, one a little better than chance could say, and two tasks."""
+    return fill(lasting_bench)
+
+
+def shown(comparison: Comparison | Path) -> tuple[Page, list[Read]]:
+    """The page, and its tables as Markdown has them."""
+    page = leaderboard_page(find(comparison) if isinstance(comparison, Path) else comparison)
+    return page, read_markdown(page.to_markdown())
+
+
+def rows_of(table: Read) -> dict[str, dict[str, str]]:
+    """Arm -> header -> text."""
+    return {row[0][0]: dict(zip(table.header, (text for text, _ in row), strict=True)) for row in table.rows}
+
+
+def facts(path: Path) -> dict[str, str]:
+    """The table Setup."""
+    _, tables = shown(path)
+    (setup,) = [table for table in tables if table.header[0] == "Setup"]
+    return {row[0][0]: row[1][0] for row in setup.rows}
+
+
+def with_floors(path: Path, **values: dict[str, float]) -> Comparison:
+    """A comparison whose results have these baselines beside the majority class: name -> column -> value."""
+    board = open_board(path)
+    rows = [
+        (*COLUMNS[column], "accuracy", name.replace("_", " "), value)
+        for name, by_column in values.items()
+        for column, value in by_column.items()
+    ]
+    known = board.results.baselines
+    more = pd.DataFrame(rows, columns=list(BASELINES))
+    return compare(make_board(replace(board.results, baselines=pd.concat([known, more], ignore_index=True))))
+
+
+# The line on top
+
+
+def test_one_line_counts_who_differs_and_names_the_best_floor(told):
+    page, _ = shown(told)
+    best = re.escape(f"{open_board(told).table['average'].max():.2f}")
+    assert re.fullmatch(
+        r"Avg\. of 2 against `add`: 0 better, 1 worse, 1 not told apart, 0 untested; "
+        rf"Avg\. of 2: best arm {best}, majority class 50\.00\.",
+        page.tables[0].caption,
+    )
+
+
+def test_the_best_floor_is_the_best_baseline_that_has_every_column(told):
+    page, (table, *_) = shown(with_floors(told, word_overlap={"rte": 99.0}, bag_of_words={"rte": 61.0, "sst2": 82.5}))
+    assert page.tables[0].caption.endswith(", bag of words 71.75.")
+    rows = rows_of(table)
+    assert list(rows)[3:] == ["majority class", "word overlap", "bag of words", SMALLEST]
+    assert rows["word overlap"] == {"Arm": "word overlap", "Params": "", "Avg. of 2": MISSING, "Difference": "",
+                                    "SST-2": MISSING, "RTE": "99.00"}  # fmt: skip
+    assert rows["bag of words"]["Avg. of 2"] == "71.75"
+
+
+def test_contrasts_that_were_planned_are_counted_and_explained(bench):
+    path = fill(bench, config={"protocol": {"contrasts": [["none", "add"], ["concat", "add"]]}})
+    page, _ = shown(path)
+    assert "; planned contrasts: 1 of 2 differ; " in page.tables[0].caption
+    assert LEGEND["planned"] in page.tables[0].legend
+
+
+def test_one_seed_says_why_nothing_is_compared(bench):
+    for arm in ("add", "concat"):
+        bench.finish_predicted("rte", arm, 0.8, seeds=1)
+    page, (table, *_) = shown(bench.plan())
+    said = "RTE against `add`: nothing is compared (one seed does not show how much scores vary); RTE: best arm "
+    assert page.tables[0].caption.startswith(said)
+    rows = rows_of(table)
+    assert rows["concat"]["Difference"] == f"{float(rows['concat']['RTE']) - float(rows['add']['RTE']):+.2f}"
+
+
+def test_an_arm_alone_is_compared_with_floors_only(bench):
+    bench.finish_predicted("rte", "add", 0.8)
+    page, (table, *_) = shown(bench.plan())
+    assert re.fullmatch(r"RTE: best arm \d\d\.\d\d, majority class 50\.00\.", page.tables[0].caption)
+    assert table.header == ["Arm", "Params", "RTE"]
+
+
+def test_an_arm_that_waits_is_counted_as_untested(bench):
+    fill(bench)
+    bench.expect("rte", 1, arm="later")
+    page, (table, *_) = shown(bench.plan())
+    assert "1 not told apart, 1 untested" in page.tables[0].caption
+    assert rows_of(table)["later"]["RTE"] == MISSING
+
+
+# The table
+
+
+def test_marks_say_better_and_worse_and_bold_is_the_best_alone(told):
+    _, (table, *_) = shown(told)
+    assert table.header == ["Arm", "Params", "Avg. of 2", "Difference", "SST-2", "RTE"]
+    rows, scores = rows_of(table), ("Avg. of 2", "SST-2", "RTE")
+    assert all(rows["none"][name].endswith("▼") for name in scores)
+    assert not any(mark in rows[arm][name] for arm in ("add", "concat") for name in scores for mark in "▲▼")
+    for name in scores:
+        best = max(("add", "none", "concat"), key=lambda arm: float(rows[arm][name].strip("▼")))
+        assert [row[0][0] for row in table.rows if row[table.header.index(name)][1]] == [best]
+    assert [rows["majority class"][name] for name in scores] == ["50.00"] * 3
+    difference = float(rows["concat"]["Avg. of 2"]) - float(rows["add"]["Avg. of 2"])
+    value, _, half = rows["concat"]["Difference"].partition(" ± ")
+    assert float(value) == pytest.approx(difference, abs=0.011)
+    assert abs(difference) < float(half) < 20
+    assert rows["add"]["Difference"] == "reference"
+    contrasts = find(told).of("reference")
+    smallest = contrasts.loc[contrasts["column"] == "rte", "smallest"].median()
+    assert rows[SMALLEST]["RTE"] == f"{smallest:.2f}"
+
+
+def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
+    for arm, value in (("a", 0.6), ("b", 0.60001), ("c", 0.5)):
+        bench.finish("rte", 1, value, arm=arm)
+    bench.finish("rte", 1, 0.9, arm="alone", origin="scratch")
+    _, tables = shown(bench.plan())
+    bold = {row[0][0]: row[2][1] for table in tables[:2] for row in table.rows if row[0][0] in ("a", "b", "c", "alone")}
+    assert bold == {"a": True, "b": True, "c": False, "alone": False}
+    assert [table.title for table in tables[:2]] == ["Pretrained", "Scratch"]
+
+
+def test_a_score_shows_the_mean_and_where_runs_collapsed_or_are_missing(bench):
+    for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
+        bench.finish("rte", seed, value)
+    bench.finish("cola", 1, 0.6101, collapsed=["validation"])
+    bench.finish("qnli", 1, -0.00001, partial=True)
+    bench.finish("wnli", 1, 0.5)
+    bench.expect("wnli", 2)
+    bench.expect("sst2", 1)
+    bench.finish("stsb", 1, None)
+    _, (table, *_) = shown(bench.plan())
+    row = rows_of(table)["add"]
+    assert (row["RTE"], row["CoLA"], row["QNLI†"], row["WNLI"]) == ("63.00", "61.01‡", "0.00", "50.00*")
+    assert row["STS-B"] == MISSING
+    assert "SST-2" not in row
+    assert facts(bench.path)["Runs"] == "7 of 9 planned; 0 records left out; 2 undefined scores"
+
+
+def finish_on(bench, places: dict[str, tuple[str, str]]) -> list[str]:
+    """Two seeds of each arm and on which processors they ran; the names of the arms as the table has them."""
+    for arm, processors in places.items():
+        for seed, processor in enumerate(processors, start=1):
+            bench.record(bench.expect("rte", seed, arm=arm), environment={"processor": processor, "device": "cpu"})
+    _, (table, *_) = shown(bench.plan())
+    return [row[0][0] for row in table.rows]
+
+
+def test_an_arm_on_another_processor_than_the_reference_with_that_seed_is_marked(bench, new_bench):
+    one, other = "One", "One (family 26, model 2)"
+    assert finish_on(bench, {"add": (one, one), "none": (one, one), "untied": (one, "Two")}) == [
+        "add",
+        "none",
+        "untied◇",
+    ]
+    assert facts(bench.path)["Computed on"] == "One: 5 runs; Two: 1 runs"
+    assert finish_on(new_bench("b"), {"add": (one, "Two"), "none": ("Two", one)}) == ["add", "none◇"]
+    assert finish_on(new_bench("c"), {"add": (one, "Two"), "none": (one, "Two")}) == ["add", "none"]
+    assert finish_on(new_bench("d"), {"add": (one, one), "none": (other, other)}) == ["add", "none"]
+
+
+def test_an_arm_of_another_precision_is_marked(bench):
+    for arm, precision in (("add", "bf16"), ("none", "float32")):
+        environment = {"processor": "One", "precision": precision}
+        bench.record(bench.expect("rte", arm=arm), environment=environment)
+    _, (table, *_) = shown(bench.plan())
+    assert [row[0][0] for row in table.rows] == ["add", "none◇"]
+    assert facts(bench.path)["Computed on"] == "One, bf16: 1 runs; One, float32: 1 runs"
+
+
+def test_converted_arms_stand_below_the_arm_they_were_made_from_and_are_not_ranked(bench):
+    bench.finish_predicted("rte", "add", 0.8)
+    for arm, accuracy in (("concat", 0.81), ("untied", 0.55)):
+        bench.finish_predicted("rte", arm, accuracy, origin="grafted")
+    arms = [{"name": arm, "checkpoint": "org/model"} for arm in bench.arms]
+    _, tables = shown(bench.plan(config={"arms": arms}))
+    table = tables[0]
+    assert table.title == "Converted from add: what the conversion costs, no ranking"
+    assert [row[0][0] for row in table.rows] == ["add", "concat", "untied", "majority class", SMALLEST]
+    assert not any(bold for row in table.rows for _, bold in row)
+    assert rows_of(table)["untied"]["RTE"].endswith("▼")
+    assert tables[1].header[0] == "Setup"
+    assert facts(bench.path)["Weights"] == "pretrained: org/model (add); grafted: org/model (concat, untied)"
+
+
+@pytest.mark.parametrize("primary", ["average", "validation_loss"])
+def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
+    generator = np.random.default_rng(0)
+    pieces, counts = generator.normal(2000, 200, size=300), np.full(300, 500.0)
+    for arm, accuracy in (("add", 0.8), ("untied", 0.7)):
+        for task in ("rte", "sst2"):
+            bench.finish_predicted(task, arm, accuracy)
+        for seed in (1, 2, 3):
+            loss = pieces - 50 * (arm == "untied") + generator.normal(0, 5, 300)
+            facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+            record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
+            sums = {"validation_loss": np.stack([loss, counts]), "swap_1": np.stack([counts * 0.7, counts])}
+            bench.store.intrinsic.write(record, sums)
+    planned = [{"pretraining_id": f"{arm}-{n}", "arm": arm, "seed": n} for arm in bench.arms for n in (1, 2, 3)]
+    page, (table, *_) = shown(bench.plan(pretrainings=planned, config={"protocol": {"primary": primary}}))
+    measures = ["Val. loss", "Difference", "Swap test", "Avg. of 2"]
+    order = measures if primary != "average" else ["Avg. of 2", "Difference", "Val. loss", "Swap test"]
+    assert table.header == ["Arm", "Params", *order, "SST-2", "RTE"]
+    losses = {row[0][0]: row[table.header.index("Val. loss")] for row in table.rows}
+    assert losses["untied"][0].endswith("▲")
+    assert (losses["untied"][1], losses["add"][1]) == (True, False)
+    assert float(losses["untied"][0].strip("▲")) == pytest.approx(float(losses["add"][0]) - 0.1, abs=0.003)
+    assert losses["majority class"][0] == MISSING
+    assert [row[0][0] for row in table.rows][:2] == [["add", "untied"], ["untied", "add"]][primary != "average"]
+    assert page.tables[0].caption.startswith(f"{title_of(primary) if primary != 'average' else 'Avg. of 2'} against")
+
+
+def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
+    pieces, counts = np.linspace(1900, 2100, 300), np.full(300, 500.0)
+    for arm in ("add", "untied"):
+        for seed in (1, 2, 3, 4):
+            cell = bench.expect("rte", seed, arm=arm)
+            cell |= {"pretraining_seed": seed, "steps": 100}
+            if seed < 3:
+                bench.record(cell, 0.5 + seed / 10)
+                facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
+                record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
+                bench.store.intrinsic.write(record, {"validation_loss": np.stack([pieces + seed, counts])})
+    planned = [{"pretraining_id": f"{arm}-{n}", "arm": arm, "seed": n} for arm in bench.arms for n in range(1, 5)]
+    _, (table, *_) = shown(bench.plan(pretrainings=planned))
+    assert [rows_of(table)[arm]["Val. loss"][-1] for arm in ("add", "untied")] == ["*", "*"]
+
+
+# Facts
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([(None, 1), (None, 2)], "2 fine-tuning"),
+        ([(1, 1), (2, 1)], "2 pretraining, 1 fine-tuning of each"),
+        ([(1, 1), (1, 2), (2, 1), (2, 2)], "2 pretraining, 2 fine-tuning of each"),
+    ],
+)
+def test_how_many_runs_a_score_is_made_of(bench, seeds, said):
+    for pretraining_seed, seed in seeds:
+        cell = bench.expect("rte", seed)
+        cell |= {"cell_id": f"rte-{pretraining_seed}-{seed}", "pretraining_seed": pretraining_seed}
+        bench.record(cell)
+    assert facts(bench.plan())["Seeds"] == said
+
+
+def test_what_runs_were_fine_tuned_by(bench):
+    for task, epochs in (("rte", 5), ("mrpc", 3), ("cola", 10)):
+        settings = {"epochs": epochs, "batch_size": 32, "max_length": 128}
+        bench.record(bench.expect(task), hyperparameters=settings)
+    assert facts(bench.plan())["Fine-tuning"] == "epochs 3, 5, 10; batch 32; length 128; rate 2e-05"
+    bench.finish("rte", 1, rate=3e-5)
+    rates = "rate the best of 2e-05, 3e-05 for each arm and task, by the mean on validation"
+    assert facts(bench.plan())["Fine-tuning"].endswith(rates)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({}, "mean over seeds; last epoch; validation"),
+        ({"seeds": "median"}, "median over seeds; last epoch; validation"),
+        ({"epoch": "best"}, "best epoch of each run by validation, which is optimistic"),
+        ({"epoch": "best", "choose_on": "held_out"}, "best epoch of each run by the slice held out of train"),
+    ],
+)
+def test_which_epoch_of_which_seeds_is_reported(bench, protocol, said):
+    bench.finish("rte", 1)
+    setup = facts(bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}}))
+    assert said in setup["Reported"]
+    assert setup["Fine-tuning"] == "rate 2e-05; 0.1 of train held out"
+
+
+def test_how_much_of_the_data_there_was(bench, new_bench):
+    data = {"source": "tsv", "digest": "d", "partial": True}
+    bench.record(bench.expect("rte"), data=data | {"rows": {"train": 249, "validation": 277, "test": 3000}})
+    bench.finish("qnli", 1, partial=True)
+    assert facts(bench.plan())["Data"] == "tsv; QNLI in part; RTE 10% of train"
+    whole, demo = new_bench("whole"), new_bench("demo")
+    whole.finish("rte")
+    assert facts(whole.plan())["Data"] == "tsv, complete"
+    demo.finish("rte", source="demo")
+    page, _ = shown(demo.plan())
+    assert page.banner == "Made from the embedded demo data: not a benchmark."
+
+
+def test_what_was_left_out_is_counted_and_named(bench):
+    bench.finish("rte", 1)
+    bench.record({**bench.cells[0], "cell_id": "stale"})
+    damaged = bench.expect("rte", 2)
+    (bench.path / "records" / f"{damaged['cell_id']}.json").write_text("{")
+    setup = facts(bench.plan())
+    assert setup["Runs"] == "1 of 2 planned; 1 records left out"
+    assert "not valid JSON" in setup["Left out"]
+
+
+def test_what_each_arm_is(bench):
+    bench.finish("rte", arm="wide", variant="concat-split")
+    bench.arms["wide"] |= {"summary": "side by side", "parameters": 930_000, "shape": SHAPE}
+    _, (table, _, arms) = shown(bench.plan(config={"arms": [{"name": "wide", "options": {"position_share": 0.5}}]}))
+    assert rows_of(table)["wide"]["Params"] == "930k"
+    assert [text for text, _ in arms.rows[0]][:4] == ["wide", "concat-split", "position_share: 0.5", "side by side"]
+
+
+# Every mark is explained, and nothing else is
+
+
+def unexplained(page: Page) -> tuple[set[str], set[str]]:
+    """What of a page's tables has no line in the legend, and which lines explain nothing in it: read from Markdown."""
+    tables = [
+        table for table in read_markdown(page.to_markdown()) if "Params" in table.header or "Steps" in table.header
+    ]
+    there = {"planned"} if "planned contrasts:" in page.tables[0].caption else set()
+    for table in tables:
+        for name in table.header[1:]:
+            titled = {**TITLED, "Params": "parameters", "Steps": "steps"}.get(name)
+            there.add(titled or ("average" if name.startswith("Avg.") else "task"))
+            there |= {name[-1]} & set(MARKS)
+        for (first, _), *cells in table.rows:
+            there |= {first} & set(LEGEND) | {mark for mark in "◇" if mark in first}
+            there |= {mark for text, _ in cells for mark in MARKS if text.endswith(mark) or mark in text[-3:]}
+            there |= {"bold" for _, bold in cells if bold}
+    lines = {line for table in page.tables for line in table.legend}
+    without = {key for key in there & set(LEGEND) if LEGEND[key] not in lines}
+    return without, {line for line in lines if not any(LEGEND[key] == line for key in there & set(LEGEND))}
+
+
+def everything(bench) -> Path:
+    """All that a legend can explain."""
+    fill(bench)
+    for arm in ("add", "none"):
+        bench.finish("cola", 1, 0.5, arm=arm, collapsed=["validation"], partial=True)
+        bench.expect("wnli", 1, arm=arm)
+        bench.finish("stsb", 1, None, arm=arm)
+        bench.record(bench.expect("qnli", 1, arm=arm), environment={"processor": arm, "precision": "float32"})
+        bench.record(bench.expect("mrpc", 1, arm=arm))
+    bench.expect("mrpc", 2, arm="add")
+    return bench.plan(config={"protocol": {"contrasts": [["none", "add"]]}})
+
+
+@pytest.mark.parametrize("folder", [*STORED, "told", "everything"], ids=lambda folder: getattr(folder, "name", folder))
+def test_each_mark_has_a_line_and_each_line_a_mark(folder, told, bench):
+    made = {"told": lambda: told, "everything": lambda: everything(bench)}.get(str(folder), lambda: folder)()
+    page, _ = shown(made)
+    assert unexplained(page) == (set(), set())
+    assert sum(len(table.legend) for table in page.tables) <= 8
+    first = page.tables[0]
+    line = first.legend[0]
+    assert unexplained(replace(page, tables=(replace(first, legend=first.legend[1:]), *page.tables[1:])))[0]
+    stray = replace(first, legend=(*first.legend, "A line about nothing."))
+    assert unexplained(replace(page, tables=(stray, *page.tables[1:])))[1] == {"A line about nothing."}
+    assert line in LEGEND.values()
+
+
+@pytest.mark.parametrize("module", [pages, contrasts, budget_page])
+def test_a_legend_is_made_of_at_most_eight_constants(module):
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    constants = [node for node in tree.body if isinstance(node, ast.Assign)]
+    assert not any(isinstance(part, ast.JoinedStr) for constant in constants for part in ast.walk(constant))
+    assert 0 < len(set(module.LEGEND.values())) <= 8
+
+
+def test_no_sentence_of_the_room_is_switched_by_a_product():
+    for file in (ROOT / "glue_bench/tables").glob("*.py"):
+        assert "* bool(" not in file.read_text(encoding="utf-8"), file.name
+
+
+def test_the_study_is_read_at_one_look():
+    """Words outside tables."""
+    for name, most in (("leaderboard.md", 270), ("statistics.md", 220)):
+        text = (ROOT / "results/study" / name).read_text(encoding="utf-8")
+        assert len(" ".join(line for line in text.splitlines() if not line.startswith("|")).split()) <= most
+
+
+# Formats
+
+
+def test_every_format_carries_the_same(told):
+    page, (table, *_) = shown(told)
+    for format, reader in READERS.items():
+        assert reader(page.render(format))[0].rows == table.rows
+    flat = {row["arm"]: row for row in csv.DictReader(StringIO(page.to_csv()))}
+    document = json.loads(page.to_json())
+    rows = rows_of(table)
+    assert document["captions"] == [page.tables[0].caption]
+    for row in document["rows"]:
+        assert rows[row["arm"]]["Avg. of 2"].strip("▼") == flat[row["arm"]]["average"]
+        for name in ("difference", "low", "high", "smallest"):
+            text, value = flat[row["arm"]][f"average_{name}"], row[f"average_{name}"]
+            assert (text == "") if value is None else float(text) == value
+    assert (flat["none"]["reference"], flat["none"]["average_verdict"]) == ("add", "worse")
+    assert (flat["majority class"]["origin"], flat["majority class"]["average"]) == ("baseline", "50.00")
+    assert float(flat["none"]["rte_low"]) < float(flat["none"]["rte_difference"]) < float(flat["none"]["rte_high"]) < 0
+
+
+def test_a_table_of_all_tasks_fits_a_screen_of_1400_pixels(told):
+    """By its widest texts in 16 px type (headers break at a hyphen), and the style sheet's blanks beside each cell."""
+    style = shown(told)[0].to_html()
+    assert re.findall(r"max-width: (\d+)rem; padding: 0 1rem", style) == ["87"]
+    assert re.findall(r"font-size: (0.95)rem|th, td { padding: 0.25rem (0.45)rem", style) == [
+        ("0.95", ""),
+        ("", "0.45"),
+    ]
+    ems = {**dict.fromkeys("0123456789", 0.6), **dict.fromkeys("MNLm▼‡†", 0.9), **dict.fromkeys(".-*il ±", 0.35)}
+    columns = [["untied-relative"], ["22.7M"], ["-15.59 ± 7.79"], *[["100.00▼", "MNLI-"]] * 11, ["3.456▼"], ["78.47▼"]]
+    widths = [max(sum(ems.get(c, 0.65) for c in text) for text in texts) * 0.95 + 2 * 0.45 for texts in columns]
+    assert 16 * sum(widths) <= 16 * (87 - 2) <= 1400
+
+
+def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
+    for arm in ("untied-relative", "add-relative", "concat-split", "add", "none", "concat"):
+        for task in TRAINABLE:
+            bench.finish_predicted(task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
+    console = Console(width=80, record=True, file=StringIO(), force_terminal=True)
+    screen_page(find(bench.plan(data_source="demo"))).show(console, "runs/toy/leaderboard.md")
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 22
+    assert sum(line.startswith("untied-relative") for line in lines) == 1
+    header = next(line for line in lines if line.startswith("Arm")).split()
+    assert header[:6] == ["Arm", "Params", "Avg.", "of", "9", "Difference"]
+    assert lines[-1].endswith("): runs/toy/leaderboard.md")
+
+
+def test_steps_of_pretraining_stand_in_a_table_of_their_own(bench):
+    for steps, value in ((300, 0.4), (1000, 0.5)):
+        for arm in ("add", "none"):
+            bench.finish("rte", 1, value, arm=arm, rate=steps * 1e-6)
+            bench.cells[-1]["steps"] = steps
+    _, tables = shown(bench.plan())
+    assert tables[1].title == "Against steps of pretraining"
+    assert [[text for text, _ in row] for row in tables[1].rows] == [
+        *(["add", "300", "40.00"], ["add", "1,000", "50.00"]),
+        *(["none", "300", "40.00"], ["none", "1,000", "50.00"]),
+    ]
