@@ -229,9 +229,9 @@ def statistics(
     Raises:
         UserError: there is no such experiment, the margin is not above 0, or as `glue_bench.tables.foreign.judge_runs`.
     """
-    from glue_bench.reporting.foreign_page import is_table, judge_file
     from glue_bench.tables.contrasts import contrasts_frame
     from glue_bench.tables.export import find
+    from glue_bench.tables.foreign_page import is_table, judge_file
 
     if is_table(path, reference, lower, pairs):
         return judge_file(path, reference, lower, equivalent).contrasts

@@ -111,14 +111,14 @@ def statistics(
     output: Output = None,
 ) -> None:
     """Say which arms or systems differ from the reference, by how much, and what the runs could have shown."""
-    from glue_bench.reporting.foreign_page import is_table, judge_file, render_foreign
     from glue_bench.tables.contrasts import statistics_page
     from glue_bench.tables.export import find
+    from glue_bench.tables.foreign_page import foreign_page, is_table, judge_file
     from glue_bench.tables.table import chosen_format
 
     chosen = chosen_format(format, output)
     if is_table(source, reference, lower or (), pairs):
-        emit(render_foreign(judge_file(source, reference, lower or (), equivalent), source.stem, chosen), output)
+        emit(foreign_page(judge_file(source, reference, lower or (), equivalent), source.stem).render(chosen), output)
     else:
         emit(statistics_page(find(source), equivalent, pairs).render(chosen), output)
 

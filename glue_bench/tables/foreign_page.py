@@ -6,18 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas import DataFrame
 
 from glue_bench.errors import UserError
-from glue_bench.reporting.formats import render_page
-from glue_bench.reporting.grid import Grid, Page, PageSection
-from glue_bench.reporting.statistics_page import p_text
 from glue_bench.stats.verdicts import equivalence
+from glue_bench.tables.contrasts import p_text
 from glue_bench.tables.foreign import Judged, judge_runs
-from glue_bench.tables.numbers import MISSING, csv_text, json_text, number, plain_rows
+from glue_bench.tables.numbers import MISSING, number
+from glue_bench.tables.table import Column, Page, Table
 
 DIGITS = 3
 """Significant digits of the smallest difference; what else is shown of its task and metric has as many decimals."""
-ALL_DIGITS = 12
+DECIMALS = 9
+CONTRAST = {
+    "task": Column("Task"),
+    "metric": Column("Metric"),
+    "contrast": Column("Contrast"),
+    "difference": Column("Difference", show=str),
+    "interval": Column("95% interval", show=str),
+    "runs": Column("Runs", show=str),
+    "p_adjusted": Column("p (adjusted)", show=str),
+    "p_equivalent": Column("p (equivalent)", show=str),
+    "verdict": Column("Verdict"),
+}
+SPREADS = {"block_deviation": "Between blocks", "seed_deviation": "Between seeds", "smallest": "Smallest"}
 COVERS = {
     "seed": "Intervals cover other seeds, not other examples: scores do not say how each example was answered.",
     "block": "Intervals cover other blocks and seeds, not other examples: scores do not say how each one was answered.",
@@ -70,33 +82,26 @@ def judge_file(
     return Judged(contrasts=equivalence(judged.contrasts, equivalent), power=judged.power)
 
 
-def render_foreign(judged: Judged, name: str, format: str = "markdown") -> str:
-    """What the runs of a file of this `name` show; CSV has the contrasts alone. Raises UserError: no such format."""
-    page = foreign_page(judged, name)
-    if format == "csv":
-        return csv_text(judged.contrasts, float_format="%.6g")
-    if format == "json":
-        frames = {"contrasts": judged.contrasts, "power": judged.power}
-        head = {"title": page.title, "notes": list(page.notes)}
-        return json_text(head | {key: plain_rows(frame, ALL_DIGITS) for key, frame in frames.items()})
-    return render_page(page, format)
-
-
 def foreign_page(judged: Judged, name: str) -> Page:
-    """Two tables and what their columns mean."""
+    """The contrasts of a file of this `name`, and what its runs can show; CSV and JSON have the contrasts."""
     contrasts, power = judged.contrasts, judged.power
     reference, tested = contrasts["reference"].iloc[0], contrasts["why"] == ""
     decimals = {(row["task"], row["metric"]): _decimals(row["smallest"]) for row in power.to_dict("records")}
-    notes = [CONTRASTS, *(COVERS[kind] for kind in contrasts["seeds"][tested].unique()), POWER]
-    notes += [OF_AVERAGE] if "" in set(power["metric"]) else [NO_AVERAGE] if power["task"].nunique() > 1 else []
-    notes += [EQUIVALENT] if "p_equivalent" in contrasts else []
+    legend = [CONTRASTS, *(COVERS[kind] for kind in contrasts["seeds"][tested].unique())]
+    legend += [EQUIVALENT] if "p_equivalent" in contrasts else []
+    average = [OF_AVERAGE] if "" in set(power["metric"]) else [NO_AVERAGE] if power["task"].nunique() > 1 else []
+    rows = [_contrast(row, decimals[row["task"], row["metric"]]) for row in contrasts.to_dict("records")]
+    shown = DataFrame(rows, columns=list(CONTRAST))
+    columns = {key: column for key, column in CONTRAST.items() if key != "p_equivalent" or key in contrasts}
+    title = f"Differences from {reference}"
     return Page(
         title=f"Statistics: {name}",
-        sections=(
-            PageSection(title=f"Differences from {reference}", grid=_contrasts(contrasts, decimals)),
-            PageSection(title="What the runs can show", grid=_power(power, decimals)),
+        tables=(
+            Table(title=title, frame=shown, columns=columns, legend=tuple(legend)),
+            _power(power, decimals, (POWER, *average)),
         ),
-        notes=tuple(notes),
+        data=contrasts,
+        decimals=DECIMALS,
     )
 
 
@@ -104,35 +109,31 @@ def _decimals(smallest: float) -> int:
     return max(0, DIGITS - 1 - math.floor(math.log10(smallest))) if smallest > 0 else DIGITS
 
 
-def _contrasts(contrasts: pd.DataFrame, decimals: Mapping[tuple[str, str], int]) -> Grid:
-    tested = ["p (equivalent)"] if "p_equivalent" in contrasts else []
-    header = ["Task", "Metric", "Difference of", "Difference", "95% interval", "Runs", "p", "p (adjusted)", *tested]
-
-    def texts(row: Mapping[Any, Any]) -> list[str]:
-        shown = decimals[row["task"], row["metric"]]
-        n = (row["n_system"], row["n_reference"])
-        return [
-            *(row["task"], row["metric"], f"{row['system']} - {row['reference']}"),
-            number(row["difference"], shown) or MISSING,
-            MISSING if row["why"] else f"{number(row['low'], shown)} to {number(row['high'], shown)}",
-            f"{n[0]}" if n[0] == n[1] else f"{n[0]}, {n[1]}",
-            *(p_text(row[name]) for name in ("p", "p_adjusted", "p_equivalent") if name in row),
-            row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
-        ]
-
-    last = len(header)
-    return Grid.of([*header, "Verdict"], map(texts, contrasts.to_dict("records")), texts=(0, 1, 2, last))
+def _contrast(row: Mapping[Any, Any], decimals: int) -> dict[str, str]:
+    n, known = (row["n_system"], row["n_reference"]), row["why"] == ""
+    return {
+        **{name: row[name] for name in ("task", "metric")},
+        "contrast": f"{row['system']} - {row['reference']}",
+        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:+z.{decimals}f}",
+        "interval": f"{row['low']:+z.{decimals}f} to {row['high']:+z.{decimals}f}" if known else MISSING,
+        "runs": f"{n[0]}" if n[0] == n[1] else f"{n[0]}, {n[1]}",
+        "p_adjusted": p_text(row["p_adjusted"]),
+        "p_equivalent": p_text(row.get("p_equivalent", math.nan)),
+        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
+    }
 
 
-def _power(power: pd.DataFrame, decimals: Mapping[tuple[str, str], int]) -> Grid:
-    titles = {"block_deviation": "Between blocks", "seed_deviation": "Between seeds", "smallest": "Smallest"}
-    shown = [name for name in titles if name != "block_deviation" or power[name].notna().any()]
-
-    def texts(row: Mapping[Any, Any]) -> list[str]:
+def _power(power: DataFrame, decimals: Mapping[tuple[str, str], int], legend: tuple[str, ...]) -> Table:
+    def texts(row: Mapping[Any, Any]) -> dict[str, str]:
         exact, blocks, seeds = decimals[row["task"], row["metric"]], row["blocks_needed"], row["seeds_needed"]
-        needed = f"{seeds} seeds" if blocks == 1 else f"{blocks} blocks" + f" of {seeds} seeds" * bool(seeds > 1)
-        numbers = [number(row[name], exact) or MISSING for name in shown]
-        return [row["task"], row["metric"], row["best"], *numbers, row["why"] or needed]
+        needed = f"{seeds} seeds" if blocks == 1 else f"{blocks} blocks" + (f" of {seeds} seeds" if seeds > 1 else "")
+        numbers = {name: number(row[name], exact) or MISSING for name in SPREADS}
+        return {name: row[name] for name in ("task", "metric", "best")} | numbers | {"needed": row["why"] or needed}
 
-    header = ["Task", "Metric", "Best", *(titles[name] for name in shown), "80% power"]
-    return Grid.of(header, map(texts, power.to_dict("records")), texts=(0, 1, 2, len(header) - 1))
+    columns = {name: Column(name.capitalize()) for name in ("task", "metric", "best")}
+    columns |= {name: Column(text, show=str) for name, text in SPREADS.items()
+                if name != "block_deviation" or power[name].notna().any()}  # fmt: skip
+    frame = DataFrame(map(texts, power.to_dict("records")))
+    return Table(
+        title="What the runs can show", frame=frame, columns=columns | {"needed": Column("80% power")}, legend=legend
+    )
