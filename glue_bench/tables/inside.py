@@ -9,7 +9,7 @@ import pandas as pd
 from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
-from glue_bench.tables.numbers import csv_text, json_text
+from glue_bench.tables.numbers import MISSING, csv_text, json_text
 from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
@@ -67,7 +67,7 @@ def inside_page(analysis: Analysis) -> Page:
     rows, marks = [], []
     for headline in shown:
         found: dict[Any, pd.Series] = dict(by_name.loc[headline.measure].iterrows())
-        values = {label: headline.text(row["value"]) for label, row in found.items()}
+        values = {label: headline.text(found[label]["value"]) if label in found else MISSING for label in labels}
         if len(labels) == 1:
             row = found[labels[0]]
             values |= {"interval": _bounds(headline, row, ""), "chance": _bounds(headline, row, "chance_")}

@@ -44,15 +44,6 @@ def test_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:
         open_source(str(tmp_path / "file"))
 
 
-def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(UserError, match=r"cannot read the folder .*: Permission denied"):
-        open_source(str(tmp_path))
-
-
 def test_kinds_and_revisions(write: Writer) -> None:
     source = open_source(str(write(dict(SMALL))))
     assert (source.kind, source.revision, source.tasks()) == ("tsv", None, ["rte"])
