@@ -364,7 +364,7 @@ def unexplained(page: Page) -> tuple[set[str], set[str]]:
             there |= {mark for text, _ in cells for mark in MARKS if text.endswith(mark) or mark in text[-3:]}
             there |= {"bold" for _, bold in cells if bold}
     lines = {line for table in page.tables for line in table.legend}
-    without = {key for key in there & set(LEGEND) if LEGEND[key] not in lines}
+    without = {key for key in there - {"parameters", "steps"} if LEGEND.get(key) not in lines}
     return without, {line for line in lines if not any(LEGEND[key] == line for key in there & set(LEGEND))}
 
 
