@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WITH_DOCS := $(VENV)/.with-docs
 SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
-	$(wildcard results/*/*.md results/*/*.csv results/*/analysis*)
+	$(wildcard results/*/*.md results/*/*.csv results/*/analysis* results/*/*.svg)
 
 .PHONY: demo test lint results docs clean
 

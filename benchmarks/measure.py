@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 import torch
+from tabulate import tabulate
 
 from glue_bench.records.environment import versions
-from glue_bench.reporting.markdown import aligned
 from glue_bench.training.compute import choose_compute
 
 Rounds = list[dict[str, dict[str, Any]]]
@@ -54,7 +54,9 @@ def table(columns: Mapping[str, Mapping[str, str]], first: str = "contender") ->
 def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
     """The same from rows, which all have the same columns; the first column is headed `first`."""
     titles = list(next(iter(rows.values())))
-    return aligned([[first, *titles], *([name, *row.values()] for name, row in rows.items())], {0})
+    lines = [[name, *row.values()] for name, row in rows.items()]
+    sides = ["left", *["right"] * len(titles)]
+    return tabulate(lines, [first, *titles], tablefmt="pipe", disable_numparse=True, colalign=sides)
 
 
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.reporting.report.page import report
     from glue_bench.tables.board import leaderboard
     from glue_bench.tables.card import card
+    from glue_bench.tables.report import report
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
 
@@ -61,7 +61,7 @@ _HOMES = {
     "plan": "glue_bench.api",
     "power": "glue_bench.api",
     "predictions": "glue_bench.api",
-    "report": "glue_bench.reporting.report.page",
+    "report": "glue_bench.tables.report",
     "run": "glue_bench.api",
     "statistics": "glue_bench.api",
     "status": "glue_bench.api",

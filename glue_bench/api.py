@@ -86,12 +86,10 @@ def write_results(folder: Path) -> None:
 
 def write_page(comparison: "Comparison") -> None:
     """Write the report of an experiment beside its tables."""
-    from glue_bench.reporting.findings import Findings
-    from glue_bench.reporting.report.build import build_report
-    from glue_bench.reporting.report.page import FILE, write_report
+    from glue_bench.files import write_atomically
+    from glue_bench.tables.report import FILE, make_report
 
-    folder = comparison.board.results.folder
-    write_report(build_report(folder, Findings(comparison=comparison)), folder / FILE)
+    write_atomically(comparison.board.results.folder / FILE, make_report(comparison).to_html().encode())
 
 
 def explain(

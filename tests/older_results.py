@@ -6,7 +6,7 @@ import yaml
 
 from glue_bench.config import Experiment, parse_experiment
 from glue_bench.records.store import Store
-from glue_bench.reporting.report.method import experiment_text
+from glue_bench.tables.report import experiment_text
 
 OLDER = Path(__file__).parent / "older" / "tiny"
 

@@ -139,7 +139,7 @@ def latex_text(source: str) -> str:
 
 # HTML
 
-_VOID = {"meta"}
+_VOID = {"meta", "img"}
 
 
 class _Page(HTMLParser):

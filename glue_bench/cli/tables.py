@@ -58,7 +58,7 @@ def report(
     if output is not None:
         check_output(output, ".html", "a report")
     say("reading the records ...")
-    from glue_bench.reporting.report.page import report as write_report
+    from glue_bench.tables.report import report as write_report
 
     echo(f"page: {write_report(folders[0] if len(folders) == 1 else folders, output, figures)}")
     if figures is not None:

@@ -173,6 +173,7 @@ VERDICTS = {
     "better": ("better", "^", CYCLE[0], CYCLE[0]),
     "worse": ("worse", "v", CYCLE[1], CYCLE[1]),
     "": ("not told apart", "o", INK, PAPER),
+    "none": ("no interval", "x", QUIET, QUIET),
 }
 """How the contrasts of a verdict are drawn: its name in the legend, marker, colour and the marker's face."""
 UNPLANNED = "*"
@@ -189,7 +190,7 @@ def forest(comparison: Comparison, column: str) -> Figure:
     figure, (axes,) = panels(1, 0.62 + 0.14 * max(len(rows), 2))
     kinds = _forest(axes, rows)
     unit, decimals = "nats; left of 0 the first is better" if "loss" in column else "points", decimals_of(column)
-    axes.set(title=f"Contrasts: {title_of(column)}", xlabel=unit)
+    axes.set(title=f"Contrasts: {comparison.board.title_of(column)}", xlabel=unit)
     for place, difference in zip(_places(rows), rows["difference"], strict=True):
         text = "not run" if np.isnan(difference) else f"{difference:+z.{decimals}f}"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
@@ -199,13 +200,13 @@ def forest(comparison: Comparison, column: str) -> Figure:
 
 @paper_style()
 def forests(comparison: Comparison, columns: Sequence[str]) -> Figure:
-    """As `forest`, a panel for each column, its rows in the order of the first one."""
-    first = forest_rows(comparison, columns[0])["name"]
+    """As `forest`, a panel for each column, its rows in the order of those of the primary column."""
+    first = forest_rows(comparison, comparison.primary)["name"]
     figure, grid = panels(len(columns), 0.5 + 0.105 * len(first), 4, sharey=True)
     kinds: set[str] = set()
     for axes, column in zip(grid, columns, strict=True):
         kinds |= _forest(axes, forest_rows(comparison, column).set_index("name").reindex(first).reset_index())
-        axes.set(title=title_of(column), xlabel="nats" if "loss" in column else "points")
+        axes.set(title=comparison.board.title_of(column), xlabel="nats" if "loss" in column else "points")
     _forest_legend(figure, kinds, planned=False)
     return figure
 
@@ -228,22 +229,20 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
 
 def _forest(axes: Axes, rows: pd.DataFrame) -> set[str]:
     """Draw one column; the verdicts that were drawn."""
+    rows = rows.assign(place=_places(rows), verdict=rows["verdict"].where(rows["low"].notna(), "none"))
     axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
-    drawn_kinds = set()
-    places = _places(rows)
-    for place, row in zip(places, rows.to_dict("records"), strict=True):
-        if np.isnan(row["difference"]):
-            continue
-        _, marker, colour, face = VERDICTS[row["verdict"]]
-        axes.plot([row["low"], row["high"]], [place, place], color=colour)
-        axes.plot(row["difference"], place, marker, color=colour, markerfacecolor=face, markersize=3)
-        axes.plot(row["seeds"], np.full(len(row["seeds"]), place + 0.33), ".", color=colour, markersize=2)
-        drawn_kinds.add(row["verdict"])
-    axes.set_yticks(places, list(rows["name"]))
-    axes.set_ylim(places[-1] + 0.7, -0.6)
+    known = dict(list(rows.dropna(subset="difference").groupby("verdict")))
+    for verdict, mine in known.items():
+        _, marker, colour, face = VERDICTS[str(verdict)]
+        seeds = np.repeat(mine["place"] + 0.33, mine["seeds"].map(len))
+        axes.hlines(mine["place"], mine["low"], mine["high"], color=colour)
+        axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=colour, markersize=2)
+        axes.plot(mine["difference"], mine["place"], marker, color=colour, markerfacecolor=face, markersize=3)
+    axes.set_yticks(rows["place"], list(rows["name"]))
+    axes.set_ylim(rows["place"].max() + 0.7, -0.6)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    return drawn_kinds
+    return {str(verdict) for verdict in known}
 
 
 def _places(rows: pd.DataFrame) -> np.ndarray:
@@ -327,7 +326,7 @@ def scores_by_steps(comparison: Comparison, columns: Sequence[str]) -> Figure:
     for axes, column in zip(grid, columns, strict=True):
         for arm, mine in frame.groupby("arm", sort=False):
             (lines[str(arm)],) = axes.plot(mine["steps"], mine[column], **styles[str(arm)])
-        axes.set(title=title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
+        axes.set(title=comparison.board.title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
         counted(axes)
     legend_below(figure, list(lines.values()), list(lines))
     return figure
@@ -336,3 +335,11 @@ def scores_by_steps(comparison: Comparison, columns: Sequence[str]) -> Figure:
 def reference_of(comparison: Comparison) -> str:
     """The arm that the others are compared with; of several the first, "" where nothing is compared."""
     return next((one.group.reference for one in comparison.assessed), "")
+
+
+def result_figures(comparison: Comparison) -> dict[str, bytes]:
+    """The pictures that stand beside the tables of committed results, by the names of their files."""
+    figures = {"contrasts.svg": forest(comparison, comparison.primary)}
+    if len(comparison.board.results.losses):
+        figures["loss.svg"] = losses(comparison)
+    return {name: drawn(figure, "svg") for name, figure in figures.items()}

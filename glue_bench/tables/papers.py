@@ -19,7 +19,10 @@ from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import Column, Page, Table
 
 CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
-PAIR_COLUMNS = ("model", "arm", "parameters", "steps", "tokens", "seeds", "rates", "start", "note")
+PAIR_COLUMNS = {
+    **{"model": "Model", "arm": "Ours", "parameters": "Parameters", "steps": "Steps", "tokens": "Tokens"},
+    **{"seeds": "Seeds", "rates": "Rates", "start": "Ours start from", "note": "Why there is none"},
+}
 LEGEND = {
     "scores": "Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, accuracy elsewhere, "
     "unless the column names another metric.",
@@ -81,8 +84,9 @@ def set_beside(published: Published, results: Results | None = None) -> Beside:
             pairs.append(_pair(published, row, arm, boards[row.share], values[row.share]))
         if not mine:
             cells += _cells(row, {}, {})
-            pairs.append({"model": row.label, "note": _why_missing(published, row, bool(fitting))})
-    texts = pd.DataFrame(pairs, columns=list(PAIR_COLUMNS)).fillna("")
+            empty = dict.fromkeys(PAIR_COLUMNS, "")
+            pairs.append(empty | {"model": row.label, "note": _why_missing(published, row, bool(fitting))})
+    texts = pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
     return Beside(published=published, cells=_frame(cells), pairs=texts, board=last)
 
 
@@ -185,10 +189,12 @@ def paper_page(beside: Beside) -> Page:
         legend=(*legend, *published.notes),
         bold=pd.DataFrame([dict.fromkeys(bold, True) for _, bold in rows], index=frame.index),
     )
+    used = {name: Column(PAIR_COLUMNS[name]) for name in PAIR_COLUMNS if (beside.pairs[name] != "").any()}
+    pairs = Table(frame=beside.pairs, columns=used, title="Theirs and ours", legend=(LEGEND["pairs"],))
     return Page(
         title=published.title,
         banner=banner(board.results.data_source) if board else "",
-        tables=(main, *([_pairs_table(beside.pairs)] if board else []), _setup(beside)),
+        tables=(main, *([pairs] if board else []), _setup(beside)),
         data=beside.cells,
     )
 
@@ -209,13 +215,6 @@ def _rows(beside: Beside) -> Iterator[tuple[dict[str, str], list[str]]]:
                 if not math.isnan(cell["ours"])
             }
             yield {"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts}, []
-
-
-def _pairs_table(pairs: pd.DataFrame) -> Table:
-    titles = {"model": "Model", "arm": "Ours", "note": "Why there is none", "start": "Ours start from"}
-    used = [name for name in PAIR_COLUMNS if (pairs[name] != "").any()]
-    columns = {name: Column(titles.get(name, name.capitalize())) for name in used}
-    return Table(frame=pairs, columns=columns, title="Theirs and ours", legend=(LEGEND["pairs"],))
 
 
 def _setup(beside: Beside) -> Table:

@@ -181,7 +181,7 @@ class Page:
 
     def to_html(self) -> str:
         """A whole document, without scripts: nothing is fetched, light and dark, on screens of any width."""
-        return templates().get_template("page.html").render(page=self)
+        return templates().get_template("page.html").render(page=self, parts=[self], folding=False)
 
     def show(self, console: Console, file: str = "") -> None:
         """Print it in a terminal; where columns do not fit, the last ones are left out, and a line names the `file`."""

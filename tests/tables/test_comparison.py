@@ -11,13 +11,11 @@ from stored import ROWS
 
 from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.records.record import PretrainingRecord
-from glue_bench.reporting.findings import Findings
-from glue_bench.reporting.report.build import build_report
-from glue_bench.reporting.report.page import render_report
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, compare, read_outcomes
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import find, tables
+from glue_bench.tables.report import make_report
 
 NONE: MappingProxyType[str, str] = MappingProxyType({})
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -288,7 +286,7 @@ def test_a_run_is_compared_once(bench):
     sys.setprofile(lambda frame, event, _: calls.append(event) if frame.f_code is code and event == "call" else None)
     try:
         comparison = find(path)
-        made = tables(comparison), render_report(build_report(path, Findings(comparison=comparison)))
+        made = tables(comparison), make_report(comparison).to_html()
     finally:
         sys.setprofile(None)
     assert len(calls) == 1

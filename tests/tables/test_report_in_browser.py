@@ -6,7 +6,8 @@ from reported import LONG, fill
 from stored import Bench
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.reporting.report.page import report
+from glue_bench.tables.export import find
+from glue_bench.tables.report import make_report, report
 
 pytestmark = [
     pytest.mark.browser,
@@ -25,11 +26,9 @@ CUT_OFF = """
     const style = getComputedStyle(element);
     if (element.closest(".unseen") || box.width === 0) continue;
     if (!scrolls(element) && (box.right > innerWidth + 1 || box.left < -1)) found.push(`outside: ${said(element)}`);
-    const hides = ["hidden", "clip"].includes(style.overflowX) && !(element instanceof SVGElement);
+    const hides = ["hidden", "clip"].includes(style.overflowX);
     if (hides && element.scrollWidth > element.clientWidth) found.push(`hidden: ${said(element)}`);
-    const svg = element.tagName === "text" && element.closest("svg").getBoundingClientRect();
-    const leaves = svg && (box.right > svg.right + 2 || box.left < svg.left - 2);
-    if (leaves) found.push(`outside its figure: ${said(element)}`);
+    if (element.tagName === "IMG" && !element.naturalWidth) found.push(`no image: ${element.alt}`);
   }
   return found;
 })()
@@ -50,9 +49,9 @@ LEAST_CONTRAST = """
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
     const said = walker.currentNode.textContent.trim();
-    if (!said || ["SCRIPT", "STYLE", "title", "desc"].includes(element.tagName)) continue;
+    if (!said || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
     const style = getComputedStyle(element);
-    const ink = numbers(element instanceof SVGElement ? style.fill : style.color);
+    const ink = numbers(style.color);
     const [low, high] = [light(ink), light(behind(element))].sort((a, b) => a - b);
     const contrast = (high + 0.05) / (low + 0.05);
     if (contrast < least[0]) least = [contrast, `${element.tagName} ${said.slice(0, 40)}`];
@@ -61,9 +60,9 @@ LEAST_CONTRAST = """
 })()
 """
 FIRST_TABLE = """
-[...document.querySelector("table").tBodies[0].rows].map((row) => [row.cells[0].textContent, row.cells[1].textContent])
+[...document.querySelector("table").tBodies[0].rows].map((row) => [row.cells[0].textContent, row.cells[2].textContent])
 """
-HEADING = "table thead th:nth-child(2)"
+HEADING = "table thead th:nth-child(3)"
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +73,10 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def page(text, tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(text, encoding="utf-8")
-    return path
+def page(tmp_path_factory):
+    folder = fill(Bench(tmp_path_factory.mktemp("page") / "toy"), source="tsv")
+    (folder / "report.html").write_text(make_report(find(folder)).to_html(), encoding="utf-8")
+    return folder / "report.html"
 
 
 @pytest.fixture
@@ -146,8 +145,9 @@ def test_the_keyboard_reaches_a_heading_and_sorts(open_tab):
 
 
 def test_what_has_no_number_stays_below_and_units_count(open_tab, tmp_path, page):
-    rows = "".join(f"<tr><th scope='row'>{text}</th><td class='number'>{text}</td></tr>" for text in UNSORTED)
-    body = f"<table><thead><tr><th>a</th><th class='number'>b</th></tr></thead><tbody>{rows}</tbody></table>"
+    rows = "".join(f"<tr><th>{text}</th><td></td><td class='number'>{text}</td></tr>" for text in UNSORTED)
+    head = "<tr><th>a</th><th>b</th><th class='number'>c</th></tr>"
+    body = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     script = page.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
     path = tmp_path / "table.html"
     path.write_text(f"<!doctype html><meta charset='utf-8'>{body}<script>{script}</script>", encoding="utf-8")
@@ -163,11 +163,11 @@ SORTED = ["1.45M", "930k", "2,000", "10.91▲", "< 0.0001", "5e-05", "-0.50", "-
 
 def test_headings_stay_in_sight(open_tab):
     tab = open_tab()
-    tab.value("document.querySelector('.scroll').style.maxHeight = '6rem'")
+    tab.value("document.querySelector('.tables .scroll').style.maxHeight = '6rem'")
     place = "document.querySelector('table thead th').getBoundingClientRect().top"
     row = "document.querySelector('table tbody tr').getBoundingClientRect().top"
     before, first = tab.value(place), tab.value(row)
-    tab.value("document.querySelector('.scroll').scrollTop = 20")
+    tab.value("document.querySelector('.tables .scroll').scrollTop = 20")
     assert tab.value(row) == pytest.approx(first - 20, abs=1)
     assert tab.value(place) == pytest.approx(before, abs=2)
 
@@ -176,7 +176,7 @@ def test_it_is_readable_without_scripts(open_tab):
     tab = open_tab(scripts=False)
     assert tab.value("document.querySelectorAll('button').length") == 0
     assert [arm for arm, _ in tab.value(FIRST_TABLE)] == [LONG, "add", "none"]
-    assert tab.value("document.querySelector('svg').getBoundingClientRect().width") > 300
+    assert tab.value("document.querySelector('img').getBoundingClientRect().width") > 300
     tab.click("summary")
     assert tab.value("document.querySelector('details').open")
     assert tab.trouble() == []

@@ -1,1 +1,0 @@
-"""Figures: one file each, frames -> Figure. Only these files import matplotlib, so import them where one is drawn."""

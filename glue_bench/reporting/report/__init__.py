@@ -1,1 +1,0 @@
-"""An experiment as one page to show: its parts, in sentences, tables and figures that stand elsewhere too."""

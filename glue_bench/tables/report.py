@@ -1,0 +1,288 @@
+"""An experiment, or several together, as one HTML file to show, which needs no network: its parts and their order."""
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any
+
+import pandas as pd
+import yaml
+from matplotlib.figure import Figure
+
+from glue_bench.files import results_written_to, write_atomically
+from glue_bench.records.plan import Plan
+from glue_bench.records.record import Environment
+from glue_bench.tables.board import steps_frame
+from glue_bench.tables.budget import budget_frame
+from glue_bench.tables.budget_page import budget_page
+from glue_bench.tables.compare import Comparison
+from glue_bench.tables.contrasts import statistics_page
+from glue_bench.tables.export import find, next_step
+from glue_bench.tables.facts import is_demo
+from glue_bench.tables.figures import PIXELS, drawn, forest, forests, loss_by_parameters, losses, save, scores_by_steps
+from glue_bench.tables.inside import inside_page, read_analysis
+from glue_bench.tables.inside_figures import DESCRIPTIONS, inside_figures
+from glue_bench.tables.numbers import banner
+from glue_bench.tables.pages import leaderboard_page, score_columns
+from glue_bench.tables.papers import paper_page, set_beside
+from glue_bench.tables.published import TABLES
+from glue_bench.tables.results import Results
+from glue_bench.tables.table import Column, Table, templates
+
+FILE = "report.html"
+Paths = str | Path | Sequence[str | Path]
+LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
+HOURS = "The runs took {hours:,.1f} hours, added up over processes."
+OF_HEADS = ("terms_heads_rms", "terms_heads_mean")
+"""Figures of an analysis that are left to its own folder, as they are tall."""
+DIGITS = 12
+"""So much of a digest is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure: the name of its file, what it is called, a sentence below it, and the figure itself."""
+
+    name: str
+    title: str
+    drawn: Figure
+    caption: str = ""
+
+    @property
+    def width(self) -> int:
+        """In pixels, of text as large as the page's."""
+        return round(self.drawn.get_figwidth() * 72 * PIXELS)
+
+    @cached_property
+    def address(self) -> str:
+        """The figure itself as the address of an image."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(drawn(self.drawn, 'svg')).decode()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a report: figures, tables, what is typed (`listing`), and parts that are folded behind their titles."""
+
+    title: str
+    figures: tuple[Drawing, ...] = ()
+    tables: tuple[Table, ...] = ()
+    listing: str = ""
+    folded: tuple["Part", ...] = ()
+
+    @property
+    def anchor(self) -> str:
+        """Where links to it lead: its title in lower case."""
+        return "-".join(re.findall(r"\w+", self.title.lower()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report: its title, a warning above everything (demo data), the line of the leaderboard, and its parts."""
+
+    title: str
+    parts: tuple[Part, ...]
+    banner: str = ""
+    lead: str = ""
+
+    @property
+    def figures(self) -> list[Drawing]:
+        """All of them, those behind folds too."""
+        return [figure for part in self.parts for each in (part, *part.folded) for figure in each.figures]
+
+    def to_html(self) -> str:
+        """The whole document."""
+        return templates().get_template("page.html").render(page=self, parts=self.parts, folding=True)
+
+
+def report(path: Paths, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
+    """Write the report of the experiment in the folder `path`, or of several together; where it was written.
+
+    Without `output` that is `report.html` in the experiment's folder, or of several experiments in the current one.
+    Into the folder `figures` each figure is written as PDF, SVG and PNG, as wide as a column of a paper.
+
+    Example:
+        >>> glue_bench.report("runs/demo", "demo.html")  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no experiment in a folder, several cannot stand together, or a file cannot be written.
+    """
+    beside = Path(path) if isinstance(path, str | Path) else Path()
+    file = beside / FILE if output is None else Path(output)
+    made = make_report(find(path), () if isinstance(path, str | Path) else [find(each) for each in path])
+    with results_written_to(file.parent, "choose another place with -o"):
+        write_atomically(file, made.to_html().encode())
+    if figures is not None:
+        with results_written_to(Path(figures), "choose another folder with --figures"):
+            for figure in made.figures:
+                save(figure.drawn, Path(figures) / figure.name)
+    return file
+
+
+def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Report:
+    """The report of an experiment; of several together what they share first, then what `each` of them has."""
+    results = comparison.board.results
+    parts = [leaderboard_part(comparison)] if each else list(parts_of(comparison))
+    for one in each:
+        name = one.board.results.experiment
+        parts += [replace(part, title=f"{name}: {part.title}") for part in parts_of(one)]
+    captions = [table.caption for table in parts[0].tables if table.caption]
+    if len(captions) == 1:  # what is said at the top is not said again above the table
+        tables = tuple(replace(table, caption="") for table in parts[0].tables)
+        parts[0] = replace(parts[0], tables=tables)
+    return Report(
+        title=f"Report: {results.experiment}",
+        banner=banner(results.data_source),
+        lead=captions[0] if len(captions) == 1 else "",
+        parts=tuple(parts),
+    )
+
+
+def parts_of(comparison: Comparison) -> Iterator[Part]:
+    """What one experiment has found, from the leaderboard to the commands that made it."""
+    yield leaderboard_part(comparison)
+    yield from differences_part(comparison)
+    yield from pretraining_part(comparison)
+    yield from inside_part(comparison.board.results)
+    yield from papers_part(comparison.board.results)
+    yield method_part(comparison)
+
+
+def leaderboard_part(comparison: Comparison) -> Part:
+    """The contrasts that decide as a forest, and the tables of the leaderboard, its facts folded."""
+    *tables, setup, arms = leaderboard_page(comparison).tables
+    figures, steps = list[Drawing](), steps_frame(comparison.board)
+    if compared(comparison, comparison.primary):
+        figures.append(Drawing(name="contrasts", title="Contrasts", drawn=forest(comparison, comparison.primary)))
+    if len(steps):
+        columns = [name for name in score_columns(comparison) if name in steps]
+        drawn_steps = scores_by_steps(comparison, columns)
+        figures.append(Drawing(name="steps", title="Scores by steps of pretraining", drawn=drawn_steps))
+    return Part(
+        title="Leaderboard",
+        figures=tuple(figures),
+        tables=tuple(tables),
+        folded=(Part(title="Setup", tables=(setup,)), Part(title="Arms", tables=(replace(arms, title=""),))),
+    )
+
+
+def differences_part(comparison: Comparison) -> Iterator[Part]:
+    """A small forest for each other column, and the tables of the statistics; nothing where no arm can be compared."""
+    others = [name for name in score_columns(comparison) if name != comparison.primary and compared(comparison, name)]
+    figures = [Drawing(name="differences", title="Other columns", drawn=forests(comparison, others))] if others else []
+    if len(comparison.contrasts):
+        contrasts, *spreads = statistics_page(comparison).tables
+        yield Part(title="Differences", figures=tuple(figures), tables=(replace(contrasts, caption=""), *spreads))
+
+
+def compared(comparison: Comparison, column: str) -> bool:
+    """Whether a difference of two arms is known in a column."""
+    frame = comparison.contrasts
+    return bool(frame.loc[frame["column"] == column, "difference"].notna().any())
+
+
+def pretraining_part(comparison: Comparison) -> Iterator[Part]:
+    """Losses and budgets, where arms are pretrained."""
+    results, figures = comparison.board.results, []
+    if results.losses[["train_loss", "validation_loss"]].notna().any(axis=None):
+        figures.append(Drawing(name="loss", title="Loss by tokens", drawn=losses(comparison), caption=LOSSES))
+    if results.pretrainings["validation_loss"].notna().any():
+        figures.append(Drawing(name="parameters", title="Loss by parameters", drawn=loss_by_parameters(comparison)))
+    if budget_frame(results)["stream"].notna().any():
+        yield Part(title="Pretraining", figures=tuple(figures), tables=budget_page(results).tables)
+
+
+def inside_part(results: Results) -> Iterator[Part]:
+    """What `analyse` has left in the folder `analysis` of the very weights of the arms; else nothing.
+
+    Raises:
+        UserError: a file of it cannot be read.
+    """
+    weights = results.pretrainings.get("weights", pd.Series(dtype=object)).dropna()
+    analysis = read_analysis(results.folder / "analysis", set(weights))
+    if analysis is not None:
+        figures = [
+            Drawing(name=f"inside-{name}", title=name, caption=DESCRIPTIONS[kind], drawn=draw())
+            for name, kind, draw in inside_figures(analysis)
+            if kind not in OF_HEADS
+        ]
+        page = inside_page(analysis)
+        yield Part(title=page.title, figures=tuple(figures), tables=page.tables)
+
+
+def papers_part(results: Results) -> Iterator[Part]:
+    """Published rows with ours below them, the table with most of our arms open; none beside made-up data."""
+    made = [] if is_demo(results) else [set_beside(table, results) for table in TABLES.values()]
+    numbers = {id(one): one.cells.loc[one.cells["arm"] != "", "arm"].nunique() for one in made}
+    pages = [paper_page(one) for one in sorted(made, key=lambda one: -numbers[id(one)]) if numbers[id(one)]]
+    if pages:
+        first, *others = [Part(title=page.title, tables=page.tables) for page in pages]
+        shown = (replace(first.tables[0], title=first.title), *first.tables[1:])
+        yield Part(title="Published tables", tables=shown, folded=tuple(others))
+
+
+def method_part(comparison: Comparison) -> Part:
+    """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
+    results, plan = comparison.board.results, comparison.board.results.plan
+    name, folder = results.experiment, f"results/{results.experiment}"
+    data = results.data_source if results.data_source in ("demo", "hub") else "GLUE_FOLDER"
+    corpus = " --corpus TEXT" if plan.config.get("pretraining") else ""
+    lines = [
+        f"glue-bench run {name}.yaml --data {data}{corpus}",
+        *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
+        f"# next: {next_step(comparison, folder)}".replace("`", ""),
+    ]
+    experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan))
+    return Part(
+        title="How it was made",
+        tables=(environments_table(results),),
+        listing="\n".join(lines) + "\n",
+        folded=(experiment,) if plan.config else (),
+    )
+
+
+def environments_table(results: Results) -> Table:
+    """A column for each environment in which fine-tunings or pretrainings were computed."""
+    kinds = {"Fine-tuning": results.cells, "Pretraining": results.pretrainings}
+    done = {kind: frame[frame["finished"]] for kind, frame in kinds.items()}
+    columns = {
+        f"{kind} {place}" if len(counts) > 1 else kind: {"runs": f"{count:,}", **dict(facts)}
+        for kind, counts in ((kind, Counter(map(_facts, frame["environment"]))) for kind, frame in done.items())
+        for place, (facts, count) in enumerate(sorted(counts.items()), 1)
+    }
+    frame = pd.DataFrame(columns).rename_axis("fact").reset_index() if columns else pd.DataFrame(columns=["fact"])
+    return Table(
+        frame=frame.assign(fact=frame["fact"].str.replace("_", " ")),
+        columns={"fact": Column("Environment"), **{name: Column(name) for name in columns}},
+        caption=HOURS.format(hours=sum(frame["seconds"].sum() for frame in done.values()) / 3600),
+    )
+
+
+def _facts(environment: Environment) -> tuple[tuple[str, str], ...]:
+    """What of an environment is shown, as pairs."""
+    facts: dict[str, Any] = {"glue-bench": environment.glue_bench, **dict(environment), **environment.packages}
+    facts["git_commit"] = (environment.git_commit or "")[:DIGITS]
+    left_out = ("glue_bench", "packages")
+    return tuple((key, str(value)) for key, value in facts.items() if value not in (None, "") and key not in left_out)
+
+
+def experiment_text(plan: Plan) -> str:
+    """The experiment as YAML, without what is empty; it lacks the places of data and text, which no plan has."""
+    config = dict(plan.config)
+    if pretraining := config.get("pretraining"):  # whose key `from` is called `start` in a plan
+        config["pretraining"] = {"from" if key == "start" else key: value for key, value in pretraining.items()}
+    return yaml.safe_dump(_filled(config), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _filled(value: Any) -> Any:
+    """Plain values without what is empty."""
+    if isinstance(value, Mapping):
+        filled = {key: _filled(each) for key, each in value.items()}
+        return {key: each for key, each in filled.items() if each not in (None, [], {})}
+    if isinstance(value, list | tuple):
+        return [_filled(each) for each in value]
+    # Where a person keeps a checkpoint is no one's business.
+    return PurePath(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value

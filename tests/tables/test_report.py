@@ -1,0 +1,193 @@
+"""A report: what is on it, that it is made of the pages, and that it needs nothing but itself."""
+
+import base64
+import re
+import shutil
+
+import pytest
+import yaml
+from figure_texts import texts_of
+from older_results import OLDER
+from read_pages import parse_html, read_html, read_markdown
+from reported import LONG, fill
+from stored import Bench
+
+from glue_bench.config import load_experiment, parse_experiment
+from glue_bench.errors import UserError
+from glue_bench.records.plan import Plan
+from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.tables.budget_page import budget_page
+from glue_bench.tables.contrasts import statistics_page
+from glue_bench.tables.export import find
+from glue_bench.tables.figures import FORMATS
+from glue_bench.tables.numbers import BANNER
+from glue_bench.tables.pages import leaderboard_page
+from glue_bench.tables.report import experiment_text, make_report, report
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    return find(fill(Bench(tmp_path_factory.mktemp("told") / "toy"), source="tsv"))
+
+
+@pytest.fixture(scope="module")
+def made(told):
+    return make_report(told)
+
+
+@pytest.fixture(scope="module")
+def text(made):
+    return made.to_html()
+
+
+def test_the_parts_and_their_links(told, made, text):
+    titles = ["Leaderboard", "Differences", "Published tables", "How it was made"]
+    assert [part.title for part in made.parts] == titles
+    read = parse_html(text)
+    ids = {value for _, name, value in read.attributes if name == "id"}
+    links = [value for tag, name, value in read.attributes if (tag, name) == ("a", "href") and value.startswith("#")]
+    assert links == [f"#{part.anchor}" for part in made.parts]
+    assert {link[1:] for link in links} <= ids
+    assert (read.texts["h1"], read.texts["h2"]) == (["Report: toy"], titles)
+    assert read.texts["p"][0] == leaderboard_page(told).tables[0].caption.replace("`", "")
+
+
+def test_its_tables_are_those_of_the_pages(told, text):
+    shown = [(table.header, table.rows) for table in read_html(text)]
+    for page in (leaderboard_page(told), statistics_page(told)):
+        assert all((table.header, table.rows) in shown for table in read_markdown(page.to_markdown()))
+
+
+def test_what_explains_is_folded(told, text):
+    summaries = parse_html(text).texts["summary"]
+    page = leaderboard_page(told)
+    assert summaries[:3] == [
+        f"What columns and marks mean ({len(page.tables[0].legend)} lines)",
+        f"Setup ({len(page.tables[-2].rows)} rows)",
+        "Arms (3 rows)",
+    ]
+    assert "<details>" not in page.to_html()
+
+
+def test_it_needs_nothing_but_itself(text):
+    read = parse_html(text)
+    fetched = [value for tag, name, value in read.attributes if name in ("src", "href") and tag != "a"]
+    assert all(value.startswith("data:image/svg+xml;base64,") for value in fetched)
+    assert not {"link", "iframe", "object"} & set(read.texts)
+    assert "default-src 'none'" in text
+    assert not re.search(r"url\((?!#)|@import", text)
+    assert len(text.encode()) < 2 * 2**20
+
+
+def test_its_figures_are_drawn_and_named(made, text):
+    assert [figure.name for figure in made.figures] == ["contrasts", "differences"]
+    assert {"none - add", f"{LONG[:9]}…{LONG[-8:]} - add", "worse"} <= {*texts_of(made.figures[0].drawn)}
+    images = [value for tag, name, value in parse_html(text).attributes if (tag, name) == ("img", "src")]
+    contents = [base64.b64decode(value.partition(",")[2]) for value in images]
+    assert [content[:5] for content in contents] == [b"<?xml"] * 2
+    assert b"none - add" in contents[0]
+    assert [value for tag, name, value in parse_html(text).attributes if (tag, name) == ("img", "alt")] == [
+        figure.title for figure in made.figures
+    ]
+
+
+def test_what_a_plan_holds_is_shown_and_never_run(bench):
+    nasty = '</code><script>alert(1)</script><img src=x onerror="alert(1)">'
+    bench.expect("rte", 1)
+    made = make_report(find(bench.plan(config={"name": nasty}, data_source="demo")))
+    read = parse_html(made.to_html())
+    assert made.banner == BANNER
+    assert "Published tables" not in [part.title for part in made.parts]
+    assert "img" not in read.texts
+    assert len(read.texts["script"]) == 1
+    assert any(nasty in listing for listing in read.texts["pre"])
+
+
+def test_the_same_input_gives_the_same_bytes_and_figures_are_written(new_bench, tmp_path):
+    folder = fill(new_bench("small"), {"add": 0.8, "none": 0.5}, ("rte",))
+    first = report(folder, tmp_path / "a.html", tmp_path / "figures")
+    assert report(folder) == folder / "report.html"
+    assert (folder / "report.html").read_bytes() == first.read_bytes()
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {f"contrasts.{format}" for format in FORMATS}
+
+
+def test_several_experiments_stand_together_and_each_alone(new_bench, tmp_path):
+    several = {name: new_bench(name) for name in ("toy", "other")}
+    for name, bench in several.items():
+        bench.finish("rte", arm="add", source="demo")
+        bench.finish("rte", arm="untied" if name == "other" else "none", source="demo")
+        bench.plan(experiment=name)
+    text = report([bench.path for bench in several.values()], tmp_path / "both.html").read_text("utf-8")
+    titles = parse_html(text).texts["h2"]
+    assert titles[0] == "Leaderboard"
+    assert {"toy: Leaderboard", "toy: How it was made", "other: Leaderboard", "other: How it was made"} <= set(titles)
+    assert len(set(titles)) == len(titles)
+    (together, *_) = read_html(text)
+    assert {row[0][0] for row in together.rows} >= {"toy/add", "other/add", "untied"}
+
+
+def test_an_experiment_without_records_has_a_report(bench):
+    bench.expect("rte", 1)
+    assert "0 of 1 planned" in make_report(find(bench.plan(data_source="demo"))).to_html()
+
+
+def test_pretraining_has_figures_and_its_page(tmp_path):
+    comparison = find(shutil.copytree(OLDER, tmp_path / "tiny"))
+    (part,) = (part for part in make_report(comparison).parts if part.title == "Pretraining")
+    assert [figure.name for figure in part.figures] == ["loss", "parameters"]
+    assert [table.rows for table in part.tables] == [
+        table.rows for table in budget_page(comparison.board.results).tables
+    ]
+
+
+def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):
+    for steps in (100, 200):
+        for arm in ("add", "none"):
+            bench.finish("rte", arm=arm, value=steps / 400, rate=steps * 1e-6, source="demo")
+            bench.cells[-1]["steps"] = steps
+    part = make_report(find(bench.plan(data_source="demo"))).parts[0]
+    assert "steps" in [figure.name for figure in part.figures]
+    assert [[cell.text for cell in row] for row in part.tables[-1].rows] == [
+        ["add", "100", "25.00"], ["add", "200", "50.00"], ["none", "100", "25.00"], ["none", "200", "50.00"],
+    ]  # fmt: skip
+
+
+def test_the_published_table_with_most_of_our_arms_is_open(made):
+    (part,) = (part for part in made.parts if part.title == "Published tables")
+    assert "ours: none" in [row[0].text for row in part.tables[0].rows]  # of all tables nopos alone has such a row
+    assert len(part.folded) == 6
+
+
+def test_environments_are_columns_with_their_counts(bench):
+    for seed, device in ((1, "cpu"), (2, "cpu"), (3, "cuda")):
+        bench.record(bench.expect("rte", seed), 0.5, environment={"device": device, "packages": {"torch": "9.9"}})
+    part = make_report(find(bench.plan(data_source="demo"))).parts[-1]
+    frame = part.tables[0].frame.set_index("fact")
+    assert frame.loc["runs"].tolist() == ["2", "1"]
+    assert frame.loc["device"].tolist() == ["cpu", "cuda"]
+    assert frame.loc["torch"].tolist() == ["9.9", "9.9"]
+    assert list(frame) == ["Fine-tuning 1", "Fine-tuning 2"]
+
+
+@pytest.mark.parametrize("name", ["demo", "minilm", "study"])
+def test_the_experiment_that_is_shown_is_the_one_that_was_run(name, pytestconfig):
+    """It can be run again: with the places of data and text, which nobody else is to know, it is the same."""
+    experiment = load_experiment(pytestconfig.rootpath / "configs" / f"{name}.yaml")
+    config = experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}})
+    shown = yaml.safe_load(experiment_text(Plan(schema_version=SCHEMA_VERSION, cells=(), config=config)))
+    if shown.get("pretraining"):
+        shown["pretraining"]["corpus"] = "demo"
+    again = parse_experiment(shown | {"data": "demo"})
+    assert again.model_dump(exclude={"data": True, "pretraining": {"corpus"}}) == config
+
+
+def test_where_someone_keeps_a_checkpoint_is_not_shown():
+    config = {"arms": [{"name": "add", "checkpoint": "/home/me/secret/bert"}]}
+    text = experiment_text(Plan(schema_version=SCHEMA_VERSION, cells=(), config=config))
+    assert "bert" in text
+    assert "secret" not in text
+
+
+def test_bad_input_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no experiment in"):
+        report(tmp_path)
