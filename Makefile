@@ -25,9 +25,8 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-results: $(READY)  # writes the tables of results/ again, and fails if a byte differs
-	for plan in results/*/plan.json; do $(BIN)/python -c 'import sys; from glue_bench.tables.export import find, \
-		write_tables; write_tables(find(sys.argv[1]))' $$(dirname $$plan) || exit 1; done
+results: $(READY)  # writes the tables and figures of results/ again, and fails if a byte differs
+	$(BIN)/python benchmarks/results.py
 	git diff --exit-code -- results
 
 docs: $(WITH_DOCS)  # build/site/index.html
