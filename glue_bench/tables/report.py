@@ -189,7 +189,7 @@ def pretraining_part(comparison: Comparison) -> Iterator[Part]:
     results, figures = comparison.board.results, []
     if results.losses[["train_loss", "validation_loss"]].notna().any(axis=None):
         figures.append(Drawing(name="loss", title="Loss by tokens", drawn=losses(comparison), caption=LOSSES))
-    if results.pretrainings["validation_loss"].notna().any():
+    if results.pretrainings["validation_loss"].notna().any() and results.arms["parameters"].notna().all():
         figures.append(Drawing(name="parameters", title="Loss by parameters", drawn=loss_by_parameters(comparison)))
     if budget_frame(results)["stream"].notna().any():
         yield Part(title="Pretraining", figures=tuple(figures), tables=budget_page(results).tables)
@@ -201,8 +201,8 @@ def inside_part(results: Results) -> Iterator[Part]:
     Raises:
         UserError: a file of it cannot be read.
     """
-    weights = results.pretrainings.get("weights", pd.Series(dtype=object)).dropna()
-    analysis = read_analysis(results.folder / "analysis", set(weights))
+    weights = set(results.pretrainings.get("weights", pd.Series(dtype=object)).dropna())
+    analysis = read_analysis(results.folder / "analysis", weights) if weights else None
     if analysis is not None:
         figures = [
             Drawing(name=f"inside-{name}", title=name, caption=DESCRIPTIONS[kind], drawn=draw())

@@ -16,10 +16,9 @@ COUNTS = {
     "states": ("status", r"untied +3 of 3 +(\d+) +(\d+) +(\d+) +(\d+)"),
     "runs": ("leaderboard", r"(\d+) of (\d+) planned;"),
     "undefined": ("leaderboard", r"(\d+) undefined scores"),
-    "finished": ("report", r"(\d+) of (\d+) planned fine-tuning runs are finished"),
-    "asked for": ("report", r"(\d+) arms, (\d+) tasks, (\d+) pretraining seeds, (?:\d+ of )?(\d+) fine-tuning seeds"),
-    "computed": ("report", r"Fine-tuning runs\s+(\d+)"),
-    "seeds": ("card", r"\| RTE \| validation .* \| (\d+) \| 0.001 \|"),
+    "finished": ("report", r"(\d+) of (\d+) planned;"),
+    "computed": ("report", r"(?s)Environment\s.*?\bruns\s+(\d+)"),
+    "seeds": ("card", r"\| RTE +\| validation .* \| +(\d+) \| +0.001 \|"),
     "independent": ("export", r'"num_samples": (\d+)'),
 }
 KEYS = {
@@ -80,7 +79,6 @@ def counted(what, folder):
         "runs": (len(records), len(cells)),
         "undefined": (scores.count(None),),
         "finished": (len(records), len(cells)),
-        "asked for": tuple(len({cell[key] for cell in cells}) for key in ("arm", "task", "pretraining_seed", "seed")),
         "computed": (len(records),),
         "seeds": (len({record["cell"]["pretraining_seed"] for record in records}),),
         "independent": (len({record["cell"]["pretraining_seed"] for record in records}),),
