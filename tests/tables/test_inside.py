@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from glue_bench.tables.inside_figures import (
     term_shares,
     write_figures,
 )
+from glue_bench.tables.report import Part, inside_part
 
 FOUR = [(query, key) for query in ("word", "position") for key in ("word", "position")]
 
@@ -139,6 +141,19 @@ def test_the_numbers_have_the_names_that_others_rely_on(tmp_path):
     assert facts["measures"]["terms.share.word_word"] == {"value": 0.25, "interval": [0.2, 0.3], "n": 9}
     assert facts["measures"]["decoding.layers.1.word_accuracy"]["chance"] == [0.1, 0.1]
     assert facts["left_out"] == {"order": "no head"}
+
+
+def test_a_report_shows_the_analysis_of_its_own_arms_alone(tmp_path):
+    write_analysis(analysis(("one", "two")), tmp_path / "analysis")
+
+    def parts(*weights: str | None) -> list[Part]:
+        results = SimpleNamespace(folder=tmp_path, pretrainings=pd.DataFrame({"weights": weights}))
+        return list(inside_part(results))
+
+    assert parts("of another run", None) == []
+    (shown,) = parts("two", None)
+    assert shown.tables[0].header == ["Measure", "two", "95% interval", "Chance"]
+    assert {figure.name for figure in shown.figures} >= {"inside-terms_share", "inside-decoding"}
 
 
 # Figures
