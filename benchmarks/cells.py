@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glue_bench.config import Arm, Cell, Experiment
-from glue_bench.config.sections import Finetuning
+from glue_bench.config import Arm, Experiment, Finetuning, Hyperparameters
+
+if TYPE_CHECKING:
+    from glue_bench.records.values import Cell
+    from glue_bench.training.inputs import Inputs
 
 SCRATCH_SIZES = {
     "scratch-tiny": (64, 2, 2),
@@ -49,9 +53,15 @@ class Settings:
         )
 
     @property
-    def cell(self) -> Cell:
-        """The one cell."""
-        return next(self.experiment.cells())
+    def hyperparameters(self) -> Hyperparameters:
+        """What the cell is trained with."""
+        return self.experiment.finetuning.hyperparameters(self.task, self.learning_rate)
+
+    def cell(self, inputs: "Inputs") -> "Cell":
+        """The one cell; `inputs` are those of `experiment`."""
+        from glue_bench.sweep.plan import settle_jobs
+
+        return settle_jobs(inputs.experiment, inputs)[1][0]
 
     def rows(self, available: int, steps: int) -> np.ndarray:
         """Which rows of train `steps` batches are made of: the first ones of one permutation, drawn anew past its end.

@@ -17,9 +17,11 @@ import typer
 
 from cells import Settings, checkpoint_folder
 from finetune import settle
-from glue_bench.config import Arm, Cell
+from glue_bench.config import Arm
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
+from glue_bench.records.values import Cell
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
@@ -70,7 +72,7 @@ def make_runs(settings: Settings, variants: list[str], steps: int) -> dict[str, 
     """A round of each variant: `steps` batches of the same rows."""
     arms = [Arm(name=name, variant=name, checkpoint=settings.checkpoint) for name in variants]
     inputs = Inputs(settings.experiment.model_copy(update={"arms": arms}))
-    return {cell.arm.name: timed(cell, inputs, settings, steps) for cell in inputs.experiment.cells()}
+    return {cell.arm: timed(cell, inputs, settings, steps) for cell in settle_jobs(inputs.experiment, inputs)[1]}
 
 
 def timed(cell: Cell, inputs: Inputs, settings: Settings, steps: int) -> Callable[[], dict[str, Any]]:
@@ -82,11 +84,11 @@ def timed(cell: Cell, inputs: Inputs, settings: Settings, steps: int) -> Callabl
         for name in TASKS[cell.task].validation_splits
     }
     sample = replace(tokens, splits={"train": train, **scored})
-    given, compute = Given(inputs, inputs.initial(cell.arm), sample), choose_compute()
+    given, compute = Given(inputs, inputs.initial(inputs.arm(cell.arm)), sample), choose_compute()
 
     def run() -> dict[str, Any]:
         facts = finetune(cell, given, compute).facts
-        return {"tokens_per_second": int(train.offsets[-1]) / facts.seconds.training}
+        return {"tokens_per_second": int(train.offsets[-1]) / facts.training_seconds}
 
     return run
 

@@ -10,7 +10,6 @@ bf16, those of the device in bf16. Only then the second part times cells against
 """
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +19,9 @@ import torch
 import typer
 
 from cells import Settings, checkpoint_folder
-from glue_bench.config import Experiment, parse_experiment
+from glue_bench.config import Experiment, load_experiment
 from glue_bench.model.variants import VARIANTS
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import Compute, choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
@@ -67,14 +67,15 @@ def main(
 def compared(variant: str, steps: int, compute: Compute) -> dict[str, float]:
     """The largest relative difference of a loss from the CPU's, and of a logit in the size of all."""
     experiment, found = tiny(variant, steps), {}
-    cell = next(replace_start(experiment))
+    _, (fresh, *_) = settle_jobs(experiment, Inputs(experiment))
+    cell = fresh.model_copy(update={"pretraining": None, "steps": None})  # from the fresh arm
     theirs, ours = (finetune(cell, Inputs(experiment), each) for each in (CPU, compute))
     half = finetune(cell, Inputs(experiment), replace(compute, bf16=True))
     expected, *others = ([epoch.train_loss for epoch in each.facts.history] for each in (theirs, ours, half))
     found["loss"], found["loss in bf16"] = (apart(each, expected) for each in others)
     logits = theirs.predictions["validation"]
     found["logits"] = float(np.abs(ours.predictions["validation"] - logits).max() / np.abs(logits).max())
-    curves = [list(masked(experiment, each)) for each in (CPU, compute, replace(compute, bf16=True))]
+    curves = [masked(experiment, each) for each in (CPU, compute, replace(compute, bf16=True))]
     found["masked-LM loss"], found["masked-LM loss in bf16"] = (apart(each, curves[0]) for each in curves[1:])
     return found
 
@@ -85,7 +86,7 @@ def tiny(variant: str, steps: int) -> Experiment:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
     text = {"corpus": "demo", "steps": steps, "batch_tokens": 1024, "length": 64, "learning_rate": 1e-3}
     finetuning = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 16, "max_length": 64, "max_steps": steps}
-    return parse_experiment(
+    return load_experiment(
         {
             **{"name": "gpu", "data": "demo", "limit": 16 * steps, "checkpoint": "scratch", "arms": [variant]},
             **{"scratch": {"vocab_size": 300, "max_position_embeddings": 64} | sizes | still, "tasks": ["rte"]},
@@ -94,19 +95,12 @@ def tiny(variant: str, steps: int) -> Experiment:
     )
 
 
-def replace_start(experiment: Experiment) -> Iterator[Any]:
-    """The experiment's cells, which begin from the fresh arm instead of from its pretraining."""
-    for cell in experiment.cells():
-        yield cell.model_copy(update={"steps": None, "pretraining_seed": None})
-
-
-def masked(experiment: Experiment, compute: Compute) -> Iterator[float]:
+def masked(experiment: Experiment, compute: Compute) -> list[float]:
     """The losses of a pretraining."""
-    run = experiment.pretraining_of(next(experiment.cells()))
-    assert run is not None
     with tempfile.TemporaryDirectory() as folder:
-        for point in pretrain(run, Inputs(experiment, Path(folder)), compute):
-            yield point.train_loss
+        inputs = Inputs(experiment, Path(folder))
+        ((job,), _) = settle_jobs(experiment, inputs)
+        return [point["train_loss"] for point in pretrain(job, inputs, compute).facts["losses"]]
 
 
 def apart(found: list[float], expected: list[float]) -> float:

@@ -1,36 +1,25 @@
-"""Mishaps at random moments of a sweep on workers: nothing corrupt, lost or repeated, no traceback, the same tables.
+"""Mishaps at random moments of a sweep: nothing is lost or repeated, no traceback, the same tables.
 
-    python benchmarks/kills.py [--mishaps 100 | --hours 8] [--kinds worker,hang,...] [--seed 0] [--log FILE]
-                               [--inline 0.8]
+    python benchmarks/kills.py --engine inline --mishaps 200     # 15 minutes on two cores
+    python benchmarks/kills.py --engine ray --mishaps 80
+    python benchmarks/kills.py --engine slurm --mishaps 20       # where sbatch and squeue work
 
-Runs a sweep of small cells undisturbed, then the same one over and over, while one of these comes about every few
-cells:
+Runs a sweep of small pretrainings and cells undisturbed, then the same one over and over, while mishaps come every few
+results: see MISHAPS. After one that ends the driver, the same command is given again. It prints, and writes to `--log`,
+how many mishaps of each kind there were, how long the driver took to end after each (`longest`, in seconds), and
 
-    worker     SIGKILL to a worker; the sweep goes on
-    hang       SIGSTOP to a worker, at work or getting ready, which is given up; the sweep goes on
-    driver     SIGKILL to the process that was started, which is started again, as after all that follow
-    terminate  SIGTERM to it: exit status 143
-    interrupt  SIGINT to it: exit status 130
-    head       SIGKILL to the head of its Ray cluster: exit status 1
-    disk       no room is left on the disk of the results: exit status 2; where a tmpfs may be mounted
+    lost          records that were there and are not any more
+    repeated      records that were written a second time
+    other_tables  tables that are not those of the undisturbed sweep, byte for byte, but for clocks
+    surprises     other exit statuses than those of STATUS, and tracebacks of ours
 
-Each process that is started runs the cells in itself with the probability `--inline`, else with `--workers 2`. The
-first costs a second of a core; the second about thirty, for Ray and the imports of its workers, so that workers, which
-may be lost without an end of the sweep, are its most frequent victims.
-
-Exits with 1 if one of these does not hold:
-
-- every record is whole (its digest fits), and no other exit status and no traceback is seen
-- no record that was there is ever gone, or written a second time (its inode would change)
-- the tables of each sweep end up as those of the undisturbed one, byte for byte
-
-What was found is printed, with the `longest` that a process took to end after each kind, in seconds, and written to
-the log, a JSON file, whenever a process has ended; where the log is there already, it is added to, until there were so
-many mishaps, or hours.
+Exits with 1 if one of these four is not empty.
 """
 
 import argparse
+import gc
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -40,109 +29,59 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import yaml
 
-from drivers import Driver
-from glue_bench.records.store import Store
+import glue_bench.cli
 
-TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
-CELLS_A_MISHAP = 2
-SECONDS = 3600.0  # no driver takes so long, even at the lowest priority
-UNSHARED = "KILLS_UNSHARED"
-SEEDS = 10
-DISK = "64m"
-SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
-BELOW = {
-    "worker": (signal.SIGKILL, "ray::Worker"),
-    "hang": (signal.SIGSTOP, "ray::Worker."),
-    "head": (signal.SIGKILL, "gcs_server"),
+CONTEXT = multiprocessing.get_context("forkserver")
+IMPORTED = ("datasets", "glue_bench.cli", "glue_bench.sweep.run", "glue_bench.tables.export", "sklearn.metrics")
+CONTEXT.set_forkserver_preload([*IMPORTED])
+MISHAPS = {
+    "driver": "SIGKILL to the process that was started",
+    "terminate": "SIGTERM to it",
+    "interrupt": "SIGINT to it",
+    "disk": "no room on the disk of the results; where a tmpfs may be mounted",
+    "worker": "SIGKILL to a worker",
+    "ended": "SIGTERM to a worker",
+    "hang": "SIGSTOP to a worker, which is given up",
+    "head": "SIGKILL to the head of the Ray cluster",
+    "cancelled": "scancel of a Slurm job",
 }
-STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "head": 1, "disk": 2}
-KINDS = ("worker", "hang", *STATUS)
-SHARES = {"worker": 5, "hang": 3}
-"""How much likelier these are than others, with workers."""
+KINDS = {
+    "inline": ("driver", "terminate", "interrupt", "disk"),
+    "ray": ("driver", "terminate", "interrupt", "disk", "head", *("worker", "ended", "hang") * 3),
+    "slurm": ("driver", "terminate", "interrupt", *("worker", "hang", "cancelled") * 2),
+}
+OPTIONS = {"inline": (), "ray": ("--workers", "2"), "slurm": ("--slurm", "minutes=1")}
+SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
+WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP, "head": signal.SIGKILL}
+STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
+"""How the driver ends after those mishaps that end it."""
+LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
+UNSHARED = "KILLS_UNSHARED"
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 EXPERIMENT = {
     "name": "kills",
     "data": "demo",
-    "checkpoint": "scratch",
-    "scratch": {
-        "vocab_size": 200,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 32,
-    },
-    "arms": ["add", "concat", "untied"],
+    "limit": 48,
+    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, **SIZES},
+    "arms": ["add", "untied"],
     "tasks": ["mnli", "rte"],
-    "seeds": list(range(1, SEEDS + 1)),
-    "finetuning": {
-        "learning_rates": [1e-3],
-        "epochs": 1,
-        "batch_size": 16,
-        "max_length": 32,
-        "from_mnli": ["rte"],
+    "seeds": [1, 2, 3, 4, 5, 6],
+    "pretraining": {
+        **{"corpus": "demo", "steps": 20, "batch_tokens": 128, "length": 16, "validations": 2},
+        **{"learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 5}},
     },
-    "resources": {"give_up_after": 4},
+    "finetuning": {"learning_rates": [1e-3], "epochs": 2, "batch_size": 8, "max_length": 32, "from_mnli": ["rte"]},
+    "resources": {"give_up_after": 30},
 }
-
-
-def main() -> None:
-    """Run the sweeps, print what was found, fail if it is not what it should be."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mishaps", type=int, default=60)
-    parser.add_argument("--hours", type=float, help="in place of a number of mishaps")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path)
-    parser.add_argument("--inline", type=float, default=0.0)
-    arguments = parser.parse_args()
-    kinds = [kind for kind in KINDS if kind in arguments.kinds.split(",")]
-    with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder), "disk" in kinds) as mounted:
-        place = Path(folder)
-        if "disk" in kinds and not mounted:
-            kinds.remove("disk")
-            print("no tmpfs may be mounted here: the disk is never full", file=sys.stderr)
-        found = Found.read(arguments.log)
-
-        def more() -> bool:
-            hours = found.minutes / 60
-            return hours < arguments.hours if arguments.hours else sum(found.mishaps.values()) < arguments.mishaps
-
-        generator = random.Random(f"{arguments.seed} {found.drivers}")
-        disturb(place, kinds, generator, found, more, arguments.log, arguments.inline)
-    found.write(arguments.log)
-    print(json.dumps(found.document(), indent=1))
-    sys.exit(0 if found.is_sound else 1)
-
-
-@contextmanager
-def small_disk(place: Path, wanted: bool) -> Iterator[bool]:
-    """A small disk at this place, of this process and its children alone, which begins anew for it; if it may be."""
-    if not (wanted and os.environ.get(UNSHARED)):
-        yield wanted and unshared(place)
-        return
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)], check=True)
-    try:
-        yield True
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)  # a folder under it cannot be removed
-
-
-def unshared(place: Path) -> bool:
-    """False where nothing may be mounted; else this program begins anew where only it sees what is."""
-    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
-    probe = [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(place)]
-    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
-        return False
-    place.rmdir()
-    os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv], os.environ | {UNSHARED: "1"})
 
 
 @dataclass
@@ -150,174 +89,187 @@ class Found:
     """What came about, and what should not have."""
 
     mishaps: Counter[str] = field(default_factory=Counter)
-    drivers: int = 0
-    inline: int = 0
-    sweeps: int = 0
-    cells: int = 0
-    corrupt: int = 0
-    lost: int = 0
-    repeated: int = 0
-    other_tables: int = 0
-    surprises: list[str] = field(default_factory=list)
     longest: dict[str, float] = field(default_factory=dict)
-    before: float = 0.0
-    began: float = field(default_factory=time.monotonic)
-
-    @classmethod
-    def read(cls, log: Path | None) -> "Found":
-        """What earlier runs with this log have found."""
-        if log is None or not log.exists():
-            return cls()
-        told = json.loads(log.read_text())
-        kept = {name: value for name, value in told.items() if name not in ("total", "minutes", "mishaps")}
-        return cls(Counter(told["mishaps"]), **kept, before=told["minutes"])
-
-    @property
-    def minutes(self) -> float:
-        return round(self.before + (time.monotonic() - self.began) / 60, 1)
+    sweeps: int = 0
+    drivers: int = 0
+    lost: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    other_tables: list[str] = field(default_factory=list)
+    surprises: list[str] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
-        return not (self.corrupt or self.lost or self.repeated or self.other_tables or self.surprises)
-
-    def document(self) -> dict:
-        values = {name: value for name, value in self.__dict__.items() if name not in ("began", "before")}
-        return {"total": sum(self.mishaps.values()), **values, "minutes": self.minutes}
-
-    def write(self, log: Path | None) -> None:
-        if log:
-            log.write_text(json.dumps(self.document(), indent=1) + "\n")
+        return not (self.lost or self.repeated or self.other_tables or self.surprises)
 
 
-def disturb(
-    place: Path,
-    kinds: list[str],
-    generator: random.Random,
-    found: Found,
-    more: Callable[[], bool],
-    log: Path | None,
-    inline: float,
-) -> None:
-    """Sweep after sweep, while there are to be more mishaps."""
-    config, cache = place / "experiment.yaml", place / "cache"
-    config.write_text(yaml.safe_dump(EXPERIMENT))
-    status, said = Driver("run", config, "--results", place / "whole", cache=cache).wait(SECONDS)
-    if status != 0:
-        raise RuntimeError(said)
-    while more():
-        shutil.rmtree(place / "runs", ignore_errors=True)
-        watch = Watch(Store(place / "runs" / "kills"))
-        status, sound = None, True
-        while status != 0 and sound:
-            alone = generator.random() < inline
-            workers = () if alone else ("--workers", "2")
-            driver = Driver("run", config, "--results", place / "runs", *workers, cache=cache)
-            found.drivers, found.inline = found.drivers + 1, found.inline + alone
-            weights = {kind: 1 if alone else SHARES.get(kind, 1) for kind in kinds if not (alone and kind in BELOW)}
-            kind = mishaps(driver, watch, weights, generator, found.mishaps, more)
-            ending = time.monotonic()
-            status, said = driver.wait(SECONDS)
-            if kind:
-                found.longest[kind] = round(max(found.longest.get(kind, 0.0), time.monotonic() - ending), 1)
-            (place / "ballast").unlink(missing_ok=True)
-            watch.look()
-            sound = judge(kind, status, said, found)
-            found.write(log)
-        watch.check_whole()
-        found.sweeps, found.cells = found.sweeps + 1, found.cells + len(watch.inodes)
-        found.corrupt, found.lost = found.corrupt + len(watch.corrupt), found.lost + len(watch.lost)
-        found.repeated += len(watch.repeated)
-        found.other_tables += sum(not same(place, name) for name in TABLES)
+class Driver:
+    """`glue-bench run`, its output in a file, forked from a process that has everything imported: it starts at once."""
+
+    def __init__(self, place: Path, results: str, engine: str) -> None:
+        self.output = place / "output.txt"
+        words = ["glue-bench", "run", str(place / "kills.yaml"), "--results", str(place / results), *OPTIONS[engine]]
+        self.process = CONTEXT.Process(target=drive, args=(words, str(place / "cache"), self.output))
+        self.process.start()
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process.pid
+        os.kill(self.process.pid, number)
+
+    def wait(self) -> tuple[int | None, str]:
+        """Its exit status, None if it had to be killed, and what it printed."""
+        self.process.join(LIMIT_SECONDS)
+        status = self.process.exitcode
+        self.process.kill()
+        self.process.join()
+        return status, self.output.read_text(errors="replace")
 
 
-def mishaps(
-    driver: Driver, watch: "Watch", kinds: dict[str, int], generator: random.Random, counts: Counter, more: Callable
-) -> str | None:
-    """Cause them until one ends the driver, and say which; None where it ends by itself."""
-    while more() and watch.wait_for(generator.randint(1, 2 * CELLS_A_MISHAP), driver):
-        time.sleep(generator.uniform(0, 0.3))
-        [kind] = generator.choices([*kinds], [*kinds.values()])
-        if driver.runs and cause(kind, driver, watch.store.folder.parent.parent, generator):
-            counts[kind] += 1
-            if kind in STATUS:
-                return kind
-    return None
+def drive(words: list[str], cache: str, output: Path) -> None:
+    """In the process."""
+    for stream in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC * (stream == 1) | os.O_APPEND), stream)
+    gc.freeze()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background ignores it
+    os.environ |= {"GLUE_BENCH_CACHE": cache, "OMP_NUM_THREADS": "1", "RAY_gcs_rpc_server_reconnect_timeout_s": "15"}
+    sys.argv = words
+    glue_bench.cli.main()
 
 
-def cause(kind: str, driver: Driver, place: Path, generator: random.Random) -> bool:
-    """Whether it came about."""
+class Records:
+    """The records of a folder: which there are, and whether each is the file that it was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.inodes = folder, dict[str, int]()
+
+    def look(self, found: Found) -> int:
+        """How many there are."""
+        seen = {path.parent.name: path.stat().st_ino for path in self.folder.glob("*/[!.]*/record.json")}
+        found.lost += sorted(self.inodes.keys() - seen.keys())
+        found.repeated += sorted(name for name, inode in self.inodes.items() if seen.get(name, inode) != inode)
+        self.inodes = seen
+        return len(seen)
+
+
+def main() -> None:
+    """Disturb sweeps; print what was found; fail if it is not what it should be."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=[*KINDS], default="inline")
+    parser.add_argument("--mishaps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--place", type=Path, help="an empty folder that the nodes of a Slurm cluster see")
+    given = parser.parse_args()
+    found, draw = Found(), random.Random(given.seed)
+    with tempfile.TemporaryDirectory(dir=given.place) as folder, small_disk(Path(folder), given.engine) as has_disk:
+        kinds = [kind for kind in KINDS[given.engine] if has_disk or kind != "disk"]
+        place = Path(folder)
+        (place / "kills.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+        status, said = Driver(place, "whole", "inline").wait()
+        if status != 0:
+            raise RuntimeError(said)
+        while found.mishaps.total() < given.mishaps and found.is_sound:
+            disturb(place, given.engine, kinds, given.mishaps, draw, found)
+            text = json.dumps(vars(found), indent=1)
+            if given.log:
+                given.log.write_text(text + "\n")
+    print(text)
+    sys.exit(0 if found.is_sound else 1)
+
+
+def disturb(place: Path, engine: str, kinds: list[str], most: int, draw: random.Random, found: Found) -> None:
+    """One sweep, from nothing to its end."""
+    shutil.rmtree(place / "runs", ignore_errors=True)
+    records, status = Records(place / "runs" / "kills"), None
+    while status != 0 and found.is_sound:
+        driver, last = Driver(place, "runs", engine), None
+        found.drivers += 1
+        while last not in STATUS and found.mishaps.total() < most:
+            if not wait_for(draw.randint(1, 5), records, driver, found):
+                break
+            time.sleep(draw.uniform(0, 0.5))
+            last = draw.choice(kinds)
+            if driver.process.is_alive() and cause(last, driver, place, draw):
+                found.mishaps[last] += 1
+        began = time.monotonic()
+        status, said = driver.wait()
+        (place / "ballast").unlink(missing_ok=True)
+        records.look(found)
+        if last in STATUS:
+            found.longest[last] = round(max(found.longest.get(last, 0.0), time.monotonic() - began), 1)
+        if status not in (0, STATUS.get(last)) or ("Traceback" in said and last != "head"):
+            found.surprises.append(f"{last}: exit status {status}: {said[-3000:]}")
+    found.sweeps += 1
+    whole, runs = tables(place / "whole" / "kills"), tables(place / "runs" / "kills")
+    found.other_tables += sorted(name for name in whole.keys() | runs.keys() if whole.get(name) != runs.get(name))
+
+
+def wait_for(more: int, records: Records, driver: Driver, found: Found) -> bool:
+    """Until there are so many more records; false if the driver ends before."""
+    goal = records.look(found) + more
+    while driver.process.is_alive() and records.look(found) < goal:
+        time.sleep(0.05)
+    return driver.process.is_alive()
+
+
+def cause(kind: str, driver: Driver, place: Path, draw: random.Random) -> bool:
+    """Whether the mishap came about."""
     if kind in SIGNALS:
         driver.send(SIGNALS[kind])
-        return True
-    if kind == "disk":
+    elif kind == "disk":
         room = os.statvfs(place)
         with suppress(OSError), (place / "ballast").open("wb") as file:
             file.write(bytes(room.f_bavail * room.f_bsize))
-        return True
-    number, title = BELOW[kind]
-    if victims := driver.below(title):
-        with suppress(psutil.NoSuchProcess):
-            generator.choice(victims).send_signal(number)
+    elif kind == "cancelled":
+        jobs = subprocess.run(["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True, check=False)
+        return bool(jobs.stdout) and not subprocess.run(["scancel", draw.choice(jobs.stdout.split())]).returncode
+    else:
+        with suppress(psutil.NoSuchProcess, IndexError):
+            draw.choice(victims(kind, driver, place)).send_signal(WORKERS[kind])
             return True
-    return False
+        return False
+    return True
 
 
-def judge(kind: str | None, status: int | None, said: str, found: Found) -> bool:
-    """Take note of what a driver should not have done. One that was at its end may end as if nothing had been."""
-    too_often = status == 1 and "its worker was lost 3 times" in said
-    expected = status == 0 or (too_often if kind is None else status == STATUS[kind])
-    sound = expected and "Traceback" not in said
-    if not sound:
-        found.surprises.append(f"{kind}: exit status {status}: {said[-2000:]}")
-    if kind and status == 0:
-        found.mishaps[kind] -= 1
-    return sound
+def victims(kind: str, driver: Driver, place: Path) -> list[psutil.Process]:
+    """The head of the driver's Ray cluster, or its workers, or the processes of its Slurm jobs."""
+    title = "gcs_server" if kind == "head" else "ray::Slot"
+    below = psutil.Process(driver.process.pid).children(recursive=True)
+    found = [one for one in below if title in command(one)]
+    title = f"submitit.core._submit {place}/runs/kills/slurm/%A"
+    return found or [one for one in psutil.process_iter() if command(one).endswith(title)]
 
 
-class Watch:
-    """The records of a sweep: which there are, and whether each is the file that it was."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.inodes: dict[str, int] = {}
-        self.lost: set[str] = set()
-        self.repeated: set[str] = set()
-        self.corrupt: set[str] = set()
-
-    def look(self) -> None:
-        """Take note of every record."""
-        folder = self.store.folder / "records"
-        found = {entry.name: entry.inode() for entry in os.scandir(folder)} if folder.is_dir() else {}
-        found = {name: inode for name, inode in found.items() if not name.startswith(".")}
-        self.lost |= self.inodes.keys() - found.keys()
-        self.repeated |= {name for name, inode in self.inodes.items() if found.get(name, inode) != inode}
-        self.inodes |= {name: inode for name, inode in found.items() if name not in self.inodes}
-
-    def check_whole(self) -> None:
-        """Read every record and its predictions."""
-        records, problems = self.store.scan_records()
-        self.corrupt |= set(problems)
-        for record in records:
-            try:
-                self.store.read_predictions(record.cell_id)
-            except Exception as error:
-                self.corrupt.add(f"{record.cell_id}: {error}")
-
-    def wait_for(self, more: int, driver: Driver) -> bool:
-        """Until there are so many more records; false if the driver ended before, or takes too long."""
-        goal, since = len(self.inodes) + more, time.monotonic()
-        while len(self.inodes) < goal:
-            if not driver.runs or time.monotonic() - since > SECONDS:
-                return False
-            time.sleep(0.02)
-            self.look()
-        self.check_whole()
-        return True
+def command(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
-def same(place: Path, name: str) -> bool:
-    paths = [place / which / "kills" / name for which in ("whole", "runs")]
-    return all(path.exists() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
+def tables(folder: Path) -> dict[str, str]:
+    """The tables of a run without seconds and bytes."""
+    frames = {path.name: pd.read_csv(path, dtype=str, keep_default_na=False) for path in folder.glob("*.csv")}
+    return {name: frame.filter(regex="^(?!.*(second|memory))").to_csv() for name, frame in frames.items()}
+
+
+@contextmanager
+def small_disk(place: Path, engine: str) -> Iterator[bool]:
+    """A small disk of this process and its children alone, for which it begins anew; whether there is one."""
+    if engine == "slurm" or os.name != "posix" or shutil.which("unshare") is None:
+        yield False
+        return
+    if os.environ.get(UNSHARED) is None:
+        unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+        probe = [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(place)]
+        if subprocess.run(probe, capture_output=True, check=False).returncode:
+            yield False
+            return
+        place.rmdir()
+        os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv], os.environ | {UNSHARED: "1"})
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], check=True)
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)  # a folder under it cannot be removed
 
 
 if __name__ == "__main__":

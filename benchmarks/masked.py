@@ -1,7 +1,6 @@
 """Both sides of the pretraining benchmark."""
 
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -19,13 +18,14 @@ from transformers import (
 )
 from transformers.modeling_outputs import MaskedLMOutput
 
-from glue_bench.config import Pretraining
+from glue_bench.config import PretrainingSettings
 from glue_bench.model.start import Start
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training import pretrain as pretraining
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
-from glue_bench.training.pretrain import Pretrained, pretrain
+from glue_bench.training.pretrain import pretrain
 from glue_bench.training.quiet import quiet_libraries
 from peer import Clock, plain_arguments
 from workers import Round
@@ -42,25 +42,16 @@ def make_ours(settings: "Settings", folder: str) -> Round:
 
     def work(steps: int) -> dict[str, Any]:
         experiment = settings.experiment(steps)
-        run = experiment.pretraining_of(next(experiment.cells()))
-        assert run is not None
         with tempfile.TemporaryDirectory(dir=folder) as own:
-            facts = left_of(pretrain(run, Inputs(experiment, Path(own)), compute)).facts
+            inputs = Inputs(experiment, Path(own))
+            ((job,), _) = settle_jobs(experiment, inputs)
+            facts = pretrain(job, inputs, compute).facts
         return {"tokens": facts["tokens"], "training_seconds": facts["seconds"]}
 
     return work
 
 
-def left_of(points: Generator[Any, None, Pretrained]) -> Pretrained:
-    """What a pretraining leaves, its loss curve unseen."""
-    while True:
-        try:
-            next(points)
-        except StopIteration as end:
-            return end.value
-
-
-def plan(settings: "Settings", steps: int) -> Pretraining:
+def plan(settings: "Settings", steps: int) -> PretrainingSettings:
     """How both are trained."""
     pretraining = settings.experiment(steps).pretraining
     assert pretraining is not None
@@ -140,7 +131,7 @@ def sample(text: PackedText, sequences: int) -> Dataset:
     return Dataset.from_dict({"input_ids": [text.ids[text.offsets[i] : text.offsets[i + 1]] for i in chosen]})
 
 
-def arguments(settings: Pretraining, folder: str, *, bf16: bool) -> TrainingArguments:
+def arguments(settings: PretrainingSettings, folder: str, *, bf16: bool) -> TrainingArguments:
     """The pretraining's settings in Trainer's names."""
     rows = settings.rows
     more = {"num_train_epochs": 1, "per_device_train_batch_size": rows, "bf16": bf16, "seed": settings.seed}

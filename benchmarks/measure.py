@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:
     """Processor, device, cores, threads, versions and load: what figures are worth nothing without."""
     made = versions()
-    packages = ", ".join(f"{name} {made.packages[name]}" for name in ("torch", "transformers", "accelerate"))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate"))
     load = "" if LOAD is None else f", load {LOAD:.1f} when it began"
     where = made.processor if device == "cpu" else f"{choose_compute(device).name} with {made.processor}"
     return (

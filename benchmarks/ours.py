@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from cells import Settings
-from glue_bench.config import NATIVE, Arm, Cell
+from glue_bench.config import NATIVE, Arm
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.native import read_native
 from glue_bench.model.start import Start
+from glue_bench.records.values import Cell
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
@@ -40,8 +41,9 @@ def make_ours(settings: Settings) -> Round:
     A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
     """
     quiet_libraries()
-    cell, inputs, compute = settings.cell, Inputs(settings.experiment), choose_compute()
-    tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(cell.arm)
+    inputs, compute = Inputs(settings.experiment), choose_compute()
+    cell = settings.cell(inputs)
+    tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(inputs.arm(cell.arm))
     scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
 
     def work(steps: int) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def make_ours(settings: Settings) -> Round:
         total = time.perf_counter() - began
         return {
             "tokens": int(train.offsets[-1]),
-            "training_seconds": facts.seconds.training,
+            "training_seconds": facts.training_seconds,
             "total_seconds": total,
             "scores": facts.scores,
         }

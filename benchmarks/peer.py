@@ -24,9 +24,10 @@ from transformers import (
 )
 
 from cells import Settings
-from glue_bench.config import Cell, Hyperparameters, Pretraining
+from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
+from glue_bench.records.values import Cell
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 from workers import Round
@@ -39,8 +40,9 @@ def make_peer(settings: Settings, padding: str) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is one of PADDINGS."""
     quiet_libraries()
     os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16" if settings.bf16 else "no"  # what Trainer falls back to
-    cell, inputs = settings.cell, Inputs(settings.experiment)
-    tokenizer, frames = inputs.tokenizer(cell.arm), inputs.data(cell.task).splits
+    inputs = Inputs(settings.experiment)
+    cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
+    tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
     scored = {
         name: as_dataset(frames[name], tokenizer, settings.max_length, padding)
         for name in TASKS[cell.task].validation_splits
@@ -52,6 +54,7 @@ def make_peer(settings: Settings, padding: str) -> Round:
         began = time.perf_counter()
         scores = train_and_score(
             cell,
+            arm.checkpoint,
             {"train": train, **scored},
             tokenizer,
             padding,
@@ -97,16 +100,16 @@ def real_tokens(split: Dataset) -> int:
 
 
 def train_and_score(
-    cell: Cell, splits: dict[str, Dataset], tokenizer: Any, padding: str = "dynamic", **options: Any
+    cell: Cell, checkpoint: str, splits: dict[str, Dataset], tokenizer: Any, padding: str = "dynamic", **options: Any
 ) -> dict[str, dict[str, float]]:
     """Scores of each validation split after the last epoch."""
     task = TASKS[cell.task]
     set_seed(cell.seed)
-    model = AutoModelForSequenceClassification.from_pretrained(cell.arm.checkpoint, num_labels=task.num_labels)
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=task.num_labels)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,
-            args=arguments(cell, folder, padding, bf16=options.get("bf16", False)),
+            args=arguments(cell.settings, cell.seed, folder, padding, bf16=options.get("bf16", False)),
             train_dataset=splits["train"],
             processing_class=tokenizer,
             data_collator=default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer),
@@ -117,9 +120,10 @@ def train_and_score(
         return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
 
 
-def arguments(cell: Cell, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False) -> TrainingArguments:
-    """The cell's hyperparameters in Trainer's names."""
-    settings = cell.hyperparameters
+def arguments(
+    settings: Hyperparameters, seed: int, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False
+) -> TrainingArguments:
+    """A cell's hyperparameters in Trainer's names."""
     return plain_arguments(
         settings,
         folder,
@@ -128,11 +132,13 @@ def arguments(cell: Cell, folder: str | Path, padding: str = "dynamic", *, bf16:
         per_device_eval_batch_size=EVALUATION_ROWS,
         train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
         bf16=bf16,
-        seed=cell.seed,
+        seed=seed,
     )
 
 
-def plain_arguments(settings: Hyperparameters | Pretraining, folder: str | Path, **more: Any) -> TrainingArguments:
+def plain_arguments(
+    settings: Hyperparameters | PretrainingSettings, folder: str | Path, **more: Any
+) -> TrainingArguments:
     """The optimiser's settings in Trainer's names, its own default optimiser, and nothing saved or reported."""
     return TrainingArguments(
         output_dir=str(folder),

@@ -16,7 +16,7 @@ import typer
 
 from cells import SCRATCH_SIZES
 from finetune import WARM_UP, bound, settle
-from glue_bench.config import Arm, Experiment, Pretraining, ScratchEncoder
+from glue_bench.config import Arm, Experiment, PretrainingSettings, ScratchEncoder
 from measure import OURS, Rounds, column, command, in_turns, machine, over_peers, report, table, with_quartiles
 from options import Device, Json, Precision, Threads
 from workers import Worker, set_environment
@@ -53,7 +53,7 @@ class Settings:
                 hidden_dropout_prob=self.dropout,
                 attention_probs_dropout_prob=self.dropout,
             ),
-            pretraining=Pretraining(
+            pretraining=PretrainingSettings(
                 corpus=[self.corpus],
                 steps=steps,
                 batch_tokens=self.rows * self.length,

@@ -18,8 +18,10 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from glue_bench.config import Cell, Experiment, load_experiment
+from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS
+from glue_bench.records.values import Cell
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
@@ -47,7 +49,7 @@ def main(
 ) -> None:
     """Append one line per system, task, metric and seed to OUTPUT; print both systems' scores side by side."""
     quiet_libraries()
-    experiment = load_experiment(config, data)
+    experiment = load_experiment(config, data=data)
     inputs = Inputs(experiment)
     systems: dict[str, Callable[[Cell], Scores]] = {
         TRAINER: lambda cell: by_trainer(cell, inputs, padding, trainer_precision)
@@ -55,7 +57,7 @@ def main(
     if both:
         systems[OURS] = lambda cell: by_us(cell, inputs)
     lines = []
-    for cell in cells(experiment, task or experiment.tasks, seed or [1], epochs):
+    for cell in cells(inputs, task or experiment.tasks, seed or [1], epochs):
         for name, run in systems.items():
             began = time.perf_counter()
             scores = run(cell)
@@ -69,21 +71,24 @@ def main(
         print(differences(pd.DataFrame(lines)), where, sep="\n\n")
 
 
-def cells(experiment: Experiment, tasks: list[str], seeds: list[int], epochs: int | None) -> Iterator[Cell]:
+def cells(inputs: Inputs, tasks: list[str], seeds: list[int], epochs: int | None) -> Iterator[Cell]:
     """The cells of `add` for these tasks and seeds; any seed may be asked for, not only the experiment's own."""
-    for cell in experiment.cells():
-        if cell.arm.variant == "add" and cell.seed == experiment.seeds[0] and cell.task in tasks:
-            settings = cell.hyperparameters.model_copy(update={"epochs": epochs or cell.hyperparameters.epochs})
+    experiment = inputs.experiment
+    for cell in settle_jobs(experiment, inputs)[1]:
+        if cell.variant == "add" and cell.seed == experiment.seeds[0] and cell.task in tasks:
+            settings = cell.settings.model_copy(update={"epochs": epochs or cell.settings.epochs})
             for seed in seeds:
-                yield cell.model_copy(update={"seed": seed, "hyperparameters": settings})
+                yield cell.model_copy(update={"seed": seed, "settings": settings})
 
 
 def by_trainer(cell: Cell, inputs: Inputs, padding: str, precision: str) -> Scores:
     """Scores of each validation split by transformers' Trainer."""
-    tokenizer, length = inputs.tokenizer(cell.arm), cell.hyperparameters.max_length
+    arm, length = inputs.arm(cell.arm), cell.settings.max_length
+    tokenizer = inputs.tokenizer(arm)
     frames, needed = inputs.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
-    return train_and_score(cell, splits, tokenizer, padding, bf16=choose_compute(precision=precision).bf16)
+    bf16 = choose_compute(precision=precision).bf16
+    return train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, bf16=bf16)
 
 
 def by_us(cell: Cell, inputs: Inputs) -> Scores:
@@ -93,7 +98,7 @@ def by_us(cell: Cell, inputs: Inputs) -> Scores:
 
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> list[dict[str, Any]]:
     """One line per split and metric, scores x 100."""
-    shared = {"system": system, "task": cell.task, "learning_rate": cell.hyperparameters.learning_rate}
+    shared = {"system": system, "task": cell.task, "learning_rate": cell.settings.learning_rate}
     return [
         {
             **shared,

@@ -28,9 +28,10 @@ def flops_per_token(settings: Settings, length: float) -> int:
     Whatever is computed on padding, or computed twice, or left out, does not change it.
     """
     inputs = Inputs(settings.experiment)
+    (arm,) = inputs.experiment.arms
     if settings.variant == NATIVE:
-        return int(inputs.native_budget(settings.cell.arm, round(length))["flops_per_token"])
-    config = inputs.initial(settings.cell.arm).config
+        return int(inputs.native_budget(arm, round(length))["flops_per_token"])
+    config = inputs.initial(arm).config
     return int(budget(config, round(length))["flops_per_token"])
 
 

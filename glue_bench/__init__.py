@@ -11,13 +11,14 @@ from wrapt import when_imported
 
 if TYPE_CHECKING:
     from glue_bench.analysis.analyse import analyse
-    from glue_bench.api import explain, export, plan, power, predictions, run, statistics, status, submit, table
+    from glue_bench.api import export, plan, run, statistics, status, submit, table
     from glue_bench.audit.verify import verify
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
     from glue_bench.tables.board import leaderboard
     from glue_bench.tables.card import card
+    from glue_bench.tables.predictions import predictions
     from glue_bench.tables.report import report
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
@@ -31,12 +32,10 @@ __all__ = [
     "analyse",
     "card",
     "convert",
-    "explain",
     "export",
     "leaderboard",
     "load_plugins",
     "plan",
-    "power",
     "predictions",
     "report",
     "run",
@@ -54,13 +53,11 @@ _HOMES = {
     "analyse": "glue_bench.analysis.analyse",
     "card": "glue_bench.tables.card",
     "convert": "glue_bench.training.convert",
-    "explain": "glue_bench.api",
     "export": "glue_bench.api",
     "leaderboard": "glue_bench.tables.board",
     "load_plugins": "glue_bench.testing",
     "plan": "glue_bench.api",
-    "power": "glue_bench.api",
-    "predictions": "glue_bench.api",
+    "predictions": "glue_bench.tables.predictions",
     "report": "glue_bench.tables.report",
     "run": "glue_bench.api",
     "statistics": "glue_bench.api",

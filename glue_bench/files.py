@@ -1,4 +1,4 @@
-"""Files and folders that are either absent or whole."""
+"""Files and folders that are either absent or whole, and JSON that anyone may have made."""
 
 import contextlib
 import errno
@@ -26,6 +26,8 @@ Kept = TypeVar("Kept")
 _READ_AT_ONCE = 2**22  # bytes
 LARGEST = 2**26
 """Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
+LARGEST_ARRAYS = 2**31
+"""Bytes of a file of arrays, at most."""
 LARGEST_PART = 2**24
 """Bytes of the list of entries of a zip, at most; 100,000 entries with long names take 14 MB."""
 MOST_VALUES = 2**21
@@ -111,6 +113,13 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
     return path.read_bytes()
 
 
+def check_json(content: bytes) -> bytes:
+    """The bytes of a JSON text that anyone may have made. Raises ValueError if it has very many values."""
+    if sum(map(content.count, (b",", b"{", b"["))) > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} values")
+    return content
+
+
 def parse_json(content: bytes) -> Any:
     """The value of a JSON text that anyone may have made.
 
@@ -118,9 +127,7 @@ def parse_json(content: bytes) -> Any:
         ValueError: it is none, is nested deeper than 200 levels, has a number that Python cannot print, or very many
             values.
     """
-    if sum(map(content.count, (b",", b"{", b"["))) > MOST_VALUES:
-        raise ValueError(f"it has more than {MOST_VALUES:,} values")
-    return from_json(content, allow_inf_nan=False)
+    return from_json(check_json(content), allow_inf_nan=False)
 
 
 @contextlib.contextmanager
@@ -195,9 +202,11 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
         aside.chmod(0o755)  # mkdtemp makes folders private
         for made in (*aside.rglob("*"), aside):
             _sync(made)
-        if replaces:
-            set_aside(path)
+        older = _aside(path)
+        if replaces and path.exists():  # two renames, so that for a moment alone there is neither
+            path.rename(older)
         aside.rename(path)
+        shutil.rmtree(older, ignore_errors=True)
     except OSError:
         # Another process was first; anything else is not ours to hide.
         if replaces or not path.is_dir():
@@ -246,11 +255,15 @@ def set_aside(folder: Path) -> None:
 
     What another process has open of it stays readable until that one ends.
     """
-    aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
+    aside = _aside(folder)
     with contextlib.suppress(FileNotFoundError):
         folder.rename(aside)
     for path in (aside, *folder.parent.glob(".damaged-*")):  # and what a kill has left of earlier ones
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".damaged-{uuid.uuid4().hex}")
 
 
 def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:

@@ -3,8 +3,8 @@
 import errno
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any
 
 import typer
@@ -39,6 +39,17 @@ def silence(stream: IO[str]) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())
     os.close(nothing)
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """In this block standard output may have no reader any more, which changes nothing else."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        silence(sys.stdout)
 
 
 def tell(console: Console, line: str, style: str = "") -> None:

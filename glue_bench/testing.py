@@ -39,10 +39,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "without LayerNorm at its input": {"embedding_norm": False},
     "with blocks of recent encoders": {"norm_first": True, "gated": True},
 }
-LOADERS: dict[type[Any], Any] = {
-    EncoderForSequenceClassification: AutoModelForSequenceClassification,
-    EncoderForMaskedLM: AutoModelForMaskedLM,
-}
+LOADERS: dict[type[Any], Any] = {EncoderForSequenceClassification: AutoModelForSequenceClassification}
+LOADERS |= {EncoderForMaskedLM: AutoModelForMaskedLM}
 IN_ONE = {"save and load", "draws"}  # which the first of ENCODERS is enough for, and which take the longest
 _met: set[tuple[str, str, str]] = set()  # names, digests and options of plugins that have been checked
 
@@ -82,7 +80,9 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
 
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
-    """Add the variants of these Python files to VARIANTS. A file is loaded anew only if it has changed.
+    """Add the variants of these files to VARIANTS: `glue_bench.load_plugins(["my_variant.py"])`.
+
+    A file is loaded anew only if it has changed.
 
     Raises:
         UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken;

@@ -38,7 +38,6 @@ class _OthersFirst(MetaPathFinder):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         if fullname == "glue_bench.model":
             sys.meta_path.remove(self)
-            import accelerate  # noqa: F401
             import scipy.optimize  # noqa: F401
             import torch._dynamo
             import torch.distributed.tensor  # noqa: F401

@@ -1,24 +1,28 @@
 """Stores of hand-made records: no run is needed to test a table."""
 
-import json
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
+from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
-from glue_bench.errors import UserError
-from glue_bench.records.plan import Plan
-from glue_bench.records.record import Record
+from glue_bench.records.disk import Labels
+from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
 from glue_bench.records.store import Store
-from glue_bench.records.value import SCHEMA_VERSION
+from glue_bench.records.values import Cell, Pretraining, PretrainingRecord, Record
 from glue_bench.tables.published import TABLES
 
 SHAPE = {
     **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
     **{"embedding_size": 8, "vocab_size": 100},
+}
+SETTINGS = {
+    **{"epochs": 3, "batch_size": 32, "max_length": 128, "warmup_ratio": 0.06},
+    **{"weight_decay": 0.01, "adam_epsilon": 1e-6, "clip_norm": 1.0},
 }
 
 ROWS = 400
@@ -40,93 +44,150 @@ def labels_of(task):
     return np.linspace(0, 5, ROWS) if TASKS[task].is_regression else np.arange(ROWS) % max(number, 2)
 
 
-def read_records(store: Store) -> list[Record]:
-    """All records of a store, sorted by cell id; the first of its problems is raised."""
-    records, problems = store.scan_records()
-    if problems:
-        raise UserError(problems[0])
-    return records
+def digest(text: str) -> str:
+    """A digest that is told from others by what it is of."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def documents(store: Store, kind: str = "records") -> list[dict[str, Any]]:
-    """The JSON objects of a store's records (or `pretraining`, or `failures`), all of which can be read, by id."""
-    reads = {"pretraining": store.read_pretrainings, "failures": store.read_failures}
-    reads.get(kind, lambda: read_records(store))()
-    return [json.loads(path.read_bytes()) for path in sorted((store.folder / kind).glob("*.json"))]
+DATA = digest("d")
+"""The digest of every task's data, unless a record says another one."""
 
 
-def record_of(**changes: Any) -> Record:
-    """A record that says nothing of interest but `changes`."""
-    bare = {
-        **{"schema_version": SCHEMA_VERSION, "cell_id": "a", "origin": "pretrained", "scores": {}, "history": []},
-        **{"cell": {"arm": "a", "variant": "add", "task": "rte", "learning_rate": 2e-5, "seed": 1}},
-        **{"collapsed": [], "seconds": {"total": 1}, "tokens": {}, "parameters": 1, "environment": {}},
-        **{"data": {"source": "tsv", "digest": "d", "partial": False}},
-    }
-    return Record.model_validate(bare | changes)
+def cell_with(**facts: Any) -> Cell:
+    """A cell that says nothing of interest but `facts`; settings are named beside them."""
+    settings = SETTINGS | {"learning_rate": 2e-5} | facts.pop("settings", {})
+    settings |= {name: facts.pop(name) for name in list(facts) if name in Hyperparameters.model_fields}
+    bare = {"arm": "add", "variant": "add", "origin": "pretrained", "task": "rte", "seed": 1, "data": DATA}
+    bare |= {"tokenizer": digest("words"), "checkpoint": digest("weights")}
+    return Cell(**bare | facts, settings=Hyperparameters(**settings))
 
 
-def plan_with(*cells: dict[str, Any], **more: Any) -> Plan:
-    """A plan of these cells, which say what is of interest, and `more` of it."""
-    bare = {"origin": "pretrained", "arm": "add", "variant": "add", "task": "rte", "learning_rate": 1e-3, "seed": 1}
-    return Plan.model_validate({"schema_version": SCHEMA_VERSION, "cells": [bare | cell for cell in cells], **more})
+def record_of(cell: Cell | None = None, **facts: Any) -> Record:
+    """A record that says nothing of interest but `facts`."""
+    bare = {"scores": {}, "history": (), "seconds": 1.0, "training_tokens": 1, "parameters": 1, "environment": {}}
+    return Record(cell=cell or cell_with(), **bare | facts)
+
+
+def history_of(split: str, metric: str, *values: float | None) -> tuple[dict[str, Any], ...]:
+    """The epochs of a run with these values of one score."""
+    return tuple(
+        {"epoch": epoch, "train_loss": 1.0, "scores": {split: {metric: value}}} for epoch, value in enumerate(values, 1)
+    )
+
+
+def pretraining_with(arm: str = "add", seed: int = 1, steps: int = 1, **facts: Any) -> Pretraining:
+    """A pretraining that says nothing of interest but `facts`."""
+    bare = {"variant": "add", "origin": "pretrained", "tokenizer": digest("words"), "checkpoint": "scratch {}"}
+    bare |= {"corpus": digest("text"), "packing": 2}
+    settings = PretrainingSettings(corpus=["text"], steps=steps, seeds=[seed], **facts.pop("settings", {}))
+    return Pretraining(arm=arm, **bare | facts, settings=settings)
+
+
+def pretrained_of(pretraining: Pretraining, **facts: Any) -> PretrainingRecord:
+    """The record of a pretraining that says nothing of interest but `facts`."""
+    bare = {"steps": pretraining.settings.steps, "tokens": 1, "seconds": 1.0, "stream": "s", "losses": ()}
+    return PretrainingRecord(pretraining=pretraining, **bare | {"environment": {}} | facts)
+
+
+def plan_with(*cells: Cell, **more: Any) -> Plan:
+    """A plan of these cells, and `more` of it; `config` has what the experiment says beyond names."""
+    config, source, name = more.pop("config", {}), more.pop("data_source", "tsv"), more.pop("experiment", "toy")
+    if "pretraining" in config:
+        config = config | {"pretraining": {"corpus": "text", "steps": 1} | config["pretraining"]}
+    pretrained = [*more.get("pretrainings", ())]
+    start = "scratch" if "pretraining" in config else "org/{}"
+    named = {job.arm: {"name": job.arm, "variant": job.variant, "checkpoint": start.format(job.arm)}
+             for job in (*cells, *pretrained)}  # fmt: skip
+    named = named or {"add": {"name": "add", "variant": "add", "checkpoint": "scratch"}}
+    for arm in config.get("arms", ()):
+        named[arm["name"]] = named.get(arm["name"], {"variant": "add", "checkpoint": "scratch"}) | arm
+    tasks = dict.fromkeys(cell.task for cell in cells)
+    facts = {task: TaskFacts(source=source, digest=next(cell.data for cell in cells if cell.task == task))
+             for task in tasks}  # fmt: skip
+    bare = {"name": name, "data": source, "tasks": [*tasks] or ["rte"], "seeds": [1]}
+    experiment = Experiment.model_validate({**bare, **config, "arms": [*named.values()]})
+    arms = {cell.arm: ArmFacts(summary="", shape=SHAPE, parameters=1) for cell in cells}
+    values = {"arms": arms, "tasks": facts, "tokens": dict.fromkeys(tasks, 1)}
+    return Plan(experiment=experiment, cells=cells, **values | more)
 
 
 class Bench:
-    """An experiment on disk, filled cell by cell; `plan` fixes what it asks for."""
+    """An experiment on disk, filled cell by cell; `plan` fixes what it asks for, and writes all there is."""
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
         self.store.prepare()
         self.cells: list[dict[str, Any]] = []
         self.arms: dict[str, dict[str, Any]] = {}  # what the plan says of each
+        self.runs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self.logits: dict[str, dict[str, np.ndarray]] = {}
+        self.tests: dict[str, dict[str, np.ndarray]] = {}
+        self.labels: dict[str, Labels] = {}
+        self.models: dict[str, dict[str, str]] = {}
+        self.tasks: dict[str, dict[str, Any]] = {}  # what the plan says of the data of each
+        self.pretrained: dict[str, tuple[PretrainingRecord | Pretraining, Any, Any]] = {}
 
     @property
     def path(self) -> Path:
         return self.store.folder
+
+    def file(self, cell_id: str, name: str = "record.json") -> Path:
+        """A file of a finished cell."""
+        return self.path / "cells" / cell_id / name
 
     def expect(self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant="") -> dict[str, Any]:
         """A cell that the plan asks for and no record answers yet."""
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
         entry = {"cell_id": cell_id, "arm": arm, "variant": variant or arm, "origin": origin, "task": task}
         self.cells.append(entry | {"learning_rate": rate, "seed": seed})
-        self.arms.setdefault(arm, {"variant": variant or arm, "origin": origin, "shape": SHAPE, "parameters": 1})
+        self.arms.setdefault(arm, {"shape": SHAPE, "parameters": 1})
         return self.cells[-1]
 
     def finish(self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where):
         """A cell with its record; `value` as in `scores_of`."""
         self.record(self.expect(task, seed, **where), value, collapsed, source, partial)
 
-    def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, seconds=1.0, **more) -> None:
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "cell_id": cell["cell_id"],
-            "experiment": "toy",
-            "cell": {name: cell[name] for name in ("arm", "variant", "task", "learning_rate", "seed")},
-            "origin": cell["origin"],
-            "scores": scores_of(cell["task"], value),
-            "history": [],
-            "collapsed": list(collapsed),
-            "seconds": {"total": seconds},
-            "tokens": {},
-            "parameters": 1,
-            "shape": SHAPE,
-            "data": {"source": source, "digest": "d", "partial": partial},
-            "environment": {},
-        }
-        text = json.dumps(record | more)
-        (self.path / "records" / f"{cell['cell_id']}.json").write_text(text)
+    def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, **facts) -> None:
+        """What a cell has left; `facts` of its record, `data` of its task's data, `hyperparameters` of the cell."""
+        self.tasks[cell["task"]] = {"source": source, "partial": partial} | facts.pop("data", {})
+        facts |= {"scores": scores_of(cell["task"], value), "collapsed": tuple(collapsed)}
+        cell |= {"settings": facts.pop("hyperparameters", {})}
+        cell |= {name: facts.pop(name) for name in ("mnli", "pretraining") if name in facts}
+        self.runs[cell["cell_id"]] = cell, facts
 
     def predict(self, cell_id: str, logits: dict[str, np.ndarray]) -> None:
         """The predictions of a finished cell: split -> (rows, labels)."""
-        path = self.path / "predictions" / f"{cell_id}.safetensors"
-        save_file({split: np.ascontiguousarray(rows, dtype=np.float32) for split, rows in logits.items()}, path)
+        arrays = {split: np.ascontiguousarray(rows, dtype=np.float32) for split, rows in logits.items()}
+        self.logits[cell_id] = {split: rows for split, rows in arrays.items() if not split.startswith("test")}
+        self.tests[cell_id] = {split: rows for split, rows in arrays.items() if split.startswith("test")}
+
+    def change(self, cell_id: str, **facts: Any) -> None:
+        """Other facts of a record."""
+        self.runs[cell_id][1].update(facts)
+
+    def keep(self, *cells: str, **files: str) -> None:
+        """Made-up models of finished cells, of these `files`."""
+        for name in cells:
+            self.models[name] = {"config.json": "{}", "model.safetensors": name} | files
+
+    def label(self, task: str, gold: dict[str, np.ndarray], **baselines: dict[str, np.ndarray]) -> None:
+        """The labels of a task, and what baselines predict."""
+        self.labels[task] = Labels(gold, baselines)
+
+    def pretrain(self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts) -> Pretraining:
+        """A pretraining that the plan asks for, with its record if it is `finished`."""
+        of_job = {name: facts.pop(name) for name in ("steps", "settings", "is_search", "searches") if name in facts}
+        pretraining = pretraining_with(arm, seed, id=f"{arm}-{seed}", **of_job)
+        record = pretrained_of(pretraining, **facts) if finished else pretraining
+        sums = sums or self.pretrained.get(pretraining.id, (None, None, None))[2]
+        self.pretrained[pretraining.id] = record, pieces, sums
+        return pretraining
 
     def finish_predicted(self, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005, source="tsv") -> None:
         """Runs whose predictions are right on such a share of the task's labels; of a correlation near enough."""
         generator = np.random.default_rng([len(self.cells), TRAINABLE.index(task)])
         labels = {split: labels_of(task) for split in TASKS[task].columns}
-        self.store.write_labels(task, "d", labels)
+        self.label(task, labels)
         for seed in range(1, seeds + 1):
             logits, scores = {}, {}
             for split, gold in labels.items():
@@ -160,10 +221,37 @@ class Bench:
             self.finish(task, 1, value, **where)
 
     def plan(self, **more: Any) -> Path:
-        """Write the plan of all cells so far, and `more` of it; the experiment's folder."""
-        facts = {"experiment": "toy", "data_source": "tsv", "arms": self.arms}
-        self.store.write_plan(plan_with(*self.cells, **facts | more))
+        """Write the plan of all cells so far, and `more` of it, and all records; the experiment's folder."""
+        cells = [self._cell(cell) for cell in self.cells]
+        known = {name: {"shape": facts["shape"]} for name, facts in self.arms.items()} if "arms" in more else self.arms
+        more["arms"] = {name: {"summary": "", **facts} for name, facts in (known | more.get("arms", {})).items()}
+        more.setdefault("pretrainings", tuple(self._pretraining(one) for one, *_ in self.pretrained.values()))
+        source = more.setdefault("data_source", next((each["source"] for each in self.tasks.values()), "tsv"))
+        tasks = {cell.task: {"source": source, "digest": cell.data} for cell in cells}
+        more["tasks"] = {task: facts | self.tasks.get(task, {}) | {"digest": facts["digest"]}
+                         for task, facts in tasks.items()}  # fmt: skip
+        self.store.write_plan(plan_with(*cells, **more), self.labels)
+        for name, (cell, facts) in self.runs.items():
+            with self.store.aside() as aside:
+                for file, content in self.models.get(name, {}).items():
+                    (aside / file).write_text(content)
+                kept = aside if name in self.models else None
+                record = record_of(self._cell(cell), **facts)
+                self.store.write(record, self.logits.get(name, {}), self.tests.get(name), kept)
+        for record, pieces, sums in self.pretrained.values():
+            if isinstance(record, PretrainingRecord):
+                self.store.write_pretraining(record, pieces, sums)
         return self.path
+
+    def _cell(self, entry: dict[str, Any]) -> Cell:
+        if entry.get("steps"):
+            entry = {"pretraining_seed": 1} | entry
+        named = {"id": entry["cell_id"], "data": digest(self.tasks.get(entry["task"], {}).get("digest", "d"))}
+        return cell_with(**{name: value for name, value in entry.items() if name != "cell_id"}, **named)
+
+    @staticmethod
+    def _pretraining(one: PretrainingRecord | Pretraining) -> Pretraining:
+        return one.pretraining if isinstance(one, PretrainingRecord) else one
 
 
 @pytest.fixture

@@ -10,11 +10,6 @@ from glue_bench.errors import UserError
 
 __all__ = ["bench"]
 
-VERBS = (
-    *("run", "plan", "status", "leaderboard", "statistics", "power", "table", "analyse", "report"),
-    *("convert", "submit", "export", "verify", "predictions", "card", "explain", "intrinsic", "load_plugins"),
-)
-
 
 @pytest.fixture
 def finished(bench):

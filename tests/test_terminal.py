@@ -1,10 +1,8 @@
 """No text from outside controls a terminal, and no error is long: whatever is printed goes through one place."""
 
-import ast
 import io
 import pickle
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +14,6 @@ from rich.text import Text
 from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
 from glue_bench.terminal import Screen, echo, tell
 
-PACKAGE = Path(__file__).parents[1] / "glue_bench"
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
 SHOWN = r"a\x1b[2J\x9b1m\x07\r\u202eb"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ud800-\udfff]")
@@ -88,15 +85,3 @@ def test_an_unknown_name_of_any_length_is_said_in_short():
 def test_a_short_value_is_quoted_as_a_whole():
     assert quoted("it's") == '"it\'s"'
     assert quoted("x" * QUOTED) == f"'{'x' * QUOTED}'"
-
-
-def prints(tree: ast.AST) -> set[str]:
-    """The names by which a module calls something that prints."""
-    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    other = {"print", "typer.echo", "typer.secho", "click.echo", "Console", "sys.stdout.write", "sys.stderr.write"}
-    return called & other
-
-
-def test_nothing_else_prints():
-    found = {path: prints(ast.parse(path.read_text(encoding="utf-8"))) for path in PACKAGE.rglob("*.py")}
-    assert {path: calls for path, calls in found.items() if calls} == {PACKAGE / "terminal.py": {"typer.secho"}}

@@ -1,6 +1,5 @@
 """A checkpoint that is taken apart: which ones a name stands for, what can read text for it, what it makes of that."""
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,17 +18,15 @@ from glue_bench.analysis.chance import LeftOut
 from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.hooks import Deep, read_deep
 from glue_bench.analysis.tables import InputSum, input_sum
-from glue_bench.errors import UserError, first_line
-from glue_bench.files import parse_json, read_file
-from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import read_checkpoint, weights_digest
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
 from glue_bench.model.start import encoder, masked_lm
-from glue_bench.records.store import Store
+from glue_bench.records.stored import Stored
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
-from glue_bench.training.pretrained import IDENTITY
 from glue_bench.training.tokenizers import encode, load_tokenizer, vocabulary_size
 
 LENGTH = 128  # tokens of a sequence, at most
@@ -85,16 +82,9 @@ class Subject:
 
     @property
     def weights(self) -> str:
-        """SHA-256 of the encoder's weights without a pooler, which masked-LM pretraining does not train.
-
-        It is over names, types, shapes and bits, in the order of the names.
-        """
-        total = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            if not name.startswith("pooler."):
-                total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-                total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return total.hexdigest()
+        """The `weights_digest` of the encoder without a pooler, which masked-LM pretraining does not train."""
+        weights = self.model.state_dict()
+        return weights_digest({name: tensor for name, tensor in weights.items() if not name.startswith("pooler.")})
 
     @property
     def blocks(self) -> Sequence[int]:
@@ -171,19 +161,21 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
     """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone.
 
     Raises:
-        UserError: a pretraining has kept no checkpoint.
+        UserError: the plan of an experiment is damaged.
     """
     found: list[Source] = []
     gone: list[str] = []
     for name in names:
-        if not (Path(name).expanduser() / "plan.json").is_file():
+        stored = Stored(name)
+        if not stored.has_plan:
             found.append(Source(_short(name), _last_checkpoint(name)))
             continue
-        arms, missing = _of_experiment(Store(Path(name).expanduser()))
+        arms, missing = _of_experiment(stored)
         found += arms
         if missing:
             more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-            gone.append(f"{'; '.join(missing[:NAMED])}{more}: no checkpoint in '{name}'; `glue-bench run` makes it")
+            where = f"no checkpoint of its record in '{name}'; `glue-bench run` makes it"
+            gone.append(f"{'; '.join(missing[:NAMED])}{more}: {where}")
         elif not arms:
             gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
     # Equal labels get their checkpoint's whole name.
@@ -191,47 +183,40 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
     return [source._replace(label=source.name) if given.count(source.label) > 1 else source for source in found], gone
 
 
-def _of_experiment(store: Store) -> tuple[list[Source], list[str]]:
+def _of_experiment(stored: Stored) -> tuple[list[Source], list[str]]:
     """The last checkpoints of an experiment's pretrainings, and the labels of those that have kept none."""
-    plan = store.read_plan()
-    # Of one arm and seed there are two where an older version had trained it: the newer one counts, if it is there.
-    planned = [facts for facts in plan.all_pretrainings() if not facts.is_search] if plan else []
-    found: dict[str, Source | None] = {facts.label: None for facts in planned}
-    for facts in sorted(planned, key=lambda facts: facts.identity.recipe if facts.identity else 1):
-        folder = store.folder / "checkpoints" / facts.pretraining_id
-        if any(folder.glob("step-*")):
-            found[facts.label] = Source(facts.label, _last_checkpoint(str(folder)))
-    return [source for source in found.values() if source], [label for label, source in found.items() if not source]
+    plan = stored.plan()
+    records, found, missing = stored.finished(plan).pretrainings, list[Source](), list[str]()
+    for job in (job for job in plan.pretrainings if not job.is_search):
+        record = records.get(job.id)
+        last = max((record.weights or {}).items(), default=None) if record else None
+        if last and stored.holds(job.id, *last):
+            found.append(Source(job.label, str(stored.checkpoint(job.id, last[0]))))
+        else:
+            missing.append(job.label)
+    return found, missing
 
 
 def _last_checkpoint(name: str) -> str:
-    """The last checkpoint of a pretraining's folder; any other name as it is.
-
-    Raises:
-        UserError: the pretraining has kept none.
-    """
+    """The last checkpoint of a pretraining's folder; any other name as it is."""
     folder = Path(name).expanduser()
-    if not (folder / IDENTITY).is_file():
-        return name
-    steps = {int(found[1]): path for path in folder.iterdir() if (found := re.fullmatch(r"step-(\d{1,18})", path.name))}
-    if not steps:
-        raise UserError(f"the pretraining in '{name}' has kept no checkpoint yet")
-    return str(steps[max(steps)])
+    paths = folder.iterdir() if folder.is_dir() else ()
+    steps = {int(found[1]): path for path in paths if (found := re.fullmatch(r"step-(\d{1,18})", path.name))}
+    return str(steps[max(steps)]) if steps else name
 
 
 def _trained_positions(folder: str) -> int | None:
     """The length of the sequences of a pretraining of ours; None of any other checkpoint.
 
     Raises:
-        UserError: what the pretraining says of itself is damaged.
+        UserError: the plan of the experiment that it lies in is damaged.
     """
-    identity = _named(locate(folder)).parent / IDENTITY
-    if not identity.is_file():
+    pretraining = _named(locate(folder)).parent
+    stored = Stored(pretraining.parent.parent)
+    if pretraining.parent.name != "checkpoints" or not stored.has_plan:
         return None
-    try:
-        return int(parse_json(read_file(identity))["settings"]["length"])
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise UserError(f"'{identity}' is damaged ({first_line(error)}); copy the checkpoint elsewhere") from error
+    lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}
+    return lengths.get(pretraining.name)
 
 
 def _named(path: Path) -> Path:

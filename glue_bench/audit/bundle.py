@@ -1,176 +1,207 @@
-"""An experiment's files in one archive for others, and the manifest that says what belongs into it.
+"""Experiments in one archive for others, and what is in one that anybody may have made.
 
-A bundle has records, predictions, gold labels, failures, pretrainings, the plan (with the experiment's configuration)
-and tables. Checkpoints, claims and half-written files stay behind. The same content gives the same bytes.
+A bundle has the plan (with the experiment's configuration), records, predictions, gold labels, failures and tables.
+Models, checkpoints and half-written files stay behind. The same content gives the same bytes.
 """
 
 import hashlib
 import io
-import json
-import tempfile
+import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from tempfile import TemporaryDirectory
+from typing import IO, Literal
 
-from glue_bench.data.archive import plain_entry
+from glue_bench.data.archive import ENCRYPTED, UNREADABLE, plain_entry
 from glue_bench.errors import UserError
-from glue_bench.files import read_file, whole_file
-from glue_bench.records.disk import LARGEST_ARRAYS, dump, record_digest
-from glue_bench.records.plan import NO_PLAN
-from glue_bench.records.store import Store
-from glue_bench.records.value import SCHEMA_VERSION, StoredValue, Whole
+from glue_bench.files import LARGEST_ARRAYS, check_file, check_json, opened_zip, read_file, whole_file
+from glue_bench.records.stored import Stored
+from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
 
-FORMAT = "glue-bench bundle"
 MANIFEST = "manifest.json"
-KINDS: dict[str, str | tuple[str, ...]] = {
-    "records": ".json",
-    "failures": ".json",
-    "pretraining": (".json", ".safetensors"),
-    "intrinsic": (".json", ".safetensors"),
-    "predictions": ".safetensors",
-    "test_predictions": ".safetensors",
-    "labels": ".safetensors",
-}
-"""Folders of an experiment that belong into a bundle, and the suffixes of their files."""
-TEXTS = (".md", ".csv")
+LARGEST_BUNDLE, LARGEST_MANIFEST = 2**40, 2**26
+NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
+DAMAGED = "the bundle is damaged; get it anew"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
+PLACE = re.compile(
+    rf"{_NAME}/(plan\.json|{_NAME}\.(md|csv)|(failures/{_NAME}\.json)|(labels/{_NAME}\.safetensors)"
+    rf"|(cells|pretrainings)/{_NAME}/(record\.json|(logits|tests|losses|sums)\.safetensors))"
+)
+"""What a bundle may have a file of, and nowhere else."""
 
 
-def write_bundle(stores: Iterable[Store], path: Path) -> dict[str, Any]:
+class Summed(Value):
+    """Size and SHA-256 of a file."""
+
+    bytes: Whole
+    sha256: Digest
+
+
+class Manifest(Sealed):
+    """What a bundle says of itself; `files` are by EXPERIMENT/FILE."""
+
+    format: Literal["glue-bench bundle"] = "glue-bench bundle"
+    glue_bench: Text
+    files: dict[Text, Summed]
+
+    @property
+    def experiments(self) -> list[str]:
+        """The names of the experiments in it."""
+        return sorted({name.partition("/")[0] for name in self.files})
+
+
+def write_bundle(stores: Iterable[Stored], path: Path) -> Manifest:
     """Write the experiments' files and their manifest, which is returned. `path` is either whole or as it was.
 
-    The manifest has each file's size and SHA-256, and in short what the experiments hold, by the files in the bundle: a
-    sweep may be under way. Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
+    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
 
     Raises:
-        UserError: two experiments have one name, or a file cannot be read or written.
+        UserError: two experiments have one name, a plan is damaged, or a file cannot be read or written.
     """
-    by_name = _named(stores)
-    sums: dict[str, dict[str, Any]] = {}
-    for store in by_name.values():
-        store.read_plan()  # what is wrong with it is said with its own path
+    files = sorted(_files(stores).items())
+    sums: dict[str, Summed] = {}
     try:
-        with (
-            whole_file(path) as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
-            tempfile.TemporaryDirectory() as copies,
-        ):
-            for name, content in _contents(by_name):
-                sums[name] = summed(content)
+        with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, source in files:
+                try:
+                    content = read_file(source, LARGEST_ARRAYS)
+                except FileNotFoundError:  # a sweep under way has replaced it, or finished what had failed
+                    continue
+                sums[name] = summed(io.BytesIO(content))
                 archive.writestr(plain_entry(name), content)
-                if name.endswith(".json"):
-                    (copy := Path(copies, name)).parent.mkdir(parents=True, exist_ok=True)
-                    copy.write_bytes(content)
-            manifest = {
-                "format": FORMAT,
-                "schema_version": SCHEMA_VERSION,
-                "glue_bench": version("glue-bench"),
-                "experiments": {name: describe(Store(Path(copies, name))) for name in by_name},
-                "files": sums,
-            }
-            manifest["digest"] = record_digest(manifest)
-            archive.writestr(plain_entry(MANIFEST), dump(manifest))
+            manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
+            archive.writestr(plain_entry(MANIFEST), manifest.file())
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
     return manifest
 
 
-def describe(store: Store) -> dict[str, Any]:
-    """An experiment in short: how many cells and records, their data, and where they were made."""
-    plan, (records, _) = store.read_plan() or NO_PLAN, store.scan_records()
-    made = Counter(json.dumps(record.environment.document(), sort_keys=True) for record in records)
-    return {
-        "experiment": plan.experiment,
-        "planned": len(plan.cells),
-        "records": len(records),
-        "failures": len(store.read_failures()),
-        "data": {record.cell.task: record.data.document() for record in records},
-        "environments": [{"records": count, **json.loads(text)} for text, count in sorted(made.items())],
-    }
+def _files(stores: Iterable[Stored]) -> dict[str, Path]:
+    """The files of experiments that belong into a bundle, by their names in it."""
+    found: dict[str, Path] = {}
+    for store in stores:
+        store.plan()  # what is wrong with it is said with its own path
+        folder = store.folder.resolve()
+        if f"{folder.name}/plan.json" in found:
+            raise UserError(f"two of the folders have one name ({folder.name}); give each experiment once")
+        if not PLACE.fullmatch(f"{folder.name}/plan.json"):
+            raise UserError(f"'{folder.name}' cannot be the name of a folder on every system; rename it")
+        files = (path for path in folder.rglob("*") if path.is_file())
+        named = {path.relative_to(folder.parent).as_posix(): path for path in files}
+        found |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
+    return found
 
 
-def files_of(store: Store) -> dict[str, Path]:
-    """The files of an experiment that belong into a bundle, by their path inside the experiment's folder.
-
-    Arrays without a record are those of a cell, or of a pretraining, that is just being written.
-    """
-    texts = [path for path in store.folder.iterdir() if path.suffix in TEXTS]
-    found = {path.name: path for path in [store.folder / "plan.json", *texts] if path.is_file()}
-    complete = {
-        **dict.fromkeys(("predictions", "test_predictions"), ("records", store.has_record)),
-        "pretraining": ("pretraining", store.has_pretraining),
-        "intrinsic": ("intrinsic", store.intrinsic.has),
-    }
-    # A sweep under way writes arrays before their record, so that those of a listed record are there to be listed.
-    for suffix in (".json", ".safetensors"):
-        for kind in (kind for kind, suffixes in KINDS.items() if suffix in suffixes):
-            for path in (store.folder / kind).glob(f"*{suffix}"):
-                if suffix == ".safetensors" and kind in complete:
-                    records, has = complete[kind]
-                    if f"{records}/{path.stem}.json" not in found or not has(path.stem):
-                        continue
-                found[f"{kind}/{path.name}"] = path
-    return {name: found[name] for name in sorted(found) if not found[name].name.startswith(".")}
-
-
-def summed(content: bytes | IO[bytes]) -> dict[str, Any]:
-    """Size and SHA-256 of a file, of which only a part is in memory at a time."""
-    total, size, file = hashlib.sha256(), 0, io.BytesIO(content) if isinstance(content, bytes) else content
+def summed(file: IO[bytes], to: IO[bytes] | None = None) -> Summed:
+    """Size and SHA-256 of a file, copied `to` another, of which only a part is in memory at a time."""
+    total, size = hashlib.sha256(), 0
     while block := file.read(2**20):
         total.update(block)
         size += len(block)
-    return {"bytes": size, "sha256": total.hexdigest()}
+        if to:
+            to.write(block)
+    return Summed(bytes=size, sha256=total.hexdigest())
 
 
-class Summed(StoredValue):
-    """Size and SHA-256 of a file."""
+@dataclass(frozen=True)
+class Opened:
+    """A bundle's content in a folder, its manifest, and a line about each file that is not as the manifest has it."""
 
-    bytes: Whole
-    sha256: str
-
-
-class Manifest(StoredValue):
-    """What a bundle says of itself."""
-
-    format: str
-    schema_version: Whole
-    glue_bench: str
-    experiments: dict[str, dict[str, Any]]
-    files: dict[str, Summed]
-    digest: str
+    folder: Path
+    manifest: Manifest
+    faults: tuple[str, ...]
 
 
-def is_place(name: str) -> bool:
-    """Whether a bundle may have a file of this name: EXPERIMENT/FILE or EXPERIMENT/KIND/FILE, and nowhere else."""
-    parts = name.split("/")
-    plain = all(0 < len(part.encode(errors="replace")) <= 240 for part in parts)
-    plain &= not any(part.startswith(".") or set(part) & set('\\:\0<>|"?*') for part in parts)
-    if not plain or len(parts) not in (2, 3):
-        return False
-    if len(parts) == 2:
-        return parts[1] == "plan.json" or parts[1].endswith(TEXTS)
-    return parts[2].endswith(KINDS.get(parts[1], "\0"))
+@contextmanager
+def opened_bundle(path: Path) -> Iterator[Opened]:
+    """A bundle, or the folder that one was unpacked into. Files that no bundle has are not touched.
+
+    Raises:
+        UserError: it is no zip or has no manifest that can be read, or there is no room to unpack it.
+    """
+    if path.is_dir():
+        names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+        manifest = _manifest(read_file(path / MANIFEST, LARGEST_MANIFEST), path)
+        yield Opened(path, manifest, tuple(_faults(manifest, names, partial(_open_file, path), None)))
+        return
+    with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
+        try:
+            check_file(path, LARGEST_BUNDLE)
+            with opened_zip(path) as archive:
+                _check_sizes(archive, path)
+                manifest = _manifest(archive.read(MANIFEST), path)
+                names = [entry.filename for entry in archive.infolist()]
+                faults = tuple(_faults(manifest, names, archive.open, Path(folder)))
+        except KeyError as error:
+            raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}") from error
+        except OSError as error:
+            raise UserError(f"cannot unpack '{path}': {error.strerror or error}") from error
+        except UNREADABLE as error:
+            raise UserError(f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})") from error
+        yield Opened(Path(folder), manifest, faults)
 
 
-def _named(stores: Iterable[Store]) -> dict[str, Store]:
-    several = sorted(((store.folder.resolve().name, store) for store in stores), key=lambda named: named[0])
-    names = [name for name, _ in several]
-    if len(set(names)) < len(names):
-        raise UserError(f"two of the folders have one name ({', '.join(names)}); give each experiment once")
-    for name in names:
-        if not is_place(f"{name}/plan.json"):
-            raise UserError(f"'{name}' cannot be the name of a folder on every system; rename it")
-    return dict(several)
+def _check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
+    """Nothing in a bundle is compressed, so that nothing unpacks to more than the archive has."""
+    entries, size = archive.infolist(), path.stat().st_size
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+            raise UserError(f"{path}: {entry.filename} is compressed or encrypted; {NO_BUNDLE}")
+    if sum(entry.file_size for entry in entries) > size or archive.getinfo(MANIFEST).file_size > LARGEST_MANIFEST:
+        raise UserError(f"{path}: its files are larger than the archive, or its manifest is too large; {NO_BUNDLE}")
 
 
-def _contents(stores: Mapping[str, Store]) -> Iterator[tuple[str, bytes]]:
-    for experiment, store in stores.items():
-        for name, path in files_of(store).items():
-            try:
-                yield f"{experiment}/{name}", read_file(path, LARGEST_ARRAYS)
-            except FileNotFoundError:  # a failure, whose cell has been finished by a sweep under way
-                continue
-            except OSError as error:
-                raise UserError(f"cannot read '{path}': {error.strerror}") from error
+def _manifest(content: bytes, path: Path) -> Manifest:
+    try:
+        manifest = Manifest.model_validate_json(check_json(content))
+    except ValueError as error:
+        raise UserError(f"{path}: {MANIFEST} is no manifest, or damaged; {DAMAGED}") from error
+    if not Sealed.is_whole(content):
+        raise UserError(f"{path}: {MANIFEST} was changed after it was written; {DAMAGED}")
+    return manifest
+
+
+def _open_file(folder: Path, name: str) -> IO[bytes]:
+    check_file(folder / name, LARGEST_ARRAYS)
+    return (folder / name).open("rb")
+
+
+def _faults(
+    manifest: Manifest, names: Iterable[str], opened: Callable[[str], IO[bytes]], folder: Path | None
+) -> Iterator[str]:
+    """Compare each file with the manifest, and copy it to the folder; a line about each that differs, or is missing."""
+    counts = Counter(name for name in names if name != MANIFEST)
+    for name, count in counts.items():
+        if count > 1:
+            yield f"{name}: {count} times in the bundle; {DAMAGED}"
+        if name not in manifest.files:
+            yield f"{name}: not in the manifest; take it away"
+    for name, expected in manifest.files.items():
+        if not PLACE.fullmatch(name):
+            yield f"{name}: a bundle has no file of such a name; {DAMAGED}"
+        elif name not in counts:
+            yield f"{name}: missing; {DAMAGED}"
+        else:
+            yield from _fault(name, expected, opened, folder)
+
+
+def _fault(name: str, expected: Summed, opened: Callable[[str], IO[bytes]], folder: Path | None) -> Iterator[str]:
+    copy: IO[bytes] | None = None
+    if folder:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = (folder / name).open("wb")
+    try:
+        with opened(name) as file:
+            if summed(file, copy) != expected:
+                yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
+    except UNREADABLE as error:
+        yield f"{name}: cannot be read ({error}); {DAMAGED}"
+    finally:
+        if copy:
+            copy.close()

@@ -1,19 +1,37 @@
 """Whether stored results are true: a bundle against its manifest, and every experiment in it or in a folder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
-from glue_bench.audit.bundle import MANIFEST, describe, is_place
-from glue_bench.audit.checks import Check, check_experiment
-from glue_bench.audit.unpack import DAMAGED, compare, read_manifest, unpacked
+import numpy as np
+
+from glue_bench.analysis.chance import Sums
+from glue_bench.audit.bundle import MANIFEST, opened_bundle
+from glue_bench.config import HELD_OUT
+from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
-from glue_bench.files import check_file, read_file
-from glue_bench.records.disk import LARGEST_ARRAYS
-from glue_bench.records.store import Store, experiments_in
+from glue_bench.files import read_file
+from glue_bench.records.plan import Plan
+from glue_bench.records.stored import Finished, Stored, experiments_in
+from glue_bench.records.values import Cell, Job, PretrainingRecord, Record
 
-BUNDLE = "bundle"
+AGAIN = "delete its folder and run again"
+REWRITE = "run the experiment again, which writes its tables anew"
+ROUNDING = 1e-6
+"""How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
+Looked = TypeVar("Looked")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was checked, in a few words what was found, and a line about each fault: file, what, and what to do."""
+
+    name: str
+    found: str
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,45 +57,165 @@ def verify(path: str | Path) -> list[Verified]:
         UserError: there is no such file or folder, or it is none of these.
     """
     path = Path(path).expanduser()
-    if (path / MANIFEST).is_file():
-        manifest = read_manifest(read_file(path / MANIFEST), path)
-        files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
-
-        def opened(name: str) -> IO[bytes]:
-            check_file(path / name, LARGEST_ARRAYS)
-            return (path / name).open("rb")
-
-        names = [name for name in files if name != MANIFEST]
-        faults = compare(manifest, names, opened)
-        return _verify_bundle(path, manifest, tuple(faults))
-    if path.is_dir():
-        return [Verified(str(store.folder), tuple(check_experiment(store))) for store in experiments_in(path)]
     if not path.exists():
         raise UserError(f"no file or folder '{path}'")
-    with unpacked(path) as bundle:
-        return _verify_bundle(bundle.folder, bundle.manifest, bundle.faults)
+    if path.is_dir() and not (path / MANIFEST).is_file():
+        return [Verified(str(store.folder), _check(store)) for store in experiments_in(path)]
+    with opened_bundle(path) as bundle:
+        files = f"{len(bundle.manifest.files)} files, by glue-bench {bundle.manifest.glue_bench}"
+        verified = [Verified("bundle", (Check("digests", files, bundle.faults),))]
+        for name in bundle.manifest.experiments:
+            checks = _check(Stored(bundle.folder / name))
+            told = (replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks)
+            verified.append(Verified(name, tuple(told)))
+        return verified
 
 
-def _verify_bundle(folder: Path, manifest: Mapping[str, Any], faults: tuple[str, ...]) -> list[Verified]:
-    """The bundle itself, then each experiment, whose faults are told by their paths in the bundle."""
-    stores = {name: Store(folder / name) for name in manifest["experiments"] if is_place(f"{name}/plan.json")}
-    within = []
-    for name, store in stores.items():
-        checks = check_experiment(store)
-        told = [replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks]
-        within.append(Verified(name, tuple(told)))
-    faults = (*faults, *_undescribed(stores, manifest))
-    files = f"{len(manifest['files'])} files, by glue-bench {manifest['glue_bench']}"
-    return [Verified(BUNDLE, (Check("digests", files, faults),)), *within]
+def _check(store: Stored) -> tuple[Check, ...]:
+    """All checks of an experiment's folder; what cannot be read is a fault, never an error."""
+    try:
+        plan = store.plan()
+        finished, strays = store.finished(plan), [*store.strays(plan)]
+    except UserError as error:
+        return (Check("plan", "cannot be read", (str(error),)),)
+    except OSError as error:
+        return (Check("plan", "cannot be read", (f"{error.filename}: {error.strerror}",)),)
+    records, pretrainings = [*finished.records.values(), *strays], [*finished.pretrainings.values()]
+    damaged = finished.left_out - len(strays)
+    outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
+    jobs: list[Job] = [record.cell for record in records]
+    jobs += [record.pretraining for record in pretrainings]
+    return (
+        _each("plan", "jobs have the ids of what they say", plan.jobs, _id),
+        Check("records", f"{len(jobs)} are as they were written", finished.problems + outside),
+        _each("ids", "follow from what the records say", jobs, _id),
+        _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
+        _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
+        _each("weights", "started from the weights that are named", records, lambda each: _start(each, finished)),
+        _check_failures(store, plan),
+        _check_tables(store),
+    )
 
 
-def _undescribed(stores: Mapping[str, Store], manifest: Mapping[str, Any]) -> Iterator[str]:
-    for name, told in manifest["experiments"].items():
+def _each(name: str, holds: str, values: Iterable[Looked], look: Callable[[Looked], bool]) -> Check:
+    """`look` says whether enough is known to check a value, and raises an error with what is wrong with it."""
+    known, faults = [], []
+    for value in values:
         try:
-            right = name in stores and describe(stores[name]) == told
-        except (UserError, OSError):
-            right = False
-        if not right:
-            yield f"{MANIFEST}: what it says of {name} is not what is there; {DAMAGED}"
-    for name in sorted({file.partition("/")[0] for file in manifest["files"]} - manifest["experiments"].keys()):
-        yield f"{MANIFEST}: it has files of {name}, and says nothing of that experiment; {DAMAGED}"
+            known.append(look(value))
+        except UserError as error:
+            faults.append(str(error))
+        except (LookupError, TypeError, ValueError, OSError) as error:
+            place = "plan.json: " if name == "plan" else ""
+            faults.append(f"{place}{_folder(value)}: {error}; {REWRITE if place else AGAIN}")
+    unknown = f", {known.count(False)} unknown" if False in known else ""
+    return Check(name, f"{known.count(True)} {holds}{unknown}", tuple(faults))
+
+
+def _folder(value: Any) -> str:
+    job = value.cell if isinstance(value, Record) else value
+    job = value.pretraining if isinstance(value, PretrainingRecord) else job
+    return f"{'cells' if isinstance(job, Cell) else 'pretrainings'}/{job.id}"
+
+
+def _id(job: Job) -> bool:
+    if job.id != f"{job.slug}-{job.hash}":
+        raise ValueError("its id is not that of what it says")
+    return True
+
+
+def _scores(store: Stored, record: Record, plan: Plan) -> bool:
+    """Whether predictions and gold labels are there to recompute a record's scores; all beside it is as stored."""
+    logits, labels = store.logits(record), store.labels(record.cell.task, record.cell.data, _named(record, plan)).gold
+    store.logits(record, test=True)
+    store.model(record, whole=True)
+    task, last = record.cell.task, record.history[-1].scores
+    if record.scores != {split: scores for split, scores in last.items() if split != HELD_OUT}:
+        raise ValueError("its scores are not those of its last epoch")
+    if not logits or not labels:
+        return False
+    for split, scores in record.scores.items():
+        for metric, value in score_logits(task, logits[split], labels[split]).items():
+            if not _alike([scores.get(metric)], [value]):
+                raise ValueError(f"{split} gives {metric} {value:.6f}, the record says {scores.get(metric)}")
+        if is_collapsed(task, logits[split]) != (split in record.collapsed):
+            raise ValueError(f"it is wrong on whether {split} is collapsed")
+    return True
+
+
+def _named(record: Record, plan: Plan) -> str | None:
+    """The digest of the labels of a record's data, if the plan says it."""
+    facts = plan.tasks.get(record.cell.task)
+    return facts.labels if facts and facts.digest == record.cell.data else None
+
+
+def _sums(store: Stored, record: PretrainingRecord) -> bool:
+    """Whether there are losses and sums to recompute the validation loss and the measures of a pretraining."""
+    losses, sums = store.losses(record), {name: Sums(*both) for name, both in store.sums(record).items()}
+    if losses:
+        mean = losses["loss_sum"].sum() / max(1, losses["count"].sum())
+        if not _alike([record.validation_loss], [mean]):
+            raise ValueError("its validation loss is not the mean of the losses beside it")
+    given = {each.name: (each.value, each.standard_error, each.n) for each in record.measures}
+    for name in sorted(given.keys() | sums.keys()):
+        each = sums.get(name)
+        if name not in given or each is None or not _alike(given[name], (each.value, each.standard_error, each.n)):
+            raise ValueError(f"its {name} is not what the sums beside it give")
+    return bool(losses or record.pretraining.is_search)
+
+
+def _alike(said: Sequence[float | None], given: Sequence[float]) -> bool:
+    """Whether numbers are equal up to ROUNDING; None is NaN."""
+    return np.allclose(np.array(said, dtype=float), given, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+
+
+def _start(record: Record, finished: Finished) -> bool:
+    """Whether it is known which weights the cell started from; they are those of its pretraining or its MNLI cell."""
+    cell, named = record.cell, None
+    if cell.mnli:
+        named = finished.records[cell.mnli].weights if cell.mnli in finished.records else None
+    elif cell.pretraining and cell.pretraining in finished.pretrainings:
+        named = (finished.pretrainings[cell.pretraining].weights or {}).get(cell.steps or 0)
+    if named and record.started_from and named != record.started_from:
+        raise ValueError(f"it started from weights of {cell.mnli or cell.pretraining} that were made anew since")
+    return record.started_from is not None
+
+
+def _check_failures(store: Stored, plan: Plan) -> Check:
+    failures = store.failures(plan)
+    return Check(
+        "failures",
+        f"{len(failures)} say why",
+        tuple(failure.error for failure in failures if failure.error.startswith("failures/")),
+    )
+
+
+def _check_tables(store: Stored) -> Check:
+    """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
+    from glue_bench.tables.export import TABLES, find, tables
+    from glue_bench.tables.papers import beside_named, paper_page
+    from glue_bench.tables.published import TABLES as PAPERS
+
+    folder = store.folder
+    try:
+        names = [name for name in PAPERS if (folder / f"{name}.md").is_file()]
+        papers = {f"{name}.md": paper_page(beside_named(name, folder)).to_markdown() for name in names}
+        expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
+    except (LookupError, TypeError, ValueError, UserError) as error:
+        return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))
+    present = {path.name: read_file(path) for path in folder.iterdir() if path.suffix in (".md", ".csv")}
+    wrong = {name: content for name, content in expected.items() if present.get(name) != content}
+    faults = [f"{name}: {_wrong(content, present.get(name))}; {REWRITE}" for name, content in wrong.items()]
+    more = [name for name in TABLES if name in present and name not in expected]
+    faults += [f"{name}: not among the tables that the records give; {REWRITE}" for name in more]
+    others = sorted(present.keys() - expected.keys() - set(TABLES))
+    note = f"; not checked: {', '.join(others)}" if others else ""
+    return Check("tables", f"{len(expected) - len(wrong)} recompute byte for byte{note}", tuple(faults))
+
+
+def _wrong(expected: bytes, found: bytes | None) -> str:
+    if found is None:
+        return "missing"
+    lines = enumerate(zip_longest(found.splitlines(), expected.splitlines()), 1)
+    number = next((number for number, (was, right) in lines if was != right), 1)
+    return f"line {number} is not what the records give"

@@ -7,8 +7,7 @@ import sys
 
 from typer.exceptions import TyperException
 
-# Importing them registers their verbs.
-from glue_bench.cli import analysis, benchmark, first, models, records, status, submission, sweeps, tables  # noqa: F401
+from glue_bench.cli import models, run, share, tables  # noqa: F401 - importing them registers their verbs
 from glue_bench.cli.app import BAD_INPUT, TERMINATED, app
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo, let_go
@@ -24,19 +23,20 @@ def main() -> None:
         if any(word == "" or re.fullmatch("--[a-z-]+=", word) for word in sys.argv[1:]):  # a Path of it is this folder
             raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
-    except TyperException as error:  # what typer would say in a box of several lines
-        context = getattr(error, "ctx", None)
-        verb = context.command_path if context else "glue-bench"
-        _refuse(UserError(f"{error.format_message()} ({verb} --help says more)"))
-    except UserError as error:
-        _refuse(error)
-    except OSError as error:  # of a name that is too long, a folder that cannot be read
-        _refuse(UserError(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
+    except (UserError, TyperException, OSError) as error:
+        echo(f"error: {_in_one_line(error)}", fg="red", err=True)
+        sys.exit(BAD_INPUT)
     finally:
         signal.signal(signal.SIGTERM, before)
         let_go()
 
 
-def _refuse(error: UserError) -> None:
-    echo(f"error: {error}", fg="red", err=True)
-    sys.exit(BAD_INPUT)
+def _in_one_line(error: Exception) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, TyperException):  # typer would say it in a box of several lines
+        context = getattr(error, "ctx", None)
+        verb = context.command_path if context else "glue-bench"
+        return UserError(f"{error.format_message()} ({verb} --help says more)")
+    named = getattr(error, "filename", None)  # of a name that is too long, a folder that cannot be read
+    return UserError(f"{named}: {getattr(error, 'strerror', '')}" if named else str(error))

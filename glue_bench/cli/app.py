@@ -10,10 +10,8 @@ from glue_bench import __version__
 from glue_bench.terminal import echo
 
 ORDER = (
-    *("demo", "init", "run", "status", "explain"),
-    *("leaderboard", "report", "statistics", "power", "table", "submit", "diagnostics", "card"),
-    *("export", "verify"),
-    *("data", "tasks", "variants", "convert", "analyse"),
+    *("demo", "init", "run", "status", "leaderboard", "report", "statistics", "table"),
+    *("submit", "card", "export", "verify", "data", "variants", "convert", "analyse"),
 )
 
 

@@ -1,13 +1,57 @@
-"""Verbs about variants and checkpoints: list variants, convert between them, measure what a checkpoint has learnt."""
+"""Verbs about data, variants and checkpoints: what there is, conversions, and the inside of encoders."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import Plugins, app
+from glue_bench.cli.app import Device, Plugins, Tokenizer, app
 from glue_bench.cli.printing import new_table, print_table, say
+from glue_bench.errors import UserError
 from glue_bench.terminal import echo
+
+Layers = Annotated[
+    str | None, typer.Option(metavar="N,...", help="Blocks to look at, from 1, where a measure is told by block.")
+]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; by default all."),
+]
+Figures = Annotated[str, typer.Option(metavar="FORMAT,...", help="Formats of the figures: svg, pdf, png, or none.")]
+
+
+@app.command()
+def data(
+    source: Annotated[
+        str | None, typer.Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")
+    ] = None,
+) -> None:
+    """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
+    if source is None:
+        _print_tasks()
+        return
+    from glue_bench.data.sources import describe, open_source
+
+    if source == "hub":
+        say("asking the hub ...")
+    frame = describe(open_source(source))
+    shown = frame.drop(columns="status").rename(columns={"official_rows": "official"})
+    table = new_table(*shown.columns, wrap="labels")
+    for row in shown.itertuples(index=False):
+        table.add_row(*("-" if value is None or value == "" else str(value) for value in row))
+    print_table(table)
+    for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
+        echo(f"{status}: {', '.join(tasks)}")
+
+
+def _print_tasks() -> None:
+    from glue_bench.data.tasks import TASKS
+
+    table = new_table("task", "question", "metrics", "train", "validation", "test", wrap="question")
+    for task in TASKS.values():
+        sizes = [sum(s.rows for n, s in task.splits.items() if n.startswith(kind)) for kind in ("train", "val", "test")]
+        table.add_row(task.name, task.summary, ", ".join(task.metrics), *(str(size or "-") for size in sizes))
+    print_table(table)
 
 
 @app.command()
@@ -27,7 +71,7 @@ def convert(
     plugin: Plugins = None,
 ) -> None:
     """Write a checkpoint as one of another variant, and measure what was lost."""
-    from glue_bench.values import parse_options
+    from glue_bench.config.load import parse_options
 
     options = parse_options(option or ())
     say("reading the checkpoint ...")
@@ -99,3 +143,64 @@ _ORIGINS = {
     "grafted": "weights of another variant, only converted",
     "scratch": "not pretrained",
 }
+
+
+@app.command()
+def analyse(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE", help="Checkpoints (hub ids, folders, TUPE files) or experiments' folders."),
+    ],
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book."),
+    ] = None,
+    positions: Annotated[
+        int | None, typer.Option(metavar="N", min=8, help="Positions to look at; by default all that were trained.")
+    ] = None,
+    layers: Layers = None,
+    sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
+    only: Only = None,
+    tokenizer: Tokenizer = None,
+    device: Device = "auto",
+    figures: Figures = "svg,pdf,png",
+    plugin: Plugins = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")
+    ] = Path("analysis"),
+) -> None:
+    """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
+    asked = layers.split(",") if layers else []
+    for text in asked:
+        if not text.strip().isdecimal():
+            raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
+    say("reading the checkpoints and the text ...")
+    from glue_bench.files import prove_writable, results_written_to
+    from glue_bench.tables.inside_figures import figure_formats, write_figures
+
+    formats = figure_formats(figures)
+    with results_written_to(output, "give another folder with -o"):
+        prove_writable(output)
+    from glue_bench.analysis.analyse import analyse as measure
+    from glue_bench.tables.inside import write_analysis
+    from glue_bench.testing import load_plugins
+
+    load_plugins(plugin or ())
+    found = measure(
+        sources,
+        corpus=corpus,
+        positions=positions,
+        layers=[int(text) for text in asked] or None,
+        sequences=sequences,
+        only=only.split(",") if only else (),
+        tokenizer=tokenizer,
+        device=device,
+    )
+    for line in found.gone:
+        say(f"left out: {line}")
+    write_analysis(found, output)
+    if formats:
+        say("drawing ...")
+        write_figures(found, output, formats)
+    echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
+    say(f"written to {output}")

@@ -1,9 +1,9 @@
 """What verbs print with: plain tables, one line to standard error, a text to a file."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -85,28 +85,6 @@ def print_table(table: "Table") -> None:
     # A pipe has no width to fit into: cutting cells there would lose data.
     width = None if sys.stdout.isatty() else 1000
     Screen(width=width, markup=False, highlight=False).print(table)  # brackets in a name are no markup
-
-
-def cell_text(value: Any) -> str:
-    return "-" if value is None or value == "" else str(value)
-
-
-def agreement(yes: bool, lacking: str) -> Callable[[Sequence[str], float], bool]:
-    """Whether runs are to be trained once more for what they are `lacking`: with `yes`, or if a person agrees."""
-    from glue_bench.values import duration
-
-    def agree(runs: Sequence[str], seconds: float) -> bool:
-        for run in runs:
-            echo(run, err=True)
-        line = f"{len(runs)} runs without {lacking}; to train them once more takes about {duration(seconds)}"
-        echo(line, err=True)
-        try:
-            return yes or typer.confirm("Train them?", err=True)
-        except (typer.Abort, OSError):  # Ctrl-C or Ctrl-D at the question, or nobody can read it
-            echo(err=True)
-            return False
-
-    return agree
 
 
 def say(message: str) -> None:

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folder, Folders, Format, Output, app
-from glue_bench.cli.printing import emit
+from glue_bench.cli.app import Folders, Format, Output, app
+from glue_bench.cli.printing import check_output, check_place, emit, say
+from glue_bench.errors import UserError
 from glue_bench.terminal import Screen, echo, tell
-
-if TYPE_CHECKING:
-    from glue_bench.sweep.run import Summary
 
 
 @app.command()
@@ -26,14 +24,29 @@ def leaderboard(
             help="Show it by another rate, seeds, epoch, choose_on, reference or primary; may be repeated.",
         ),
     ] = None,
+    diagnostic: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Instead, score MNLI's models by linguistic phenomenon on diagnostic-full.tsv, or on the GLUE folder "
+            "whose AX folder has it.",
+        ),
+    ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
+    from glue_bench.data.diagnostic import read_diagnostic
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.diagnostics import diagnostics_page, score_diagnostic
     from glue_bench.tables.export import find
     from glue_bench.tables.pages import leaderboard_page
     from glue_bench.tables.table import chosen_format
 
+    check_place(output)
     several, chosen = folders[0] if len(folders) == 1 else folders, chosen_format(format, output)
-    if output is None and format is None and Screen().is_terminal:
+    if diagnostic is not None:
+        scored = score_diagnostic(open_board(several, protocol or ()), read_diagnostic(diagnostic))
+        emit(diagnostics_page(scored).render(chosen), output)
+    elif output is None and format is None and Screen().is_terminal:
         print_leaderboard(several, protocol or ())
     else:
         emit(leaderboard_page(find(several, protocol or ())).render(chosen), output)
@@ -53,8 +66,6 @@ def report(
     ] = None,
 ) -> None:
     """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
-    from glue_bench.cli.printing import check_output, say
-
     if output is not None:
         check_output(output, ".html", "a report")
     say("reading the records ...")
@@ -107,60 +118,54 @@ def statistics(
         float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
     ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Also compare all pairs, with letters.")] = False,
+    difference: Annotated[
+        float | None,
+        typer.Option(metavar="POINTS", help="Instead, say how many seeds it takes to see a true difference like this."),
+    ] = None,
+    power: Annotated[float, typer.Option(help="With --difference: the probability of seeing it.")] = 0.8,
+    costs: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="PRETRAINING FINETUNING", help="With --difference: what a seed costs; else seconds."),
+    ] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
     """Say which arms or systems differ from the reference, by how much, and what the runs could have shown."""
-    from glue_bench.tables.contrasts import statistics_page
+    from glue_bench.tables.contrasts import difference_page, statistics_page
     from glue_bench.tables.export import find
     from glue_bench.tables.foreign_page import foreign_page, is_table, judge_file
     from glue_bench.tables.table import chosen_format
 
-    chosen = chosen_format(format, output)
-    if is_table(source, reference, lower or (), pairs):
+    check_place(output)
+    chosen, table = chosen_format(format, output), is_table(source, reference, lower or (), pairs)
+    if difference is not None:
+        if table or pairs or equivalent is not None:
+            raise UserError("--difference takes an experiment's folder, without --pairs and --equivalent")
+        emit(difference_page(find(source), difference, power, costs or ()).render(chosen), output)
+    elif table:
         emit(foreign_page(judge_file(source, reference, lower or (), equivalent), source.stem).render(chosen), output)
     else:
         emit(statistics_page(find(source), equivalent, pairs).render(chosen), output)
 
 
-@app.command()
-def power(
-    folder: Folder,
-    difference: Annotated[float, typer.Option(metavar="POINTS", help="The true difference of two arms.")],
-    power: Annotated[float, typer.Option(help="The probability of seeing it.")] = 0.8,
-    costs: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="PRETRAINING FINETUNING", help="What a seed of each costs; measured seconds by default."),
-    ] = None,
-    format: Format = None,
-    output: Output = None,
-) -> None:
-    """Say how many seeds it takes to see a difference, from how far the scores spread here."""
-    from glue_bench.tables.contrasts import difference_page
-    from glue_bench.tables.export import find
-    from glue_bench.tables.table import chosen_format
-
-    emit(difference_page(find(folder), difference, power, costs or ()).render(chosen_format(format, output)), output)
-
-
 def print_leaderboard(
-    folders: Path | Sequence[Path], protocol: Sequence[str] = (), *, summary: "Summary | None" = None
+    folders: Path | Sequence[Path], protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None
 ) -> None:
     """The tables as they fit the terminal, where the whole page is, and what to do next.
 
-    Of a sweep, whose `summary` it is, what to do next is said there, too.
+    After a run, which has `failed` in some cells or in none, the whole page is the report.
     """
     from glue_bench.tables.export import find, next_step
     from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
     console, comparison = Screen(), find(folders, protocol)
     if isinstance(folders, Path):
-        file = str(folders / ("report.html" if summary else "leaderboard.md"))
+        file = str(folders / ("leaderboard.md" if failed is None else "report.html"))
     else:
         file = f"glue-bench leaderboard {' '.join(map(str, folders))} -o page.md"
     screen_page(comparison).show(console, file)
     tell(console, MARKS_MEAN)
     tell(console, f"page: {file}")
     if isinstance(folders, Path):
-        step = next_step(comparison, str(folders), tuple(summary.failed) if summary else ())
+        step = next_step(comparison, str(folders), failed or ())
         tell(console, f"next: {step}".replace("`", ""))

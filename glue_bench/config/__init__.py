@@ -1,17 +1,22 @@
-"""The experiment file: YAML to frozen, validated values, and those to cells."""
+"""The experiment file: YAML to frozen, checked values."""
 
-from glue_bench.config.experiment import ArmPretraining, Cell, Experiment, Hyperparameters
-from glue_bench.config.parse import load_experiment, parse_experiment, with_sources
-from glue_bench.config.pretraining import Pretraining, RateSearch
-from glue_bench.config.protocol import HELD_OUT, Protocol, changed_protocol
-from glue_bench.config.sections import (
+from glue_bench.config.experiment import (
     AS_PUBLISHED,
+    HELD_OUT,
     NATIVE,
-    SCRATCH,
     Arm,
-    Finetuning,
+    Experiment,
+    Protocol,
     Resources,
     ScratchEncoder,
+)
+from glue_bench.config.load import changed_protocol, load_experiment
+from glue_bench.config.settings import (
+    SCRATCH,
+    Finetuning,
+    Hyperparameters,
+    PretrainingSettings,
+    RateSearch,
     Section,
     TaskSettings,
 )

@@ -1,101 +1,167 @@
-"""An experiment: arms, tasks, rates and seeds, and the cells that they make."""
+"""An experiment: arms, tasks, rates and seeds, what they share, and how its tables compare them."""
 
-from collections.abc import Iterator
-from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
-from glue_bench import recipe as recipes
-from glue_bench.config.pretraining import Pretraining
-from glue_bench.config.protocol import HELD_OUT, Protocol
-from glue_bench.config.sections import (
-    NATIVE,
+from glue_bench.config.settings import (
+    MOST_POSITIONS,
+    MOST_ROWS,
     SCRATCH,
-    Arm,
     Finetuning,
-    Name,
+    LearningRate,
     Place,
-    Resources,
-    ScratchEncoder,
+    PretrainingSettings,
     Section,
-    Seed,
+    Seeds,
     distinct,
     known_tasks,
+    printable,
 )
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.errors import unknown
+from glue_bench.errors import quoted, unknown
 
+MOST_NAME = 100
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MOST_NAME)]
+"""What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
 MOST_CELLS = 50_000
+MOST_TOKENS, MOST_PARAMETERS = 10**6, 10**10
+NATIVE = "native"
+"""In the place of a variant: the checkpoint's own model as transformers has it, nothing of it changed."""
+AS_PUBLISHED = "as published"
+"""The origin of native arms."""
+HELD_OUT = "held_out"
 
 
-class Hyperparameters(Section):
-    """What one cell is trained with: every value settled."""
-
-    learning_rate: float
-    epochs: int
-    batch_size: int
-    max_length: int
-    warmup_ratio: float
-    weight_decay: float
-    adam_epsilon: float
-    clip_norm: float
-    max_steps: int | None = None
-    held_out_share: float | None = None
-    predictions: Literal["float16"] | None = None
-
-    def steps(self, in_epoch: int) -> int:
-        """The updates of a run whose epochs have so many."""
-        steps = in_epoch * self.epochs
-        return steps if self.max_steps is None else min(steps, self.max_steps)
+def plain_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a variant. Raises ValueError if one is not a text, a number, true, false or a list of these."""
+    for key, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            if not isinstance(one, str | int | float | None) or (isinstance(one, int) and abs(one) >= 2**63):
+                raise ValueError(f"{quoted(key)}: give a text, a number, true or false, or a list of these")
+            printable(f"{key}{one}")
+            if isinstance(one, float) and one - one != 0:
+                raise ValueError(f"{quoted(key)}: {one} is not a finite number")
+    return options
 
 
-class ArmPretraining(Section):
-    """One pretraining = arm x seed, or one run of the arm's rate search. `settings` are those of this run alone."""
+class ScratchEncoder(Section):
+    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them.
 
-    arm: Arm
-    settings: Pretraining
-    recipe: int = Field(default_factory=lambda: recipes.RECIPE)
-
-    def searches(self) -> "list[ArmPretraining]":
-        """The runs of which the best one decides its learning rate."""
-        return [self.model_copy(update={"settings": settings}) for settings in self.settings.searches()]
-
-
-class Cell(Section):
-    """One fine-tuning run = arm x task x learning rate x seed, after `steps` of pretraining where there is one.
-
-    With `mnli_rate` it starts from what the arm's MNLI cell of the same seed and that rate has learnt. It is trained
-    by `recipe`, and its arm is pretrained by `pretraining_recipe`: this version's, unless an older one has stored it.
+    `norm_first` and `gated` make the blocks of recent encoders of BERT's: LayerNorm comes before attention and
+    feed-forward layers, and these are GeGLU.
     """
 
-    arm: Arm
-    task: str
-    hyperparameters: Hyperparameters
-    seed: int
-    steps: int | None = None
-    pretraining_seed: int | None = None
-    mnli_rate: float | None = None
-    recipe: int = Field(default_factory=lambda: recipes.RECIPE)
-    pretraining_recipe: int = Field(default_factory=lambda: recipes.RECIPE)
+    vocab_size: int = Field(8000, ge=100, le=MOST_TOKENS)
+    hidden_size: int = Field(128, gt=0, le=2**14)
+    num_hidden_layers: int = Field(2, gt=0, le=2**8)
+    num_attention_heads: int = Field(2, gt=0, le=2**8)
+    intermediate_size: int = Field(512, gt=0, le=2**16)
+    max_position_embeddings: int = Field(128, gt=0, le=MOST_POSITIONS)
+    hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
+    attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
+    initializer_range: float = Field(0.02, gt=0, le=1)
+    norm_first: bool = False
+    gated: bool = False
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> "ScratchEncoder":
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        inner = (2 + self.gated) * self.intermediate_size
+        blocks = self.num_hidden_layers * self.hidden_size * (4 * self.hidden_size + inner)
+        if blocks + self.hidden_size * (self.vocab_size + self.max_position_embeddings) > MOST_PARAMETERS:
+            raise ValueError(f"an encoder of these sizes has more than {MOST_PARAMETERS:.0e} parameters")
+        return self
+
+
+class Arm(Section):
+    """One line-up entry: a variant, its options, and the checkpoint it starts from.
+
+    `checkpoint` is a hub id, a folder, an official TUPE file, or `scratch`. `tokenizer` is only needed where the
+    checkpoint has none. `embedding_size` is the width of the tables of an arm from scratch where it is not the hidden
+    size; the encoder projects them to it. With `pretraining_rate` the arm is pretrained at this learning rate, and none
+    is searched for.
+    """
+
+    name: Name
+    variant: Place
+    options: Annotated[dict[str, Any], AfterValidator(plain_options)] = Field({})
+    checkpoint: Place
+    revision: Place | None = None
+    tokenizer: Place | None = None
+    embedding_size: int | None = Field(None, gt=0, le=2**14)
+    pretraining_rate: LearningRate | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Arm":
+        if self.embedding_size is not None and self.checkpoint != SCRATCH:
+            raise ValueError(
+                f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have their own width"
+            )
+        if self.revision is not None and self.checkpoint == SCRATCH:
+            raise ValueError(f"revision is of a hub id; an arm from {SCRATCH} has none")
+        if self.variant == NATIVE and (self.checkpoint == SCRATCH or self.options):
+            wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
+            raise ValueError(f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}")
+        return self
+
+
+class Resources(Section):
+    """What one job takes of a machine where jobs run side by side: CPUs, which are its threads, and share of GPUs.
+
+    A worker whose progress stands still for `give_up_after` seconds is lost: it is ended and its job is submitted
+    again; None: never.
+    """
+
+    cpus: int = Field(1, gt=0, le=1024)  # more than any machine has
+    gpus: float = Field(0.0, ge=0, le=1024)
+    give_up_after: float | None = Field(3600.0, ge=1)
+
+    @field_validator("gpus")
+    @classmethod
+    def _shared_or_whole(cls, gpus: float) -> float:
+        if gpus > 1 and not gpus.is_integer():
+            raise ValueError(f"gpus {gpus:g} is neither a share of one GPU nor a whole number")
+        return gpus
+
+    def fitting(self, gpus: float) -> int:
+        """How many jobs so many GPUs have room for. A job's share is one of a single GPU."""
+        return int(gpus) * int(1 / self.gpus) if self.gpus < 1 else int(gpus / self.gpus)
+
+
+class Protocol(Section):
+    """How a score is chosen among rates and epochs, and made from seeds. No cell is run anew for another protocol.
+
+    `rate`: the learning rate of the best mean or median over seeds, or "fixed", the only one there is. `seeds`: what is
+    reported of the seeds. `epoch`: the last one, or the best one of each run, which is optimistic where the set that
+    chooses it is also the one that is reported. `choose_on`: the set that chooses rate and epoch: the validation set
+    as in the papers, or the slice held out of train, which leaves the validation set clean.
+
+    `reference` is the arm that all others are compared with; unless it is named, the arm whose variant is `add`, else
+    the first. `primary` is the measure that decides: the average of the tasks, or the validation loss of pretraining.
+    `contrasts` are pairs of arms whose difference is asked for beforehand, each the first arm less the second.
+    """
+
+    rate: Literal["best-mean", "best-median", "fixed"] = "best-mean"
+    seeds: Literal["mean", "median"] = "mean"
+    epoch: Literal["last", "best"] = "last"
+    choose_on: Literal["validation", "held_out"] = "validation"
+    reference: str | None = None
+    primary: Literal["average", "validation_loss"] = "average"
+    contrasts: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field([])
 
     @property
-    def key(self) -> dict[str, Any]:
-        """The cell as records name it."""
-        pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
-        return {
-            "arm": self.arm.name,
-            "variant": self.arm.variant,
-            "task": self.task,
-            "learning_rate": self.hyperparameters.learning_rate,
-            "seed": self.seed,
-            **pretrained,
-        }
+    def rate_statistic(self) -> str:
+        """The statistic over seeds by which rates compete: "mean" or "median"."""
+        return "median" if self.rate == "best-median" else "mean"
+
+    @property
+    def optimistic(self) -> bool:
+        """Whether each run reports the epoch that was best on the very set that is reported."""
+        return self.epoch == "best" and self.choose_on == "validation"
 
 
 class Experiment(Section):
@@ -108,11 +174,11 @@ class Experiment(Section):
     data: Place
     arms: list[Arm] = Field(min_length=1)
     tasks: Annotated[list[str], AfterValidator(known_tasks)] = Field(list(TRAINABLE), min_length=1)
-    seeds: Annotated[list[Seed], AfterValidator(distinct)] = Field([1, 2, 3, 4, 5], min_length=1)
-    limit: int | None = Field(None, ge=2)
+    seeds: Seeds = Field([1, 2, 3, 4, 5])
+    limit: int | None = Field(None, ge=2, le=MOST_ROWS)
     plugins: list[Place] = Field([])
     scratch: ScratchEncoder = ScratchEncoder()
-    pretraining: Pretraining | None = None
+    pretraining: PretrainingSettings | None = None
     finetuning: Finetuning = Finetuning()
     protocol: Protocol = Protocol()
     resources: Resources = Resources()
@@ -125,54 +191,32 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _pretraining_fits(self) -> "Experiment":
-        if self.pretraining is None:
-            return self
         for arm in self.arms:
-            if arm.variant == NATIVE:
+            if self.pretraining is None:
+                if arm.pretraining_rate is not None:
+                    raise ValueError(f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`")
+            elif arm.variant == NATIVE:
                 raise ValueError(f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here")
-            if (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
+            elif (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
                 raise ValueError(
                     f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
                     f"{self.pretraining.start}; all arms are pretrained alike"
                 )
         longest = self.scratch.max_position_embeddings
-        if self.pretraining.start == SCRATCH and self.pretraining.length > longest:
+        if self.pretraining and self.pretraining.start == SCRATCH and self.pretraining.length > longest:
             raise ValueError(f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch")
         return self
 
     @model_validator(mode="after")
-    def _can_be_counted(self) -> "Experiment":
-        rates = sum(len(self._settled(task, "learning_rates")) for task in self.tasks)
-        pretrained = len(self._steps()) * len(self.pretraining.seeds) if self.pretraining else 1
-        cells = rates * len(self.arms) * len(self.seeds) * pretrained
+    def _tasks_fit(self) -> "Experiment":
+        rates = {task: len(self.finetuning.rates(task)) for task in self.tasks}
+        pretrained = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds) if self.pretraining else 1
+        cells = sum(rates.values()) * len(self.arms) * len(self.seeds) * pretrained
         if cells > MOST_CELLS:
             raise ValueError(f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder")
-        return self
-
-    @model_validator(mode="after")
-    def _mnli_fits(self) -> "Experiment":
-        if not self.finetuning.from_mnli:
-            if self.finetuning.mnli_rate is not None:
-                raise ValueError("finetuning.mnli_rate needs finetuning.from_mnli, the tasks that start from that run")
-            return self
-        if "mnli" not in self.tasks:
+        if self.finetuning.from_mnli and "mnli" not in self.tasks:
             raise ValueError("finetuning.from_mnli needs mnli among the tasks")
-        rates, chosen = self._settled("mnli", "learning_rates"), self.finetuning.mnli_rate
-        if chosen is None and len(rates) > 1:
-            raise ValueError(
-                f"finetuning.from_mnli: mnli has the rates {rates}; say with mnli_rate which run to start from"
-            )
-        if chosen is not None and chosen not in rates:
-            raise ValueError(f"finetuning.mnli_rate {chosen:g} is none of mnli's learning rates {rates}")
-        return self
-
-    @model_validator(mode="after")
-    def _protocol_fits(self) -> "Experiment":
-        if self.protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
-            raise ValueError(
-                "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
-            )
-        several = [task for task in self.tasks if len(self._settled(task, "learning_rates")) > 1]
+        several = [task for task, count in rates.items() if count > 1]
         if self.protocol.rate == "fixed" and several:
             raise ValueError(
                 f"protocol.rate: fixed needs one learning rate a task; {', '.join(several)} has several "
@@ -181,63 +225,25 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _comparisons_fit(self) -> "Experiment":
+    def _protocol_fits(self) -> "Experiment":
         names, protocol = [arm.name for arm in self.arms], self.protocol
+        if protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
+            raise ValueError(
+                "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
+            )
         if protocol.reference is not None and protocol.reference not in names:
             raise ValueError(str(unknown("arm", protocol.reference, names, "protocol.reference")))
-        for pair in protocol.contrasts:
-            for name in pair:
-                if name not in names:
-                    raise ValueError(str(unknown("arm", name, names, "protocol.contrasts")))
+        for name in (name for pair in protocol.contrasts for name in pair):
+            if name not in names:
+                raise ValueError(str(unknown("arm", name, names, "protocol.contrasts")))
         if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(protocol.contrasts):
             raise ValueError("protocol.contrasts: each is of two different arms, and none is given twice")
         if protocol.primary == "validation_loss" and self.pretraining is None:
             raise ValueError("protocol.primary: validation_loss needs `pretraining`, which measures it")
         return self
 
-    def cells(self) -> Iterator[Cell]:
-        """All cells, last checkpoint first and tasks outermost, so that a sweep cut short has whole columns."""
-        pretraining_seeds = [None] if self.pretraining is None else self.pretraining.seeds
-        mnli_rate = self.finetuning.mnli_rate or self._settled("mnli", "learning_rates")[0]
-        for steps in self._steps():
-            for task in self.tasks:
-                for rate in self._settled(task, "learning_rates"):
-                    settled = self._hyperparameters(task, rate)
-                    for pretraining_seed, seed, arm in product(pretraining_seeds, self.seeds, self.arms):
-                        yield Cell(
-                            arm=arm,
-                            task=task,
-                            hyperparameters=settled,
-                            seed=seed,
-                            steps=steps,
-                            pretraining_seed=pretraining_seed,
-                            mnli_rate=mnli_rate if task in self.finetuning.from_mnli else None,
-                        )
-
-    def _steps(self) -> list[int] | list[None]:
-        return [None] if self.pretraining is None else self.pretraining.finetuned_steps[::-1]
-
-    def pretraining_of(self, cell: Cell) -> ArmPretraining | None:
-        """The pretraining that the cell starts from, None if it starts from its arm's own checkpoint."""
-        if self.pretraining is None or cell.pretraining_seed is None:
-            return None
-        settings = self.pretraining.with_seed(cell.pretraining_seed)
-        return ArmPretraining(arm=cell.arm, settings=settings, recipe=cell.pretraining_recipe)
-
-    def mnli_cell(self, cell: Cell) -> Cell | None:
-        """The MNLI cell that this one starts from, None if it starts from its arm."""
-        if cell.mnli_rate is None:
-            return None
-        settled = self._hyperparameters("mnli", cell.mnli_rate)
-        return cell.model_copy(update={"task": "mnli", "hyperparameters": settled, "mnli_rate": None})
-
-    def _hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
-        per_task = {key: self._settled(task, key) for key in ("epochs", "batch_size", "max_length")}
-        schedule = ("warmup_ratio", "weight_decay", "adam_epsilon", "clip_norm", "max_steps")
-        shared = (*schedule, "held_out_share", "predictions")
-        values = {key: getattr(self.finetuning, key) for key in shared}
-        return Hyperparameters(learning_rate=learning_rate, **per_task, **values)
-
-    def _settled(self, task: str, key: str) -> Any:
-        own = getattr(self.finetuning.tasks.get(task), key, None)
-        return getattr(self.finetuning, key) if own is None else own
+    def pretraining_of(self, arm: Arm, seed: int) -> PretrainingSettings:
+        """The settings of the arm's pretraining with one of the seeds; its rate may still have to be chosen."""
+        assert self.pretraining is not None, "the experiment has no pretraining"
+        settings = self.pretraining.with_seed(seed)
+        return settings if arm.pretraining_rate is None else settings.at(arm.pretraining_rate)

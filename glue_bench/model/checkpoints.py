@@ -1,6 +1,7 @@
 """From a checkpoint of any known family to an encoder with any variant: translate, then graft."""
 
 import argparse
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -189,3 +190,12 @@ def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any]
     """A copy of a configuration for another variant."""
     changes = {"variant": variant, "variant_options": dict(options), "origin": origin}
     return EncoderConfig.from_dict(config.to_dict() | changes)
+
+
+def weights_digest(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors, on whatever device they are, by their names: names, types, shapes and bits."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

@@ -6,18 +6,34 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from glue_bench.records.record import Environment
+from pydantic import Field
+
+from glue_bench.records.value import Text, Value, Whole
 
 _PACKAGES = (
     "torch",
     "transformers",
     "tokenizers",
-    "accelerate",
     "datasets",
     "numpy",
     "scikit-learn",
     "scipy",
 )
+
+
+class Environment(Value):
+    """Where something was computed. Recorded, never hashed."""
+
+    glue_bench: Text | None = None
+    git_commit: Text | None = None
+    python: Text | None = None
+    packages: dict[Text, Text] = Field({})
+    platform: Text | None = None
+    processor: Text | None = None
+    device: Text | None = None
+    """`cpu`, or the GPU's name."""
+    precision: Text | None = None
+    threads: Whole | None = None
 
 
 @cache

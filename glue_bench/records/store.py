@@ -1,350 +1,157 @@
-"""Records, predictions, failures and the plan of one experiment on disk: written by the sweep, read by tables.
+"""What a run writes into the results folder of an experiment: each result as one folder, by one rename."""
 
-DIR/<experiment>/plan.json                         the cells that the experiment asks for
-DIR/<experiment>/records/<cell_id>.json            one finished cell, immutable
-DIR/<experiment>/predictions/<cell_id>.safetensors its logits: split -> float32 or float16 (rows, labels)
-DIR/<experiment>/test_predictions/<cell_id>.safetensors  those of test splits, where they were asked for
-DIR/<experiment>/models/<cell_id>/                 its fine-tuned model and tokenizer, where they are kept
-DIR/<experiment>/labels/<task>-<data digest>.safetensors  its gold labels: split -> (rows,)
-DIR/<experiment>/failures/<cell_id>.json           why a cell failed, with its traceback
-DIR/<experiment>/pretraining/<arm>-<hash>.json     how an arm was pretrained: budget, loss curve, environment
-DIR/<experiment>/intrinsic/<arm>-<hash>.json       what the pretrained encoder has learnt, by measures of its own
-DIR/<experiment>/pretraining/<arm>-<hash>.safetensors  its last validation loss, piece by piece
-"""
-
-import hashlib
+import contextlib
 import os
-from collections.abc import Mapping
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from glue_bench.errors import UserError
-from glue_bench.files import prove_writable, write_atomically
-from glue_bench.records.disk import (
-    DamagedError,
-    Stamp,
-    Value,
-    dump,
-    dump_arrays,
-    load,
-    load_arrays,
-    load_losses,
-    read_value,
-    record_digest,
-    shrunk,
-    stamp,
-    without_collections,
-)
-from glue_bench.records.intrinsic import IntrinsicFolder
-from glue_bench.records.plan import AskedCell, Plan
-from glue_bench.records.predicted import PredictedTests
-from glue_bench.records.record import FailureRecord, PretrainingRecord, Record
-from glue_bench.remote import refuse_url
+from glue_bench.files import prove_writable, set_aside, whole_folder, write_atomically
+from glue_bench.records.arrays import arrays_digest, dump_arrays, shrunk
+from glue_bench.records.disk import Labels, file_digest, read_labels
+from glue_bench.records.plan import Plan
+from glue_bench.records.stored import STAMP, Stored
+from glue_bench.records.values import Failure, PretrainingRecord, Progress, Record
 
 
-class Store:
-    """The folder of one experiment. A record exists only when it is complete."""
+class Store(Stored):
+    """The results folder of one experiment, to write to."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).expanduser()
-        self.intrinsic = IntrinsicFolder(self.folder / "intrinsic")
-        self.tests = PredictedTests(self.folder / "test_predictions")
-        self._read: dict[Path, tuple[Stamp, Any]] = {}
-        self._whole: dict[Path, Stamp] = {}
-
-    def prepare(self, *, make: bool = True) -> None:
-        """Create the folders, if they are to be made, and prove that they can be written.
+    def prepare(self) -> None:
+        """Make the folder, and prove that it can be written.
 
         Raises:
-            UserError: the folder cannot be created or written.
+            UserError: it cannot.
         """
         try:
-            for folder in (self.folder, *(self.folder / name for name in ("records", "predictions", "failures"))):
-                if make:
-                    folder.mkdir(parents=True, exist_ok=True)
-                prove_writable(folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            prove_writable(self.folder)
         except OSError as error:
             raise UserError(
                 f"cannot write results to '{self.folder}': {error.strerror}; choose another folder with --results"
             ) from error
 
-    def has_record(self, cell_id: str) -> bool:
-        """Whether the cell is finished: its record is there, and whole."""
-        return self._is_whole(self._path("records", cell_id))
-
-    def has_damaged_record(self, cell_id: str) -> bool:
-        """Whether the cell's record is there but no JSON, as a power cut may leave it: its cell has to be run again."""
-        path = self._path("records", cell_id)
-        return path.exists() and not self._is_whole(path)
-
-    def _is_whole(self, path: Path) -> bool:
-        """Whether a file is there and holds a JSON object; read again only if it is another one than before."""
-        try:
-            now = stamp(path)
-            if self._whole.get(path) != now:
-                load(path)
-                self._whole[path] = now
-        except (OSError, DamagedError):
-            return False
-        return True
-
-    def has_failure(self, cell_id: str) -> bool:
-        """Whether the cell's last attempt failed."""
-        return self._path("failures", cell_id).exists()
-
-    def failure_stamp(self, cell_id: str) -> int | None:
-        """When the cell's last attempt failed, in nanoseconds of the disk's clock; None if it did not."""
-        try:
-            return self._path("failures", cell_id).stat().st_mtime_ns
-        except FileNotFoundError:
-            return None
-
-    def read_failure(self, cell_id: str) -> FailureRecord | None:
-        """Why the cell's last attempt failed, if it did; of a file that is `damaged`, what is wrong with it."""
-        path = self._path("failures", cell_id)
-        try:
-            return read_value(FailureRecord, path)
-        except DamagedError as error:
-            return FailureRecord(cell_id=cell_id, error=str(error), damaged=True)
-        except UserError:
-            if path.exists():
-                raise
-            return None
-
-    def write_plan(self, plan: Plan) -> None:
-        """Replace the plan: the cells that tables and `status` expect."""
-        write_atomically(self.folder / "plan.json", dump(plan.document()))
-
-    def read_plan(self) -> Plan | None:
-        """The plan last written, the same object as long as it is the same file; None without one.
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one driver. The lock is free as soon as its process has ended, however that was.
 
         Raises:
-            UserError: the file cannot be read, lacks a key, has another schema version or was edited.
+            UserError: another driver holds it, which is named by host and process.
         """
-        path = self.folder / "plan.json"
-        return self._read_once(Plan, path) if path.exists() else None
+        lock, holder = FileLock(self.folder / ".lock", blocking=False), self.folder / ".driver"
+        try:
+            lock.acquire()
+        except Timeout:
+            name = holder.read_text() if holder.is_file() else "another run"
+            raise UserError(f"{self.folder} is in use by {name}; wait, or choose another --results") from None
+        except OSError as error:
+            raise UserError(f"cannot lock '{self.folder}': {error.strerror}; choose another --results") from error
+        try:
+            write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+            lock.release()
 
-    def states(self) -> list[tuple[AskedCell, str]]:
-        """Every planned cell with `done`, `failed` or `missing`.
-
-        Raises:
-            UserError: the folder has no plan, or it cannot be read.
-        """
-        return [(cell, self.state(cell.cell_id)) for cell in self.needed_plan().cells]
-
-    def state(self, cell_id: str) -> str:
-        """Whether a cell is `done`, `failed` or `missing`."""
-        return "done" if self.has_record(cell_id) else "failed" if self.has_failure(cell_id) else "missing"
-
-    def needed_plan(self) -> Plan:
-        """As `read_plan`, where there has to be one.
-
-        Raises:
-            UserError: the folder has no plan, or it cannot be read.
-        """
-        plan = self.read_plan()
-        if plan is None:
-            raise UserError(f"no plan.json in '{self.folder}'; run the experiment once (with --only for a part of it)")
+    def write_plan(self, plan: Plan, labels: Mapping[str, Labels]) -> Plan:
+        """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""
+        tasks = {}
+        for task, facts in plan.tasks.items():
+            path = self._labels(task, facts.digest)
+            if task in labels:
+                write_atomically(self.folder / path, labels[task].file(facts.digest))
+            there = (self.folder / path).exists()
+            named = read_labels(self.folder, path, facts.digest)[1] if there else None
+            tasks[task] = facts.model_copy(update={"labels": named})
+        plan = plan.model_copy(update={"tasks": tasks}).seal()
+        write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write_record(self, record: Record, predictions: Mapping[str, np.ndarray]) -> None:
-        """Store a finished cell: predictions first, so that a record, which has their digest, never lacks them."""
-        stored = dump_arrays(predictions)
-        whole = record.document() | {"predictions_sha256": hashlib.sha256(stored).hexdigest()}
-        write_atomically(self._path("predictions", record.cell_id, ".safetensors"), stored)
-        path = self._path("records", record.cell_id)
-        write_atomically(path, dump({**whole, "digest": record_digest(whole)}))
-        self._whole[path] = stamp(path)
-        self.drop_failure(record.cell_id)
+    def write(
+        self,
+        record: Record,
+        logits: Mapping[str, np.ndarray],
+        tests: Mapping[str, np.ndarray] | None = None,
+        model: Path | None = None,
+    ) -> Record:
+        """Store a finished cell as one folder, in the place of an older one; the record as it was stored.
 
-    def write_failure(self, failure: FailureRecord) -> None:
-        """Store why a cell failed; a later success removes it."""
-        write_atomically(self._path("failures", failure.cell_id), dump(failure.document()))
-
-    def drop_failure(self, cell_id: str) -> None:
-        """Forget why a cell failed, if it did: it is tried again, or has a record."""
-        self._path("failures", cell_id).unlink(missing_ok=True)
-
-    def scan_records(self) -> tuple[list[Record], list[str]]:
-        """The records that can be believed, sorted by cell id, and a line about each of the others.
-
-        Paths in it start in the experiment's folder. Not believed are records that are not valid JSON, lack a key,
-        have another schema version, or were edited.
+        `model` is the folder that its model was saved to, in `aside`, which is moved.
         """
-        records, problems = [], []
-        with without_collections():
-            for path in sorted((self.folder / "records").glob("*.json")):
-                try:
-                    records.append(self.read_record(path.stem))
-                except UserError as error:
-                    problems.append(str(error).replace(f"{self.folder}{os.sep}", ""))
-        return records, problems
+        kept = {path.name: file_digest(path) for path in sorted(model.iterdir())} if model else None
+        digests = {"logits": arrays_digest(logits), "tests": arrays_digest(tests) if tests else None, "model": kept}
+        record = record.model_copy(update=digests).seal()
+        with whole_folder(self.folder / "cells" / record.cell.id, replaces=True) as folder:
+            (folder / "logits.safetensors").write_bytes(dump_arrays(logits, record=record.digest))
+            if tests:
+                (folder / "tests.safetensors").write_bytes(dump_arrays(tests, record=record.digest))
+            if model:
+                model.rename(folder / "model").chmod(0o755)  # `aside` is private
+                (folder / "model" / STAMP).write_text(record.digest)
+            (folder / "record.json").write_bytes(record.file())
+        self.drop_failure(record.cell.id)
+        return record
 
-    def read_record(self, cell_id: str) -> Record:
-        """The record of a cell, if it can be believed.
+    def write_pretraining(
+        self,
+        record: PretrainingRecord,
+        losses: Mapping[str, np.ndarray] | None = None,
+        sums: Mapping[str, np.ndarray] | None = None,
+    ) -> PretrainingRecord:
+        """Store a finished pretraining as one folder, in the place of an older one; the record as it was stored.
 
-        Raises:
-            UserError: there is none, or a problem as in `scan_records`.
+        `losses` are those of `Store.losses`; `sums` has the sums and the counts of each measure, (2, sequences).
         """
-        return self._read_once(Record, self._path("records", cell_id))
+        arrays = {"losses": losses and shrunk(losses), "sums": sums and shrunk(sums)}
+        digests = {name: arrays_digest(each) if each else None for name, each in arrays.items()}
+        record = record.model_copy(update={"piece_losses": digests["losses"], "sums": digests["sums"]}).seal()
+        with whole_folder(self.folder / "pretrainings" / record.pretraining.id, replaces=True) as folder:
+            for name, each in arrays.items():
+                if each:
+                    (folder / f"{name}.safetensors").write_bytes(dump_arrays(each, record=record.digest))
+            (folder / "record.json").write_bytes(record.file())
+        self.drop_failure(record.pretraining.id)
+        return record
 
-    def _read_once(self, kind: type[Value], path: Path) -> Value:
-        """The value that a file holds; read again only if the file is another one than before."""
+    def write_failure(self, failure: Failure) -> None:
+        """Store why a job failed; a later success removes it."""
+        write_atomically(self.folder / "failures" / f"{failure.id}.json", failure.model_dump_json(indent=1).encode())
+
+    def drop_failure(self, name: str) -> None:
+        """Forget why a job failed, if it did."""
+        (self.folder / "failures" / f"{name}.json").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Path]:
+        """A folder to save a model in before its record is there; what is left of it in the end goes."""
+        (self.folder / "cells").mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=self.folder / "cells", prefix=".model-"))
         try:
-            now = stamp(path)
-        except OSError as error:
-            raise UserError(f"cannot read '{path}': {error.strerror}") from error
-        if path not in self._read or self._read[path][0] != now:
-            self._read[path] = now, read_value(kind, path)
-        value: Value = self._read[path][1]
-        return value
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def when_recorded(self, cell_id: str) -> float:
-        """When the cell's record was written, in seconds of the disk's clock; 0 if there is none."""
+    def drop_model(self, cell_id: str) -> None:
+        """Delete a cell's model, if it is there; its record stays."""
+        set_aside(self.folder / "cells" / cell_id / "model")
+
+    def write_progress(self, progress: Progress) -> None:
+        """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""
+        path = self.folder / "progress" / f"{progress.id}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            return self._path("records", cell_id).stat().st_mtime
-        except OSError:
-            return 0.0
+            aside.write_bytes(progress.model_dump_json().encode())
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)  # of a disk that is full
 
-    def ids(self, kind: str) -> set[str]:
-        """The ids of the files in "records", "failures" or "pretraining", whatever is in them."""
-        try:
-            with os.scandir(self.folder / kind) as entries:
-                return {entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json")}
-        except FileNotFoundError:
-            return set()
-
-    def read_failures(self) -> list[FailureRecord]:
-        """Failures of cells that have not been finished since, sorted by cell id."""
-        paths = sorted((self.folder / "failures").glob("*.json"))
-        found = (self.read_failure(path.stem) for path in paths if not self.has_record(path.stem))
-        return [failure for failure in found if failure]  # a file may be gone by now
-
-    def has_pretraining(self, pretraining_id: str) -> bool:
-        """Whether an arm's pretraining has ended, and its record is whole."""
-        return self._is_whole(self._path("pretraining", pretraining_id))
-
-    def write_pretraining(self, record: PretrainingRecord, validation: Mapping[str, np.ndarray] | None = None) -> None:
-        """Store how an arm was pretrained, its validation losses first, as `read_validation` returns them.
-
-        A failure of it is past.
-        """
-        document = record.document()
-        if validation:
-            stored = dump_arrays(shrunk(validation))
-            write_atomically(self._path("pretraining", record.pretraining_id, ".safetensors"), stored)
-            document["validation_sha256"] = hashlib.sha256(stored).hexdigest()
-        whole = {**document, "digest": record_digest(document)}
-        write_atomically(self._path("pretraining", record.pretraining_id), dump(whole))
-        self.drop_failure(record.pretraining_id)
-
-    def read_pretraining(self, pretraining_id: str) -> PretrainingRecord:
-        """The record of a pretraining.
-
-        Raises:
-            UserError: there is none, or as `read_pretrainings`.
-        """
-        return self._read_once(PretrainingRecord, self._path("pretraining", pretraining_id))
-
-    def read_pretrainings(self) -> list[PretrainingRecord]:
-        """The records of all finished pretrainings, sorted by id.
-
-        Raises:
-            UserError: a record is not valid JSON, lacks a key, has another schema version or was edited.
-        """
-        paths = sorted((self.folder / "pretraining").glob("*.json"))
-        return [self.read_pretraining(path.stem) for path in paths]
-
-    def read_validation(self, pretraining_id: str) -> dict[str, np.ndarray]:
-        """The validation loss of a pretraining's last step, piece by piece; empty where none is stored.
-
-        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over its masked tokens;
-        `count` int64 (pieces,), how many these are; `document` int64 (pieces,), the number of its document in the
-        corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
-
-        Raises:
-            UserError: the file is damaged, or has no such arrays.
-        """
-        path = self._path("pretraining", pretraining_id, ".safetensors")
-        return load_losses(path) if path.exists() else {}
-
-    def pretrained_arms(self) -> dict[str, list[bool]]:
-        """By the arm's name, whether its pretrainings have ended, one for each seed; none of those not pretrained."""
-        plan, found = self.read_plan(), dict[str, list[bool]]()
-        for each in plan.all_pretrainings() if plan else ():
-            if not each.is_search:
-                found.setdefault(each.arm, []).append(self.has_pretraining(each.pretraining_id))
-        return found
-
-    def has_predictions(self, cell_id: str) -> bool:
-        """Whether the cell's logits are stored."""
-        return self._path("predictions", cell_id, ".safetensors").exists()
-
-    def model_folder(self, cell_id: str) -> Path:
-        """Where the cell's fine-tuned model lies, if it is kept: there and whole, or not there at all."""
-        return self.folder / "models" / cell_id
-
-    def read_predictions(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of each predicted split: float32 (rows, labels), also of those that are stored as float16.
-
-        Raises:
-            UserError: the file is missing or damaged.
-        """
-        arrays = load_arrays(self._path("predictions", cell_id, ".safetensors"))
-        return {split: logits.astype(np.float32, copy=False) for split, logits in arrays.items()}
-
-    def write_labels(self, task: str, digest: str, labels: Mapping[str, np.ndarray]) -> None:
-        """Store the gold labels of a task's scored splits, split -> (rows,), unless these very ones are there already.
-
-        `digest` is that of the task's data, as records have it: other data are other labels. Classes are stored as
-        int8, STS-B's scores as float64.
-        """
-        path = self._labels_path(task, digest)
-        arrays = {name: np.asarray(values) for name, values in labels.items()}
-        kinds = {name: np.int8 if values.dtype.kind in "iu" else np.float64 for name, values in arrays.items()}
-        content = dump_arrays({name: values.astype(kinds[name]) for name, values in arrays.items()})
-        if not path.exists() or path.read_bytes() != content:
-            write_atomically(path, content)
-
-    def read_labels(self, task: str, digest: str) -> dict[str, np.ndarray]:
-        """Gold labels of each scored split, (rows,); empty where none are stored for this data."""
-        path = self._labels_path(task, digest)
-        return load_arrays(path) if path.exists() else {}
-
-    def _labels_path(self, task: str, digest: str) -> Path:
-        return self._path("labels", f"{task}-{digest[:12]}", ".safetensors")
-
-    def _path(self, kind: str, cell_id: str, suffix: str = ".json") -> Path:
-        return self.folder / kind / f"{cell_id}{suffix}"
-
-
-def open_store(folder: str | Path) -> Store:
-    """The store of an experiment that has been run.
-
-    Raises:
-        UserError: there is no such folder, or it holds no records.
-    """
-    refuse_url(folder)
-    path = Path(folder).expanduser()
-    if (path / "records").is_dir():
-        return Store(path)
-    inside = ", ".join(child.name for child in _experiments(path))
-    hint = f"; it holds experiments: {inside}" if inside else "; give DIR/<experiment> of a finished run"
-    raise UserError(f"no experiment in '{path}' (no records/ in it){hint}")
-
-
-def experiments_in(folder: str | Path) -> list[Store]:
-    """The store in a folder, or those of all experiments in it, by name.
-
-    Raises:
-        UserError: there is none.
-    """
-    path = Path(folder).expanduser()
-    inside = [] if (path / "records").is_dir() else _experiments(path)
-    return [Store(child) for child in inside] or [open_store(path)]
-
-
-def _experiments(path: Path) -> list[Path]:
-    return sorted(child for child in path.glob("*") if (child / "records").is_dir()) if path.is_dir() else []
+    def drop_progress(self, name: str) -> None:
+        """The job has ended."""
+        (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)

@@ -1,27 +1,80 @@
-"""What the values on disk have in common."""
+"""What all values on disk have in common: frozen, known fields alone, and a digest where they are sealed."""
 
-from typing import Annotated, Any
+import hashlib
+import json
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+)
 
-from glue_bench.config.sections import Brief
+from glue_bench.data.tasks import TRAINABLE
+from glue_bench.errors import plain, shortened, unknown
 
-SCHEMA_VERSION = 1
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)]
-"""A name that may be part of a file's name: it leads to no other folder, and is fit for a terminal."""
+"""A name that may be part of a file's name."""
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
+"""One line without control characters, which is fit for a terminal."""
+Lines = Annotated[str, AfterValidator(lambda text: shortened(plain(text), 2**16))]
+"""What others say, such as an error: control characters become their codes, and what is too long is cut."""
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits."""
 Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
-"""A number that an array holds."""
+Score = Annotated[float, Field(gt=-1.000001, lt=1.000001)]
+Scores = dict[str, dict[str, Score | None]]
+"""split -> metric -> value (at most 1); null where the metric is undefined."""
 
 
-class StoredValue(Brief):
-    """A frozen value that is a JSON object on disk, its fields in the order of the keys there.
+def trainable(task: str) -> str:
+    """The name of a task. Raises ValueError if it is none of those that cells are trained on."""
+    if task not in TRAINABLE:
+        raise ValueError(str(unknown("task", task, TRAINABLE)))
+    return task
 
-    What a file lacks stays unset, so that a value that was read is written as it was. Keys that only a later version
-    knows are passed over.
-    """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+class Value(BaseModel):
+    """A frozen value that is a JSON object on disk. Fields that are None are not written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
 
     def document(self) -> dict[str, Any]:
         """The JSON object, as `json.dumps` takes it."""
-        return self.model_dump(exclude_unset=True)
+        return self.model_dump(mode="json", by_alias=True)
+
+
+DIGEST_FIRST = b'{"digest":"'
+
+
+class Sealed(Value):
+    """A value whose `digest` is the SHA-256 of its file, in which the digest itself is left empty."""
+
+    digest: str = ""
+
+    def seal(self) -> Self:
+        """The value with the digest of what it says."""
+        return self.model_copy(update={"digest": hashlib.sha256(self._file("")).hexdigest()})
+
+    def file(self) -> bytes:
+        """Its file, once it is sealed."""
+        return self._file(self.digest)
+
+    @staticmethod
+    def is_whole(file: bytes) -> bool:
+        """Whether a file has the digest of what it says; the digest is its first field."""
+        begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
+        content = file[:begin] + file[end:]
+        return file.startswith(DIGEST_FIRST) and hashlib.sha256(content).hexdigest().encode() == file[begin:end]
+
+    def _file(self, digest: str) -> bytes:
+        document = {"digest": digest, **{name: value for name, value in self.document().items() if name != "digest"}}
+        return (json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()

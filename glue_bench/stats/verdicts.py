@@ -316,7 +316,7 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     why = why if reference in group.arms else [APART]
     variance, freedom = (missing, missing) if why else estimate.difference_variance(arm, reference)
     apart = estimate.means.get(arm, missing) - estimate.means.get(reference, missing)
-    by_seed = np.empty(0) if why else estimate.differences(arm, reference)
+    by_seed = None if why else estimate.differences(arm, reference)
     return {
         **{"origin": group.origin, "shape": group.shape, "column": estimate.column},
         **{"arm": arm, "reference": reference},
@@ -326,7 +326,8 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
         "n_arm": estimate.seeds[arm],
         "n_reference": estimate.seeds.get(reference, 0),
         "seeds": seeds_covered(estimate),
-        **{"agree": int((np.sign(by_seed) == np.sign(apart)).sum()), "paired": len(by_seed)},
+        "agree": None if by_seed is None else int((np.sign(by_seed) == np.sign(apart)).sum()),
+        "paired": None if by_seed is None else len(by_seed),
         "why": "; ".join(why),
     }
 

@@ -1,90 +1,246 @@
-"""Where jobs run: one after another in this process, or on workers."""
+"""Where jobs run: in this process, in Ray's actors, or in Slurm's jobs.
 
+An executor takes jobs and gives back what came of them. Which job comes next, and what becomes of one whose worker was
+lost, is decided by the loop in drive.py.
+"""
+
+import logging
+import math
 import os
+import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from typing import Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, Self
 
-import torch
+from glue_bench.config import Resources
+from glue_bench.errors import UserError, plain
+from glue_bench.records.values import Failure, Job, Result
 
-from glue_bench.config.sections import Resources
-from glue_bench.sweep.attempts import attempt
-from glue_bench.sweep.jobs import Job, PlannedPretraining, Said
-from glue_bench.sweep.schedule import Schedule
-from glue_bench.training.compute import Compute
-from glue_bench.training.inputs import Inputs
+CONNECT_SECONDS = 20.0
+"""The longest time to connect to a Ray cluster; Ray alone would try for a minute and then end this process."""
+# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all of them. Workers have the priority of the
+# command that starts them: with Ray's own (nice 15) they would starve beside any other work. No processes are started
+# in advance, because they would lack the workers' environment and never be used. What becomes of workers is said by the
+# loop; Ray would say it on standard output, between the tables.
+RAY_SETTINGS = {
+    **{"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"},
+    **{"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".*"},
+}
+QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
+STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray would take a third of the memory
+# Where text and checkpoints are kept, and how to train, is the same on all machines of a cluster.
+PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
-POLL_SECONDS = 0.2
 
-Results = Iterator[tuple[Job, Said]]
-OnStart = Callable[[Job, str], None]
+class Worker(Protocol):
+    """What runs jobs, one after another, and stores what comes of them."""
 
-
-class ClusterLostError(Exception):
-    """The cluster that ran the jobs is gone; the message says so in words."""
+    def run(self, job: Job) -> Result:
+        """Raises a UserError where something is wrong that every job would meet: it ends the sweep."""
 
 
-class Executor:
-    """Runs what a schedule hands out; a context outside which nothing runs."""
+MakeWorker = Callable[[], Worker]
+"""It is called in the process that runs the jobs, and travels there."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as a batch system sends it."""
+
+
+class Executor(ABC):
+    """Runs jobs; a context outside which none of them runs, Slurm's after a SIGTERM excepted."""
+
+    queues = False
+    """Whether a job may wait for a machine. Where none does, one that says nothing hangs."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Nothing has to be ended."""
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:  # noqa: B027 - not all have to end
+        """End what runs."""
 
-    def check(self) -> None:
-        """What entering would refuse, without starting anything."""
+    @property
+    @abstractmethod
+    def free(self) -> int:
+        """How many jobs it takes now."""
 
-    def run(self, schedule: Schedule, on_start: OnStart) -> Results:
-        """Each job with what it says. The caller stores its result and tells the schedule, then asks for the next.
+    @abstractmethod
+    def submit(self, job: Job) -> None:
+        """Take a job, whose result `wait` will return."""
 
-        `on_start` is called with each job that starts, and the worker (host:pid) that runs it.
+    @abstractmethod
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]:
+        """What has ended after about so many seconds. A job whose worker is gone ends as a `lost` failure.
 
         Raises:
-            ClusterLostError: there is nothing any more that could run jobs.
+            UserError: what every job would meet.
         """
-        raise NotImplementedError
+
+    @abstractmethod
+    def cancel(self, job: Job) -> None:
+        """End the worker of this job, which is lost with it."""
 
 
-class InlineExecutor(Executor):
-    """One job after another, in this process."""
+class Inline(Executor):
+    """One job at a time in this process, which is busy until the job has ended."""
 
-    def __init__(self, inputs: Inputs, compute: Compute) -> None:
-        self.inputs, self.compute = inputs, compute
+    def __init__(self, make: MakeWorker) -> None:
+        self.worker, self.jobs = make(), list[Job]()
 
-    def run(self, schedule: Schedule, on_start: OnStart) -> Results:
-        """Each job with what it says, in the schedule's order.
+    @property
+    def free(self) -> int:
+        return 1 - len(self.jobs)
 
-        A pretraining can go on from its last state, so that Ctrl-C ends it at once.
-        """
-        while schedule.open:
-            job = schedule.take()
-            if job is None:
-                time.sleep(POLL_SECONDS)
-                continue
-            on_start(job, this_process())
-            with schedule.stop.at_once() if isinstance(job, PlannedPretraining) else nullcontext():
-                for said in attempt(job, self.inputs, self.compute):
-                    yield job, said
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]:  # noqa: ARG002
+        job = self.jobs.pop()
+        return [(job, self.worker.run(job))]
+
+    def cancel(self, job: Job) -> None:
+        """While a job runs, nobody can ask for its end."""
 
 
-def room_here(resources: Resources, compute: Compute) -> int | None:
-    """How many workers this machine has room for; None where one process does as much.
+class Slot:
+    """What an actor is. Its worker is made at the first job: what is wrong on its machine is then this job's error."""
 
-    That is so on a GPU which `resources` do not share out. A worker takes `resources.cpus` of the threads that PyTorch
-    takes by itself: a thread for each core that this process may use.
+    def __init__(self, make: MakeWorker, current: Path) -> None:
+        self.make, self.current = make, current
+        self.worker: Worker | None = None
+
+    def run(self, job: Job) -> Result:
+        """Run the job in the folder in which the sweep was started."""
+        if self.worker is None:
+            try:
+                os.chdir(self.current)
+            except OSError as error:
+                host = socket.gethostname()
+                raise UserError(f"{host} has no folder '{self.current}'; all machines must see it") from error
+            self.worker = self.make()
+        return self.worker.run(job)
+
+
+class Ray(Executor):
+    """One actor a slot, on this machine or on a cluster.
+
+    Actors, not tasks: a process of plain tasks that Ray used again was given GPU 1, and later GPU 0.
     """
-    fits = compute.threads // resources.cpus
-    if resources.gpus:
-        fits = min(fits, resources.fitting(torch.cuda.device_count()))
-    elif compute.device.type != "cpu":
-        return None
-    return fits if fits > 1 else None
+
+    def __init__(self, make: MakeWorker, resources: Resources, *, workers: int | None, address: str | None) -> None:
+        """`workers` processes on this machine, or at `address` (HOST:PORT) at most so many, or all it has room for.
+
+        Raises:
+            UserError: Ray is not installed.
+        """
+        os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        self.ray = needed("ray", "--workers and --address")  # which reads them
+        self.make, self.resources, self.workers, self.address = make, resources, workers, address
+        self.queues = address is not None
+        self.idle, self.running = list[Any](), dict[Any, tuple[Any, Job]]()
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            UserError: there is no such cluster, or no machine has room for a job.
+        """
+        options: dict[str, Any] = {"address": "local", "num_cpus": (self.workers or 1) * self.resources.cpus}
+        options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
+        if self.address is not None:
+            _refuse_what_is_no_cluster(self.address)
+            passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            options = {"address": self.address, "runtime_env": {"env_vars": passed_on}}
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            self.ray.init(**options, **QUIET)
+        except Exception as error:  # of no class of its own where the machine is too busy
+            raise UserError(f"Ray did not start: {str(error).splitlines()[0]}") from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray's own handler would not let ours end the sweep
+        slot = self.ray.remote(Slot)
+        self.actor = slot.options(num_cpus=self.resources.cpus, num_gpus=self.resources.gpus, max_restarts=0)
+        if not self.free:
+            self.__exit__(None)
+            takes = f"{self.resources.cpus} CPUs and {self.resources.gpus:g} GPUs"
+            raise UserError(f"no machine has room for a job, which takes {takes} (resources)")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ray.shutdown()
+
+    @property
+    def free(self) -> int:
+        room = 0
+        for node in self.ray.nodes():
+            has = node["Resources"]
+            by_gpu = self.resources.fitting(has.get("GPU", 0)) if self.resources.gpus else math.inf
+            room += int(min(has.get("CPU", 0) // self.resources.cpus, by_gpu)) if node["Alive"] else 0
+        return min(room, self.workers or room) - len(self.running)
+
+    def submit(self, job: Job) -> None:
+        actor = self.idle.pop() if self.idle else self.actor.remote(self.make, Path.cwd())
+        self.running[actor.run.remote(job)] = actor, job
+
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]:
+        if not self.running:
+            time.sleep(seconds)
+        done, _ = self.ray.wait([*self.running], timeout=seconds) if self.running else ([], [])
+        return [self._ended(stream) for stream in done]
+
+    def _ended(self, stream: Any) -> tuple[Job, Result]:
+        actor, job = self.running.pop(stream)
+        try:
+            result = self.ray.get(stream)
+        except self.ray.exceptions.RayTaskError as error:  # raised in the worker
+            raise error.cause from error
+        except self.ray.exceptions.RayError as error:
+            self.ray.kill(actor)  # it may only be out of reach
+            return job, lost(job, str(error).splitlines()[0])
+        self.idle.append(actor)
+        return job, result
+
+    def cancel(self, job: Job) -> None:
+        for actor, running in self.running.values():
+            if running.id == job.id:
+                self.ray.kill(actor)
 
 
-def this_process() -> str:
-    """Where a job runs, as logs name it: host:pid."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def lost(job: Job, cause: str) -> Failure:
+    """The failure of a job whose worker is gone."""
+    return Failure(id=job.id, error=plain(cause).replace("\n", " "), lost=True)
+
+
+def needed(module: str, options: str) -> Any:
+    """An engine's package, which is an extra of the same name or, of submitit, `slurm`.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        extra = "slurm" if module == "submitit" else module
+        raise UserError(f"{options} needs {module}; install it: pip install 'glue-bench[{extra}]'") from error
+
+
+def _refuse_what_is_no_cluster(address: str) -> None:
+    """Another process connects first: where no cluster answers, or one that asks for another token, Ray ends it."""
+    code = f"import ray; ray.init({address!r}, **{QUIET})"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"no Ray cluster answers at {address} within {CONNECT_SECONDS:.0f} s") from None
+    if done.returncode:
+        why = (done.stderr.strip() or "no answer").splitlines()[-1]
+        raise UserError(f"cannot use the Ray cluster at {address}: {why}")

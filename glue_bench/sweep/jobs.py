@@ -1,137 +1,102 @@
-"""A job is what a worker does at a time: a cell, or a pretraining that cells wait for."""
+"""What is left to do of a plan, what each job waits for, and the order that lets many workers end together."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 
-import numpy as np
-
-from glue_bench.config import ArmPretraining, Cell, Pretraining
-from glue_bench.records.environment import versions
-from glue_bench.records.plan import AskedCell, pretraining_label
-from glue_bench.records.record import Environment, LossPoint, PretrainingRecord
-from glue_bench.training.finetune import Outcome
-from glue_bench.training.inputs import Inputs
+from glue_bench.records.plan import Plan
+from glue_bench.records.store import Store
+from glue_bench.records.stored import Finished
+from glue_bench.records.values import Job, Pretraining, PretrainingRecord
 
 
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell and its id: a readable slug and a hash of everything that can change the outcome.
+def todo(plan: Plan, store: Store, finished: Finished, asked: Collection[str]) -> list[Job]:
+    """What has to run so that the cells `asked` for have records, each job after those that it waits for.
 
-    `pretraining` is the id of the pretraining that it starts from, `mnli` that of the MNLI cell; `is_source` says that
-    others start from it, `keeps` that its fine-tuned model is to stay.
+    Cells are asked for again where something is `lacking`. Others run for them, perhaps again: an MNLI cell without the
+    model, or a pretraining without a checkpoint, that one of them starts from; and runs of a search without a record.
     """
-
-    kind: ClassVar = "cell"
-
-    id: str
-    cell: Cell
-    origin: str
-    mnli: str | None = None
-    pretraining: str | None = None
-    is_source: bool = False
-    keeps: bool = False
-
-    @property
-    def after(self) -> list[str]:
-        """The ids of the jobs that have to end before it."""
-        return [name for name in (self.pretraining, self.mnli) if name]
-
-    @property
-    def arm(self) -> str:
-        """The name of its arm."""
-        return self.cell.arm.name
-
-    @property
-    def recipe(self) -> int:
-        """The recipe by which it is trained."""
-        return self.cell.recipe
-
-    @property
-    def label(self) -> str:
-        """It in words."""
-        return self.asked.label
-
-    @property
-    def asked(self) -> AskedCell:
-        """The cell as plan.json lists it."""
-        settled = {"recipe": self.cell.recipe, "from_mnli": self.mnli, "pretraining": self.pretraining}
-        return AskedCell(cell_id=self.id, origin=self.origin, **self.cell.key, **settled)
-
-    def digest(self, inputs: Inputs) -> str:
-        """The end of its id, by these inputs."""
-        return inputs.cell_identity(self.cell).digest
+    cells = {cell.id: cell for cell in plan.cells}
+    sources = {source for name in asked if (source := cells[name].mnli)}
+    runs = {*asked, *(name for name in sources if not _has_model(name, store, finished))}
+    steps: dict[str | None, set[int | None]] = {}
+    for name in runs:
+        steps.setdefault(cells[name].pretraining, set()).add(cells[name].steps)
+    trained = [job for job in plan.pretrainings if job.id in steps and not _holds(job, steps[job.id], store, finished)]
+    searches = {name for job in trained for name in job.searches}.difference(finished.pretrainings)
+    before = [job for job in plan.pretrainings if job.id in searches]
+    chosen = [cell for cell in plan.cells if cell.id in runs]
+    return [*before, *trained, *sorted(chosen, key=lambda cell: cell.mnli is not None)]
 
 
-@dataclass(frozen=True)
-class PlannedPretraining:
-    """A pretraining and its id: the arm's name and a hash of everything that decides the weights.
+def _has_model(cell: str, store: Store, finished: Finished) -> bool:
+    record = finished.records.get(cell)
+    return record is not None and record.weights is not None and store.model(record) is not None
 
-    `searches` are the ids of the runs that its learning rate is chosen from, before it is handed out as `rate`;
-    `is_search` says that it is such a run, which keeps no weights.
+
+def _holds(job: Pretraining, steps: Collection[int | None], store: Store, finished: Finished) -> bool:
+    """Whether a pretraining has a record, and the checkpoints after these steps, of the run that it records."""
+    record = finished.pretrainings.get(job.id)
+    weights = record.weights if record else None
+    return weights is not None and all(store.holds(job.id, step, weights.get(step)) for step in steps if step)
+
+
+def lacking(
+    plan: Plan, store: Store, finished: Finished, tested: Collection[str], choose: Callable[[], Collection[str]]
+) -> set[str]:
+    """Finished cells that have not left what the experiment asks for: a model, or test predictions. They run again.
+
+    With `keep: all` these are all such cells, else the chosen ones, which a submission takes. `tested` are the tasks
+    whose data have test splits.
     """
-
-    kind: ClassVar = "pretraining"
-
-    id: str
-    run: ArmPretraining
-    searches: tuple[str, ...] = ()
-    is_search: bool = False
-    rate: float | None = None
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        """The ids of the jobs that have to end before it."""
-        return self.searches
-
-    @property
-    def arm(self) -> str:
-        """The name of its arm."""
-        return self.run.arm.name
-
-    @property
-    def recipe(self) -> int:
-        """The recipe by which it is trained."""
-        return self.run.recipe
-
-    @property
-    def settings(self) -> Pretraining:
-        """What it is trained with: one seed, and the rate that was chosen."""
-        return self.run.settings if self.rate is None else self.run.settings.at(self.rate)
-
-    @property
-    def label(self) -> str:
-        """It in words."""
-        settings = self.run.settings
-        searched = {"learning_rate": settings.learning_rate, "steps": settings.steps} if self.is_search else {}
-        return pretraining_label(self.arm, settings.seed, searched)
-
-    def digest(self, inputs: Inputs) -> str:
-        """The end of its id, by these inputs."""
-        return inputs.pretraining_identity(self.run).digest
+    tuning, found = plan.experiment.finetuning, set()
+    for name, record in finished.records.items():
+        has_model = not tuning.keep or store.model(record) is not None
+        has_tests = not tuning.predicts_test or record.tests is not None or record.cell.task not in tested
+        if not (has_model and has_tests):
+            found.add(name)
+    return found if tuning.keep == "all" or not found else found & {*choose()}
 
 
-Job = PlannedCell | PlannedPretraining
+def search_losses(job: Pretraining, runs: Mapping[str, PretrainingRecord]) -> dict[float, float]:
+    """By rate, the mean validation loss over the runs of a pretraining's search; infinite where one diverged."""
+    losses: dict[float, list[float]] = {}
+    for record in (runs[name] for name in job.searches if name in runs):
+        loss = math.inf if record.validation_loss is None else record.validation_loss
+        losses.setdefault(record.pretraining.settings.learning_rate, []).append(loss)
+    return {rate: sum(each) / len(each) for rate, each in sorted(losses.items())}
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a job did not end, and where it ran, as far as it began."""
-
-    error: str
-    traceback: str
-    environment: Environment = field(default_factory=versions)
+def best_rate(losses: Mapping[float, float]) -> float | None:
+    """The rate of the lowest loss, of equals the lower rate; None where each of them diverged."""
+    finite = {rate: loss for rate, loss in losses.items() if math.isfinite(loss)}
+    return min(finite, key=lambda rate: (finite[rate], rate), default=None)
 
 
-@dataclass(frozen=True)
-class FinishedPretraining:
-    """The record of a pretraining, and its last validation losses as `Store.read_validation` returns them."""
+def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
+    """The longest jobs first, so that none of them is left to the end.
 
-    record: PretrainingRecord
-    validation: Mapping[str, np.ndarray] = field(default_factory=dict)
+    One that others wait for counts with the longest chain of them: they can only come after it. Equals keep their
+    order.
+    """
+    cost, followers = costs(jobs, plan), dict[str, list[Job]]()
+    for job in jobs:
+        for name in job.after:
+            followers.setdefault(name, []).append(job)
+
+    @cache
+    def chain(name: str) -> float:
+        return max((cost[job.id] + chain(job.id) for job in followers.get(name, ())), default=0.0)
+
+    return sorted(jobs, key=lambda job: -(cost[job.id] + chain(job.id)))
 
 
-Result = Outcome | FinishedPretraining | Failure
-"""What comes of a job in the end."""
-Said = LossPoint | Result
-"""What a job says: a pretraining the points of its loss curve, and each job at last its result."""
+def costs(jobs: Sequence[Job], plan: Plan) -> dict[str, float]:
+    """By id the expected operations of each job's training: tokens x operations a token."""
+    return {job.id: _tokens(job, plan) * (plan.arms[job.arm].flops_per_token or 0) for job in jobs}
+
+
+def _tokens(job: Job, plan: Plan) -> int:
+    if isinstance(job, Pretraining):
+        return job.settings.steps * job.settings.batch_tokens
+    return plan.tokens[job.task]

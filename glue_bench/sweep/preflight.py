@@ -1,19 +1,21 @@
-"""Everything that is checked before any compute is spent."""
+"""Everything that is checked before any compute is spent, and five lines that are worth saying then."""
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, Cell, Experiment
+from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, Resources
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
 from glue_bench.model.checks import check_order
+from glue_bench.model.cost import budget
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.variants.options import check_variant
-from glue_bench.records.store import Store
-from glue_bench.sweep.jobs import PlannedPretraining
+from glue_bench.records.values import Cell, Job, Pretraining, Record
 from glue_bench.testing import check_plugin, load_plugins
+from glue_bench.training.compute import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.memory import most_bytes
 from glue_bench.training.tokenizers import vocabulary_size
@@ -111,61 +113,63 @@ def check_cell(cell: Cell, inputs: Inputs) -> None:
         UserError: the data lacks a split, the vocabulary or the segments do not fit, the length exceeds the positions,
             or a native arm's model does not run.
     """
-    task, splits = cell.task, inputs.data(cell.task).splits
+    arm, task, splits = inputs.arm(cell.arm), cell.task, inputs.data(cell.task).splits
     inputs.train(task)
     if not any(name.startswith("validation") for name in splits):
         raise UserError(
             f"task '{task}' has no validation split in '{inputs.experiment.data}'; "
             "complete the data or leave the task out of `tasks`"
         )
-    if cell.hyperparameters.held_out_share and len(splits["train"]) < 2:
+    if cell.settings.held_out_share and len(splits["train"]) < 2:
         raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")
     inputs.diagnostic(task)
-    _check_vocabulary(cell.arm, inputs)
-    told, embedded = inputs.segments(cell.arm)
+    _check_vocabulary(arm, inputs)
+    told, embedded = inputs.segments(arm)
     if told > embedded > 1:
         raise UserError(
-            f"arm '{cell.arm.name}': the tokenizer tells {told} segments apart but the checkpoint "
-            f"'{cell.arm.checkpoint}' embeds {embedded}; give the tokenizer it was trained with"
+            f"arm '{arm.name}': the tokenizer tells {told} segments apart but the checkpoint "
+            f"'{arm.checkpoint}' embeds {embedded}; give the tokenizer it was trained with"
         )
-    positions, length = inputs.initial(cell.arm).positions, cell.hyperparameters.max_length
+    positions, length = inputs.initial(arm).positions, cell.settings.max_length
     if positions is not None and length > positions:
         raise UserError(
-            f"arm '{cell.arm.name}', task '{task}': max_length {length} exceeds the "
-            f"{positions} positions of '{cell.arm.checkpoint}'; lower max_length"
+            f"arm '{arm.name}', task '{task}': max_length {length} exceeds the "
+            f"{positions} positions of '{arm.checkpoint}'; lower max_length"
         )
-    if cell.arm.variant == NATIVE:
-        inputs.native_budget(cell.arm, length)
+    if arm.variant == NATIVE:
+        inputs.native_budget(arm, length)
 
 
-def check_starts(cells: Iterable[Cell], to_pretrain: Iterable[PlannedPretraining], inputs: Inputs) -> None:
-    """Read all that these cells start from and that is there; pretrainings `to_pretrain` have yet to make theirs.
+def check_starts(jobs: Sequence[Job], inputs: Inputs) -> None:
+    """Read all that these jobs start from, as far as none of them has yet to make it.
 
     Raises:
-        UserError: a checkpoint, the state that a pretraining goes on from, or the encoder of an MNLI cell is damaged,
-            or a folder is that of another pretraining.
+        UserError: a checkpoint, a model, or the state that a pretraining goes on from is damaged.
     """
-    for job in to_pretrain:
-        folder = inputs.pretraining_folder(job.run)
-        folder.check()
-        folder.read_state()
-    starts = {(each.arm.name, each.pretraining_seed, each.steps, inputs.mnli_folder(each)): each for each in cells}
+    made_then, starts = {job.id for job in jobs}, dict[tuple[str | int | None, ...], Cell]()
+    for job in jobs:
+        if isinstance(job, Pretraining):
+            inputs.checkpoints(job.id).read_state()
+        elif job.pretraining not in made_then:
+            # Without its MNLI cell, the start is the arm that this one starts from, too.
+            cell = job.model_copy(update={"mnli": None}) if job.mnli in made_then else job
+            starts.setdefault((cell.arm, cell.pretraining, cell.steps, cell.mnli), cell)
     for cell in starts.values():
-        run, encoder = inputs.experiment.pretraining_of(cell), inputs.mnli_folder(cell)
-        if run and cell.steps and not inputs.pretraining_folder(run).checkpoint(cell.steps).is_dir():
-            continue
-        # Without its MNLI run's encoder, the cell waits for that run, which starts from the arm alone.
-        waits = encoder is not None and not encoder.is_dir()
-        inputs.start(cell.model_copy(update={"mnli_rate": None}) if waits else cell)
+        inputs.start(cell)
 
 
-def check_disks(store: Store) -> None:
+def check_disks(inputs: Inputs) -> None:
     """Refuse results and a cache that cannot be written; nothing stays of the attempt.
 
     Raises:
         UserError: they cannot.
     """
-    store.prepare(make=False)
+    try:
+        prove_writable(inputs.store.folder)
+    except OSError as error:
+        raise UserError(
+            f"cannot write results to '{inputs.store.folder}': {error.strerror}; choose another folder with --results"
+        ) from error
     with cache_written_to(cache_folder()):
         prove_writable(cache_folder())
 
@@ -178,3 +182,77 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
             f"arm '{arm.name}': the tokenizer has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds "
             f"{embedded}; give the tokenizer it was trained with"
         )
+
+
+def remarks(
+    jobs: Sequence[Job], records: Mapping[str, Record], inputs: Inputs, compute: Compute, *, side_by_side: bool
+) -> Iterator[str]:
+    """What a person should know before these jobs run: no mistakes, but perhaps not what was meant.
+
+    `records` are those of the plan's finished cells by id, `side_by_side` says that workers run the jobs.
+    """
+    experiment = inputs.experiment
+    on_cpus = side_by_side and not experiment.resources.gpus and compute.device.type != "cpu"
+    yield f"computing on {compute.name} in {compute.precision}" + (
+        "; workers on CPUs, because resources.gpus is 0" if on_cpus else ""
+    )
+    segments = {arm.name: inputs.segments(arm) for arm in experiment.arms}
+    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
+    if without:
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+    cells = [job for job in jobs if isinstance(job, Cell)]
+    if experiment.finetuning.keep and cells:
+        yield _room(cells, inputs)
+    yield from _again(jobs, records)
+    cores = room_here(experiment.resources, compute)
+    if cores and not side_by_side and len(jobs) > 1 and all(_is_narrow(job, inputs, compute) for job in jobs):
+        used = min(cores, len(jobs))
+        yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {used}"
+
+
+def room_here(resources: Resources, compute: Compute) -> int | None:
+    """How many workers this machine has room for; None where one process does as much.
+
+    That is so on a GPU which `resources` do not share out. A worker takes `resources.cpus` of the threads that PyTorch
+    takes by itself: a thread for each core that this process may use.
+    """
+    fits = compute.threads // resources.cpus
+    if resources.gpus:
+        fits = min(fits, resources.fitting(torch.cuda.device_count()))
+    elif compute.device.type != "cpu":
+        return None
+    return fits if fits > 1 else None
+
+
+def _again(jobs: Sequence[Job], records: Mapping[str, Record]) -> Iterator[str]:
+    """Lines about what is made a second time."""
+    for job in jobs:
+        of_it = sum(record.cell.pretraining == job.id for record in records.values())
+        if isinstance(job, Pretraining) and of_it:
+            cells = f"{of_it:,} finished cell{'s' * (of_it > 1)}"
+            yield f"{job.label} is pretrained again: its weights are gone. {cells} started from the old ones."
+    if replaced := sum(job.id in records for job in jobs):
+        cells = "1 finished cell is" if replaced == 1 else f"{replaced:,} finished cells are"
+        yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
+
+
+def _is_narrow(job: Job, inputs: Inputs, compute: Compute) -> bool:
+    return compute.threads_for(inputs.initial(inputs.arm(job.arm)).config.get_text_config().hidden_size) == 1
+
+
+def _room(cells: Sequence[Cell], inputs: Inputs) -> str:
+    """About the room that the models of these cells take."""
+    keep, folder = inputs.experiment.finetuning.keep, inputs.store.folder
+    sizes = {cell.arm: _gigabytes(cell, inputs) for cell in cells}
+    most = sum(sizes[cell.arm] for cell in cells)
+    in_the_end = sum(sizes[arm] for arm, _ in {(cell.arm, cell.task) for cell in cells})
+    takes = f"{most:.3g} GB" if keep == "all" else f"{in_the_end:.3g} GB in the end, before that up to {most:.3g} GB"
+    place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(place).free / 1e9
+    return f"finetuning.keep: {keep}: models take about {takes}; {free:.3g} GB are free"
+
+
+def _gigabytes(cell: Cell, inputs: Inputs) -> float:
+    start = inputs.initial(inputs.arm(cell.arm))
+    known = sum(tensor.numel() for tensor in start.weights.values())
+    return 4e-9 * (known or budget(start.config, cell.settings.max_length)["parameters"])

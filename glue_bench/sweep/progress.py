@@ -1,84 +1,223 @@
-"""How far a job is, in a file beside its results: read by whoever watches, in this process or in another.
+"""How far an experiment is, from its folder alone: while it runs, or from another machine. No torch."""
 
-The file is there only while the job runs. It decides nothing: one that cannot be written is left out.
-"""
-
-import json
-import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from glue_bench.files import parse_json, read_file
-from glue_bench.records.value import StoredValue, Whole
+from glue_bench.records.plan import Plan
+from glue_bench.records.stored import Stored
+from glue_bench.records.values import Failure, Job, Pretraining, PretrainingRecord, Progress, Record, Result
+from glue_bench.sweep.jobs import costs
 
-EVERY = 2.0  # seconds between two writings
-FOLDER = "progress"  # in that of the experiment
-LARGEST = 4096
-"""Bytes of a file, at most; one takes a hundred."""
+WINDOW_SECONDS = 3600.0
+"""The pace is that of the last hour."""
+NEWEST = 200
+"""So many records are read, however old they are, to estimate what is left."""
+GROUND = 3
+"""So many jobs must have ended before anything is said of the rest."""
+LIVE_SECONDS = 300.0
+"""A worker that has said nothing for longer counts as gone."""
 
 
-class Progress(StoredValue):
-    """Steps that are done, of how many, the loss of the last of them, and about how many seconds the others take.
+class Estimate:
+    """How long jobs will take, from those that have ended and from what each of them is expected to cost.
 
-    A loss that is not finite is None.
+    Costs leave out scoring, loading and what each task's rows have of their own. So seconds per cost are learnt for
+    each task, and a task of which nothing has ended takes those of all others.
     """
 
-    step: Whole
-    steps: Whole
-    loss: float | None
-    seconds_left: float | None
+    def __init__(self, plan: Plan) -> None:
+        jobs: list[Job] = [*plan.pretrainings, *plan.cells]
+        self.costs = costs(jobs, plan)
+        self.kinds = {job.id: getattr(job, "task", "pretraining") for job in jobs}
+        self.ended = 0
+        self.spent, self.paid = dict[str, float](), dict[str, float]()  # seconds and costs by kind
+
+    def learn(self, job_id: str, seconds: float) -> None:
+        """A job has ended after so many seconds."""
+        if self.costs.get(job_id):
+            self.ended += 1
+            kind = self.kinds[job_id]
+            self.spent[kind] = self.spent.get(kind, 0.0) + seconds
+            self.paid[kind] = self.paid.get(kind, 0.0) + self.costs[job_id]
+
+    def seconds(self, job_id: str) -> float | None:
+        """How long a job will take; None while nothing is known."""
+        if not self.ended:
+            return None
+        kind = self.kinds[job_id]
+        kinds = [kind] if kind in self.paid else [*self.paid]
+        return self.costs[job_id] * sum(map(self.spent.__getitem__, kinds)) / sum(map(self.paid.__getitem__, kinds))
+
+    def seconds_left(self, waiting: Iterable[str], running: Mapping[str, float], at_once: int) -> float | None:
+        """Until all have ended, `at_once` side by side, those `running` since so many seconds; None without ground."""
+        if self.ended < min(GROUND, len(self.costs)) or not self.ended:
+            return None
+        under_way = [max((self.seconds(name) or 0.0) - since, 0.0) for name, since in running.items()]
+        work = sum(self.seconds(name) or 0.0 for name in waiting) + sum(under_way)
+        return max(work / max(1, at_once), *under_way, 0.0)
 
 
-class _Teller:
-    """Writes the file of one job, no more often than EVERY seconds."""
+@dataclass(frozen=True)
+class Counts:
+    """How many jobs are in which state. `failed` ones run again with the next command."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.first: tuple[int, float] | None = None
-        self.told_at = float("-inf")
+    done: int = 0
+    running: int = 0
+    failed: int = 0
+    missing: int = 0
 
-    def tell(self, step: int, steps: int, loss: Callable[[], float]) -> None:
-        now = time.monotonic()
-        # The first step pays for what the others find ready, and a run that goes on from a state begins late.
-        if self.first is None or step <= self.first[0]:
-            self.first = step, now
-        if now - self.told_at < EVERY:
-            return
-        self.told_at, done = now, step - self.first[0]
-        left = (now - self.first[1]) / done * (steps - step) if done else None
-        lost = loss()
-        progress = Progress(step=step, steps=steps, loss=lost if math.isfinite(lost) else None, seconds_left=left)
-        aside = self.path.with_suffix(".part")
-        with suppress(OSError):
-            # Every time: the last job that ends takes the empty folder away, perhaps just before our first writing.
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            aside.unlink(missing_ok=True)  # a killed job's; or a link, which is not to be written through
-            with aside.open("x") as file:
-                file.write(json.dumps(progress.document()))
-            aside.replace(self.path)
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.done + self.running + self.failed + self.missing
 
 
-@contextmanager
-def telling(folder: Path, job: str) -> Iterator[Callable[[int, int, Callable[[], float]], None]]:
-    """In this block what it gives writes how far the job is into `folder`, an experiment's; after it the file is gone.
+@dataclass(frozen=True)
+class Snapshot:
+    """An experiment at one moment: its cells by arm, its pretrainings, what runs in words, and why jobs failed.
 
-    It is called with the number of the step that is done, that of all steps, and the step's loss, which it asks for
-    only where it is written.
+    `seconds_left`, `cells_per_hour` and `tokens_per_second` (of training) are None where nothing runs or ended lately.
     """
-    path = folder / FOLDER / f"{job}.json"
-    try:
-        yield _Teller(path).tell
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()  # which fails while another job is in it
+
+    arms: Mapping[str, Counts]
+    pretrainings: Counts
+    running: Sequence[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    seconds_left: float | None = None
+    cells_per_hour: float | None = None
+    tokens_per_second: float | None = None
+
+    @property
+    def cells(self) -> Counts:
+        """Those of all arms together."""
+        return Counts(*(sum(getattr(one, name) for one in self.arms.values()) for name in asdict(Counts())))
+
+    def document(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {"cells": asdict(self.cells), **asdict(self)}
 
 
-def read_progress(folder: Path, job: str) -> Progress | None:
-    """How far a job is that runs in an experiment's folder; None where nothing says so, whoever wrote the file."""
-    try:
-        return Progress.model_validate(parse_json(read_file(folder / FOLDER / f"{job}.json", LARGEST)))
-    except (OSError, ValueError):
-        return None
+class Watch:
+    """Looks at a folder again and again. A look lists three folders, and a record is read once."""
+
+    def __init__(self, store: Stored, plan: Plan) -> None:
+        self.store, self.plan, self.estimate = store, plan, Estimate(plan)
+        jobs: list[Job] = [*plan.pretrainings, *plan.cells]
+        self.jobs = {job.id: job for job in jobs}
+        self.seen = set[str]()
+        self.ended = list[tuple[float, Record]]()  # of cells, with when it was stored
+
+    def look(self) -> Snapshot:
+        """The experiment as it is now."""
+        now, done = time.time(), self.store.recorded() & self.jobs.keys()
+        self._learn(done - self.seen, now)
+        failed = {failure.id: failure.error for failure in self.store.failures(self.plan)}
+        running = {one.id: one for one in self.store.progress() if self._is_live(one, now)}
+        states = dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
+        arms = dict[str, list[str]]()
+        for cell in self.plan.cells:
+            arms.setdefault(cell.arm, []).append(states.get(cell.id, "missing"))
+        snapshot = Snapshot(
+            {arm: Counts(**Counter(found)) for arm, found in arms.items()},
+            Counts(**Counter(states.get(each.id, "missing") for each in self.plan.pretrainings)),
+            [describe_progress(describe_job(self.jobs[name]), progress, now) for name, progress in running.items()],
+            {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
+        )
+        if not running:
+            return snapshot
+        since = {name: now - progress.began for name, progress in running.items()}
+        left = self.estimate.seconds_left(self.jobs.keys() - states.keys(), since, len(running))
+        cells_per_hour, tokens_per_second = self._pace(now)
+        return replace(snapshot, seconds_left=left, cells_per_hour=cells_per_hour, tokens_per_second=tokens_per_second)
+
+    def _is_live(self, progress: Progress, now: float) -> bool:
+        return progress.id in self.jobs and now - progress.updated < LIVE_SECONDS
+
+    def _learn(self, new: set[str], now: float) -> None:
+        """Read those of the new records that tell of the pace now."""
+        self.seen |= new
+        stored = sorted(((self.store.stored_at(name), name) for name in new), reverse=True)
+        for place, (at, name) in enumerate(stored):
+            if place >= NEWEST and at < now - WINDOW_SECONDS:
+                break
+            result = self.store.result(self.jobs[name])
+            if result and not isinstance(result, Failure):
+                self.estimate.learn(name, result.seconds)
+            if isinstance(result, Record):
+                self.ended.append((at, result))
+
+    def _pace(self, now: float) -> tuple[float | None, float | None]:
+        """Cells an hour and training tokens a second in the window."""
+        recent = [(at, record) for at, record in self.ended if at >= now - WINDOW_SECONDS]
+        period = min(WINDOW_SECONDS, now - min((at - record.seconds for at, record in recent), default=now))
+        if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
+            return None, None
+        tokens = sum(record.training_tokens for _, record in recent)
+        return 3600 * len(recent) / period, tokens / period
+
+
+def describe_counts(snapshot: Snapshot) -> str:
+    """`12 of 80 cells done, 2 running, 0 failed, 66 missing; 3 of 4 pretrainings`."""
+    cells, before = snapshot.cells, snapshot.pretrainings
+    text = f"{cells.done:,} of {cells.total:,} cells done, {cells.running:,} running, {cells.failed:,} failed"
+    pretrained = f"; {before.done:,} of {before.total:,} pretrainings" if before.total else ""
+    return f"{text}, {cells.missing:,} missing{pretrained}"
+
+
+def describe_pace(snapshot: Snapshot) -> str:
+    """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
+    left, cells, tokens = snapshot.seconds_left, snapshot.cells_per_hour, snapshot.tokens_per_second
+    known = [f"about {duration(left)} left" if left is not None else ""]
+    known += [
+        f"{cells:,.{1 if cells < 10 else 0}f} cells/h" if cells else "",
+        f"{tokens:,.0f} tokens/s" if tokens else "",
+    ]
+    return ", ".join(filter(None, known))
+
+
+def describe_job(job: Job) -> str:
+    """`pretraining add`, `add on rte, rate 2e-05, seed 1`."""
+    return f"pretraining {job.label}" if isinstance(job, Pretraining) else job.label
+
+
+def describe_progress(label: str, progress: Progress, now: float) -> str:
+    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523, about 3 min left (host:4711)`."""
+    words = [label]
+    if progress.steps:
+        words.append(f"step {progress.step:,} of {progress.steps:,}")
+    if progress.loss is not None:
+        words.append(f"loss {progress.loss:.3f}")
+    if progress.steps and progress.step:
+        left = (progress.updated - progress.began) / progress.step * (progress.steps - progress.step)
+        words.append(f"about {duration(max(0.0, left - (now - progress.updated)))} left")
+    return f"{', '.join(words)} ({progress.worker})"
+
+
+def describe_result(result: Result) -> str:
+    """What came of a job in a few words: its error, or scores x 100 of a cell or the loss of a pretraining."""
+    if isinstance(result, Failure):
+        return f"FAILED {result.error}"
+    if isinstance(result, PretrainingRecord):
+        loss = result.validation_loss
+        return f"{'diverged' if loss is None else f'validation loss {loss:.3f}'}, {duration(result.seconds)}"
+    shown = []
+    for split, values in result.scores.items():
+        metric, value = next(iter(values.items()))
+        where = f" {split.removeprefix('validation_')}" if len(result.scores) > 1 else ""
+        shown.append(f"{metric}{where} {'NaN' if value is None else f'{100 * value:.2f}'}")
+    return f"{', '.join(shown)}{' (collapsed)' if result.collapsed else ''}, {duration(result.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """As people say it: `4.5 s`, `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"

@@ -1,191 +1,245 @@
-"""The story of a sweep: plan, check, and run the jobs that have no record."""
+"""The story of a sweep: plan, check, and run the jobs that are left."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from glue_bench.config import Experiment
-from glue_bench.errors import UserError
-from glue_bench.files import cache_folder
+from glue_bench.data.baselines import baseline_predictions
+from glue_bench.data.task_data import known_labels
+from glue_bench.data.tasks import TASKS
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import cache_folder, results_written_to
+from glue_bench.records.disk import Labels
 from glue_bench.records.environment import versions
+from glue_bench.records.plan import Plan
 from glue_bench.records.store import Store
+from glue_bench.records.stored import Finished
+from glue_bench.records.values import Cell, Job, Pretraining
 from glue_bench.remote import refuse_url
-from glue_bench.sweep.claims import Claims
-from glue_bench.sweep.encoders import drop_encoders
-from glue_bench.sweep.events import Observer, Observers, SweepStarted, told
-from glue_bench.sweep.executors import Executor, InlineExecutor, room_here
-from glue_bench.sweep.intrinsic import measure_missing
-from glue_bench.sweep.kept import Choose, Kept, every_run
-from glue_bench.sweep.options import AUTO, RunOptions
-from glue_bench.sweep.preflight import check_disks, check_starts
-from glue_bench.sweep.remarks import idle_cores, made_anew, remarks
-from glue_bench.sweep.running import Running
-from glue_bench.sweep.work import Work, plan_work, write_plan
+from glue_bench.sweep.attempt import Worker, make_worker
+from glue_bench.sweep.changes import reasons
+from glue_bench.sweep.drive import Observer, drive
+from glue_bench.sweep.executors import Executor, Inline, Ray
+from glue_bench.sweep.jobs import lacking, longest_first, todo
+from glue_bench.sweep.plan import make_plan, select
+from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_here
+from glue_bench.sweep.progress import Estimate
+from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import Screen, tell
 from glue_bench.training.compute import Compute, choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.quiet import quiet_libraries
 
+AUTO = "auto"
+MOST_WORKERS = 4096
+Watch = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How an experiment is run. Nothing here changes what a cell is, or its id.
+
+    Results go to `results/<experiment>`. `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell
+    are not pretrained. With `dry_run` all is checked that a run checks, and nothing is run or written. `workers`
+    processes of this machine ("auto": as many as it has room for) share the jobs, or those of the Ray cluster at
+    `address` (HOST:PORT), or Slurm with these options of sbatch (`slurm`); without any they run in this process, one
+    after another. `device` is auto, cpu, cuda or mps, `precision` auto (bf16 where the device is faster in it), float32
+    or bf16. Losses and scores go to the trackers `track`: tensorboard, wandb, mlflow, trackio.
+
+    Raises:
+        UserError: results nowhere or behind a URL, a number of workers that is none, an address that is none, or
+            several engines.
+    """
+
+    results: str | Path = "runs"
+    only: Iterable[str] = ()
+    dry_run: bool = False
+    workers: int | str | None = None
+    address: str | None = None
+    slurm: Mapping[str, Any] | None = None
+    device: str = "auto"
+    precision: str = "auto"
+    track: Iterable[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("only", "track"):  # an iterator could be read only once
+            given: str | Iterable[str] = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        if not isinstance(self.results, str | Path) or not str(self.results):
+            raise UserError(f"results {quoted(self.results)}: give a folder")
+        refuse_url(self.results)
+        if self.workers not in (None, AUTO) and not (type(self.workers) is int and 1 <= self.workers <= MOST_WORKERS):
+            raise UserError(f"workers {quoted(self.workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
+        host, _, port = (self.address or "host:1").rpartition(":")
+        if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
+            raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(self.address)}")
+        if self.slurm is not None and (self.workers or self.address):
+            raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether jobs run in processes of their own."""
+        return bool(self.workers or self.address or self.slurm is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a plan's chosen `cells` lack: `left` are the ids of those that are not done, `jobs` what runs for them."""
+
+    plan: Plan
+    finished: Finished
+    cells: Sequence[Cell]
+    left: Collection[str]
+    jobs: Sequence[Job]
+
+    def reasons(self, store: Store) -> dict[str, str]:
+        """By id why each of the jobs is to run."""
+        return reasons(self.jobs, self.plan, store, self.finished)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a sweep did. `failed` maps cell ids to errors.
+    """What a sweep did. `failed` maps ids of cells to errors.
 
-    What is `interrupted` was ended early; by what, `cause` says: "interrupted" (Ctrl-C), "terminated" (SIGTERM), or how
-    the cluster was lost. `gone` are ids of cells whose records were there, and are not any more.
-    `unkept` are those finished cells whose fine-tuned models are asked for (`finetuning.keep`) and not there.
-    `waiting` are the ids of cells, and `pretraining` what was to be pretrained in words, that were not finished when it
-    began. Cells that a sweep beside it finished meanwhile are counted `elsewhere`.
+    `waiting` are the ids of the cells, and `pretraining` what was to be pretrained in words, that were to run when it
+    began; of a dry run `reasons` says why, with how many jobs each. `cause`: why it ended early, "interrupted" (Ctrl-C)
+    or "terminated" (SIGTERM); empty if it did not.
     """
 
     folder: Path
     planned: int
     skipped: int
     finished: int = 0
-    elsewhere: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     pretraining: tuple[str, ...] = ()
-    unkept: tuple[str, ...] = ()
-    interrupted: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
     cause: str = ""
-    gone: tuple[str, ...] = ()
+
+
+def find_work(plan: Plan, cells: Sequence[Cell], inputs: Inputs) -> Work:
+    """What is left to do of these cells of a plan, by what is stored.
+
+    Raises:
+        UserError: what is stored beside a record cannot be read.
+    """
+    store, finished = inputs.store, inputs.store.finished(plan)
+    splits = {task: {*TASKS[task].test_splits} & inputs.data(task).splits.keys() for task in plan.tasks}
+    tested = [task for task in splits if splits[task] or inputs.diagnostic(task)]
+    wanted = lacking(plan, store, finished, tested, partial(_chosen, store))
+    left = {cell.id for cell in cells if cell.id not in finished.records or cell.id in wanted}
+    return Work(plan=plan, finished=finished, cells=cells, left=left, jobs=todo(plan, store, finished, left))
 
 
 def sweep(
-    experiment: Experiment,
-    options: RunOptions,
-    console: Console | None = None,
-    observe: Callable[[Console], Observer] | None = None,
-    choose: Choose = every_run,
+    experiment: Experiment, options: RunOptions, console: Console | None = None, watch: Watch = lambda *_: ()
 ) -> Summary:
-    """Bring the store of `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
+    """Bring the results in `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
-    What happens is told to the observer that `observe` makes for the console. `choose` tells whose models stay under
-    `finetuning.keep: best`.
+    What happens is told to the observers that `watch` makes.
 
     Raises:
-        UserError: bad input, before any cell is run and before anything is written; later on, results that cannot be
-            written, or workers that cannot start.
+        UserError: bad input, before any job is run and before anything is written; later on, what every job would meet.
     """
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
-    versions()  # before any cell: the commit is that of the code now loaded
+    versions()  # before any job: the commit is that of the code now loaded
     console = console or Screen(stderr=True)
     compute = choose_compute(options.device, options.precision)
     if options.workers == AUTO:
         options = replace(options, workers=None if options.address else room_here(experiment.resources, compute))
-    store = Store(Path(options.results) / experiment.name)
-    inputs = Inputs(experiment, store.folder / "checkpoints")
-    executor = make_executor(inputs, options, compute)
-    work = plan_work(inputs, store, options)
-    summary = _before(work, store)
-    _preflight(work, inputs, store, options, compute, console)
-    if options.dry_run:
-        if work.waiting:
-            executor.check()
-        return summary
-    work = write_plan(work, inputs, store, options)
-    observer = observe(console) if observe else Observers([], console)
-    # Connected before any pretraining: what is wrong with a cluster shows within seconds.
-    with (
-        told(_beginning(work, summary, experiment.name, options), observer),
-        Claims(store.folder / "claims") as claims,
-        executor if work.waiting else nullcontext(),
-    ):
-        running = Running(
-            inputs=inputs,
-            store=store,
-            claims=claims,
-            console=console,
-            observer=observer,
-            kept=Kept(experiment.finetuning.keep, work.cells, store, choose),
-            jobs=[*work.pretraining, *work.waiting],
-            costs=work.costs,
-        )
-        return _run(executor, work, running, compute, summary)
+    inputs = Inputs(experiment, Path(options.results) / experiment.name)
+    plan = make_plan(experiment, inputs)
+    cells = select(plan.cells, options.only)
+    _executor(inputs, plan, options, compute)  # what is wrong with an engine shows before anything else
+    check_disks(inputs)
+    if not options.dry_run:
+        inputs.store.prepare()
+    with nullcontext() if options.dry_run else inputs.store.lock():
+        work = find_work(plan, cells, inputs)
+        for line in remarks(work.jobs, work.finished.records, inputs, compute, side_by_side=options.side_by_side):
+            tell(console, line)
+        check_starts(work.jobs, inputs)
+        summary = _before(work, inputs.store)
+        if options.dry_run:
+            return replace(summary, reasons=dict(Counter(work.reasons(inputs.store).values()).most_common()))
+        _write_plan(plan, inputs)
+        return _run(work, inputs, options, compute, watch, summary)
 
 
-def make_executor(inputs: Inputs, options: RunOptions, compute: Compute) -> Executor:
+def _executor(inputs: Inputs, plan: Plan, options: RunOptions, compute: Compute) -> Executor:
     """What runs the jobs: this process, or workers.
 
     Raises:
-        UserError: Ray is not installed.
+        UserError: the engine is not installed, or Slurm still runs jobs of these results for another command.
     """
+    experiment, store = inputs.experiment, inputs.store
+    make = partial(make_worker, experiment, store.folder.absolute(), options.device, options.precision)
+    if options.slurm is not None:
+        return Slurm(make, experiment.resources, store, Estimate(plan), options.slurm)
+    refuse_live_jobs(store)
     if not options.side_by_side:
-        return InlineExecutor(inputs, compute)
-    try:
-        from glue_bench.sweep.ray_executor import RayExecutor
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise UserError("--workers and --address need Ray; install it: pip install 'glue-bench[ray]'") from error
-    assert inputs.folder is not None, "a sweep has a folder"
-    return RayExecutor(
-        inputs.experiment,
-        inputs.folder,
-        workers=options.processes,
-        address=options.address,
-        device=options.device,
-        precision=options.precision,
-    )
+        return Inline(lambda: Worker(inputs, compute))
+    assert not isinstance(options.workers, str), "settled before"
+    return Ray(make, experiment.resources, workers=options.workers, address=options.address)
 
 
 def _before(work: Work, store: Store) -> Summary:
-    """What there is to do, before anything of it is done."""
     return Summary(
-        store.folder,
-        planned=len(work.chosen),
-        skipped=len(work.chosen) - len(work.unfinished),
-        waiting=tuple(planned.id for planned in work.waiting),
-        pretraining=tuple(job.label for job in work.pretraining),
+        folder=store.folder,
+        planned=len(work.cells),
+        skipped=len(work.cells) - len(work.left),
+        waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
+        pretraining=tuple(job.label for job in work.jobs if isinstance(job, Pretraining)),
     )
 
 
-def _preflight(
-    work: Work, inputs: Inputs, store: Store, options: RunOptions, compute: Compute, console: Console
-) -> None:
-    """Say what a person should know, and check disks and starts."""
-    said = remarks(work.chosen, inputs, store, options, compute), made_anew(work, store)
-    for line in chain(*said, idle_cores(work, inputs, options, compute)):
-        tell(console, line)
-    check_disks(store)
-    check_starts([planned.cell for planned in work.waiting], work.pretraining, inputs)
+def _write_plan(plan: Plan, inputs: Inputs) -> None:
+    """Store the plan, and the gold labels without which no statistic can be recomputed from the folder alone."""
+    store, labels = inputs.store, dict[str, Labels]()
+    for task in plan.tasks:
+        data = inputs.data(task)
+        if not store.labels(task, data.digest).gold:
+            labels[task] = Labels(known_labels(data), baseline_predictions(data))
+    with results_written_to(store.folder):
+        store.write_plan(plan, labels)
 
 
-def _beginning(work: Work, summary: Summary, experiment: str, options: RunOptions) -> SweepStarted:
-    waiting = {planned.id for planned in work.waiting}
-    return SweepStarted(
-        experiment=experiment,
-        folder=summary.folder,
-        before=[planned for planned in work.chosen if planned.id not in waiting],
-        cells=work.waiting,
-        arms=list(dict.fromkeys(planned.cell.arm.name for planned in work.chosen)),
-        costs=work.costs,
-        pretraining=work.pretraining,
-        workers=options.processes or (None if options.address else 1),
-    )
+def _chosen(store: Store) -> Collection[str]:
+    """The finished cells that a submission takes, by the plan that is stored."""
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.submission import chosen_runs
+
+    return chosen_runs(open_board(store.folder)) if store.has_plan else ()
 
 
-def _run(executor: Executor, work: Work, running: Running, compute: Compute, summary: Summary) -> Summary:
-    """Run the jobs, then drop what nothing waits for any more."""
-    running.run(executor, work.jobs)
-    drop_encoders(work.cells, running.inputs, running.store)
-    if not running.cause:
-        measure_missing(work.chosen, running.inputs, running.store, compute, running.console)
-    running.kept.settle()
-    stored = {planned.id for planned in work.chosen} - set(summary.waiting) | set(running.finished)
-    return replace(
-        summary,
-        unkept=tuple(running.kept.lacking(work.chosen)),
-        finished=len(running.finished),
-        elsewhere=running.elsewhere,
-        failed=running.failed,
-        interrupted=bool(running.cause),
-        cause=running.cause,
-        gone=tuple(sorted(stored - running.store.ids("records"))),
-    )
+def _run(work: Work, inputs: Inputs, options: RunOptions, compute: Compute, watch: Watch, summary: Summary) -> Summary:
+    """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
+    plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
+    cells = {cell.id for cell in plan.cells}
+    while True:
+        jobs = longest_first(work.jobs, plan) if options.side_by_side else work.jobs
+        driven = drive(
+            jobs,
+            _executor(inputs, plan, options, compute),
+            store,
+            plan,
+            watch(store, plan, jobs),
+            give_up_after=inputs.experiment.resources.give_up_after,
+            choose=partial(_chosen, store),
+        )
+        failed = {name: error for name, error in driven.failed.items() if name in cells}
+        finished = summary.finished + len(cells.intersection(driven.finished))
+        summary = replace(summary, finished=finished, failed=summary.failed | failed, cause=driven.cause)
+        if driven.cause or not jobs or not (tuning.keep == "best" or tuning.predicts_test):
+            return summary
+        work = find_work(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)
+        if not work.jobs:
+            return summary

@@ -8,16 +8,15 @@ the blocks (ELECTRA), because it bounds what a word can say. Tables that are wid
 they cost shows in the parameters. Positions are left out: rows of a table beyond the longest text take no part.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
 
-from glue_bench.config import AS_PUBLISHED, SCRATCH
-from glue_bench.records.identity import pretraining_of
-from glue_bench.records.plan import ArmFacts, AskedCell, Plan
-from glue_bench.records.record import Checkpoint, Record, Shape
+from glue_bench.config import AS_PUBLISHED, SCRATCH, Arm
+from glue_bench.records.plan import ArmFacts, Plan, Shape
+from glue_bench.records.values import Cell
 from glue_bench.values import BLOCK, BlockKey
 
 ARMS = ("arm", "variant", "origin", "options", "summary", "shape", "start", "start_digest", "checkpoint", "parameters",
@@ -26,46 +25,37 @@ FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 ANY_SHAPE = "each its own"
 """What stands for the shapes of native arms, which are shown together whatever they are."""
-UNRECORDED = "unrecorded shape"
-UNKNOWN_START = "an unrecorded start"
 FRESH = "fresh weights of this shape"
 
 
-def arms_frame(plan: Plan, cells: Sequence[AskedCell], records: Mapping[str, Record]) -> pd.DataFrame:
+def arms_frame(plan: Plan) -> pd.DataFrame:
     """One row per arm, in the plan's order, by its name: ARMS.
 
     `summary` is the variant in words, `options` are the arm's own. `start` is what the weights started from, before any
     pretraining of ours, and `start_digest` that of its files, "" of fresh weights; `checkpoint` is its name as the
     experiment gives it. Counts are those of the encoder without any head.
     """
-    planned = {cell.arm: cell for cell in reversed(cells)}
-    recorded = {records[cell.cell_id].cell.arm: records[cell.cell_id] for cell in cells if cell.cell_id in records}
-    names = dict.fromkeys([*plan.arms, *(cell.arm for cell in cells)])
-    rows = [_arm(plan, name, planned.get(name), recorded.get(name)) for name in names]
+    cells = {cell.arm: cell for cell in plan.cells}
+    configured = {arm.name: arm for arm in plan.experiment.arms}
+    rows = [_arm(configured[name], facts, cells[name]) for name, facts in plan.arms.items()]
     return pd.DataFrame(rows, columns=list(ARMS)).astype({"parameters": "Int64"}).set_index("arm", drop=False)
 
 
-def _arm(plan: Plan, name: str, cell: AskedCell | None, record: Record | None) -> dict[str, Any]:
-    facts, configured = plan.arms.get(name, ArmFacts()), plan.configured(name)
-    recorded = record.checkpoint if record else Checkpoint()
-    checkpoint, revision = configured.checkpoint or recorded.name, configured.revision or recorded.revision
-    digest = facts.start or recorded.digest
-    origin = cell.origin if cell else facts.origin
+def _arm(arm: Arm, facts: ArmFacts, cell: Cell) -> dict[str, Any]:
     # Where a person keeps a checkpoint is no one's business.
-    shown = PurePath(checkpoint).name if checkpoint.startswith(("/", "~", ".")) else checkpoint
-    named = f"{shown}@{revision}" if revision else shown
-    shape = shape_text(facts.shape) if facts.shape else UNRECORDED
+    shown = PurePath(arm.checkpoint).name if arm.checkpoint.startswith(("/", "~", ".")) else arm.checkpoint
+    named = f"{shown}@{arm.revision}" if arm.revision else shown
     return {
         **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
-        "arm": name,
-        "variant": cell.variant if cell else facts.variant,
-        "origin": origin,
-        "options": configured.options or (record.options if record else {}),
-        "shape": ANY_SHAPE if AS_PUBLISHED in (origin, facts.origin) else shape,
-        "start": FRESH if named == SCRATCH else named or UNKNOWN_START,
+        "arm": arm.name,
+        "variant": cell.variant,
+        "origin": cell.origin,
+        "options": arm.options,
+        "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
+        "start": FRESH if named == SCRATCH else named,
         # Of a native arm it says behind the digest, too, how texts are given to the model.
-        "start_digest": "" if named == SCRATCH or pretraining_of(digest) else digest.partition(" ")[0],
-        "checkpoint": checkpoint or SCRATCH,
+        "start_digest": "" if named == SCRATCH else cell.checkpoint.partition(" ")[0],
+        "checkpoint": arm.checkpoint,
     }
 
 

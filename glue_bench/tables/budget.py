@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.records.record import Environment
+from glue_bench.records.environment import Environment
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.results import ORIGINS, Results
 
@@ -22,7 +22,7 @@ OF_ARM = ("arm", "variant", "origin", "parameters", "non_embedding_parameters", 
 
 
 def budget_frame(results: Results) -> pd.DataFrame:
-    """One row per arm and seed of its pretraining: arm, variant, origin, RUN, FIGURES, `steps`, `stream`, `recipe`.
+    """One row per arm and seed of its pretraining: arm, variant, origin, RUN, FIGURES, `steps` and `stream`.
 
     Values are missing where an arm was not pretrained, `learning_rate` and `search_tokens` where no rate was searched
     for. `stream` is a hash over everything the arm was shown, in order: equal streams saw the same tokens and masks.
@@ -41,7 +41,7 @@ def budget_frame(results: Results) -> pd.DataFrame:
         device=runs["environment"].map(_device),
     )
     frame = results.arms[list(OF_ARM)].reset_index(drop=True).merge(runs, on="arm", how="left")
-    frame = frame[["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "recipe", "length", "device"]]
+    frame = frame[["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "length", "device"]]
     frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
 

@@ -13,7 +13,8 @@ from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import CHECKSUMS, check_checksums, write_atomically
+from glue_bench.files import write_atomically
+from glue_bench.records.stored import STAMP
 from glue_bench.tables.board import Board, open_board
 from glue_bench.tables.submission import Run, arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
@@ -61,7 +62,7 @@ class Card:
         if self.results:
             found[".eval_results/glue.yaml"] = self.results.encode()
         for place, folder in self.models.items():
-            inside = [path for path in sorted(folder.iterdir()) if path.name != CHECKSUMS]
+            inside = [path for path in sorted(folder.iterdir()) if path.name != STAMP]
             found |= {f"{place}/{path.name}".lstrip("/"): path for path in inside}
         return found
 
@@ -86,12 +87,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     if not runs:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
     kept = {task: results.arrays.model(run.cell_id) for task, run in runs.items()}
-    models = {task: folder for task, folder in kept.items() if folder.is_dir()}
-    for folder in models.values():
-        try:
-            check_checksums(folder)
-        except ValueError as error:
-            raise UserError(f"{error}; delete its folder, and `run --yes` makes it again") from error
+    models = {task: folder for task, folder in kept.items() if folder}
     scores = _of_last_epochs(board, arm, runs)
     no_benchmark = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
     stated = scores[~no_benchmark & scores["value"].notna()]
@@ -147,8 +143,8 @@ def push_card(made: Card, repository: str) -> str:
 
     if not made.models:
         raise UserError(
-            f"arm '{made.arm}' has kept no model to push; `finetuning: {{keep: best}}` keeps them, and "
-            "`run --yes` trains finished runs once more for that"
+            f"arm '{made.arm}' has kept no model to push; set `finetuning: {{keep: best}}` and run the experiment "
+            "again, which trains the runs that a card takes once more"
         )
     files = made.files | {"README.md": made.text.replace(PLACEHOLDER, repository).encode()}
     operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()]

@@ -12,7 +12,7 @@ from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
 from glue_bench.stats.verdicts import Assessed, Group, arms_frame, assess, columns_frame, declared, verdicts
-from glue_bench.tables.arms import UNKNOWN_START, blocks_of
+from glue_bench.tables.arms import blocks_of
 from glue_bench.tables.arrays import Arrays
 from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED, main_scores
 from glue_bench.tables.board import Board
@@ -184,8 +184,6 @@ def _sums(arrays: Arrays, pretraining_id: str) -> dict[str, np.ndarray]:
 def _predictions(column: str, runs: pd.DataFrame, arrays: Arrays) -> tuple[dict[str, str], np.ndarray, np.ndarray]:
     """Why some arms' runs cannot be compared, predictions (runs, examples; of theirs zeros) and labels (examples,)."""
     (task, split), nothing = COLUMNS[column], (np.empty((0, 0)), np.empty(0))
-    if runs["data"].nunique() > 1:
-        return dict.fromkeys(runs["arm"], "its runs were made on different data"), *nothing
     try:
         labels = arrays.gold(task, runs["data"].iloc[0]).get(split)
     except UserError as error:
@@ -210,8 +208,7 @@ def _predictions(column: str, runs: pd.DataFrame, arrays: Arrays) -> tuple[dict[
 def _sources(board: Board) -> dict[str, str]:
     """Converted arm -> the pretrained arm that starts from the same checkpoint, the reference if there are several."""
     sources: dict[str, str] = {}
-    known = board.table[board.table["start"] != UNKNOWN_START]
-    for _, started in known.groupby("start", sort=False):
+    for _, started in board.table.groupby("start", sort=False):
         pretrained = _variants(board, started.loc[started["origin"] == "pretrained", "arm"])
         converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
         if pretrained:

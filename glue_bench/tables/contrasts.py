@@ -95,6 +95,7 @@ def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pai
     every = all_pairs(comparison.assessed if pairs else ())
     if len(every):
         frame = pd.concat([frame, every.assign(kind="pair")], ignore_index=True)
+    frame = frame.astype({"agree": "Int64", "paired": "Int64"})
     return frame if equivalent is None else equivalence(frame, equivalent)
 
 

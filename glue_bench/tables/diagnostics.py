@@ -57,7 +57,7 @@ def score_diagnostic(board: Board, diagnostic: Diagnostic) -> Scored:
             predicted sentences.
     """
     cells = board.reported[board.reported["task"] == "mnli"]
-    logits = {cell_id: board.results.arrays.tests(cell_id).logits.get(AX_SPLIT) for cell_id in cells["cell_id"]}
+    logits = {cell_id: board.results.arrays.tests(cell_id).get(AX_SPLIT) for cell_id in cells["cell_id"]}
     predicted = {}
     for cell_id, output in logits.items():
         if output is not None:
@@ -90,14 +90,14 @@ def score_diagnostic(board: Board, diagnostic: Diagnostic) -> Scored:
 def without_diagnostic(board: Board) -> list[str]:
     """Of each arm with finished runs of MNLI of which none has predicted AX, the median run."""
     cells = board.reported[board.reported["task"] == "mnli"]
-    has = cells["cell_id"].map(lambda cell_id: AX_SPLIT in board.results.arrays.tests(cell_id).logits).astype(bool)
+    has = cells["cell_id"].map(lambda cell_id: AX_SPLIT in board.results.arrays.tests(cell_id)).astype(bool)
     missing = [arm for arm in dict.fromkeys(cells["arm"]) if not has[cells["arm"] == arm].any()]
     return [median_runs(board, arm)["mnli"].cell_id for arm in missing]
 
 
-def _digest(board: Board, cell_ids: Iterable[str]) -> str | None:
+def _digest(board: Board, cell_ids: Iterable[str]) -> str:
     """The digest of the AX that all of the runs predicted."""
-    digests = {cell_id: board.results.arrays.tests(cell_id).diagnostic for cell_id in sorted(cell_ids)}
+    digests = board.cells.set_index("cell_id")["diagnostic"][sorted(cell_ids)].to_dict()
     if len(set(digests.values())) > 1:
         first, other = list({digest: cell_id for cell_id, digest in digests.items()}.values())[:2]
         raise UserError(f"'{first}' and '{other}' predicted different AX data; run the older one again")

@@ -26,7 +26,6 @@ from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import whole_file, write_atomically
-from glue_bench.records.disk import dump
 from glue_bench.stats.outcomes import contributions
 from glue_bench.tables.averages import SEEDS
 from glue_bench.tables.board import Board
@@ -131,7 +130,8 @@ def _write(arm: Arm, folder: Path, organization: str, load: Load | None) -> list
                 "total_rows": rows,
             }
             written.append(f"{place}_samples.jsonl")
-        write_atomically(folder / f"{place}.json", dump(log))
+        text = json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomically(folder / f"{place}.json", text.encode())
     except OSError as error:
         raise UserError(f"cannot write '{folder}': {error.strerror or error}") from error
     return [f"{place}.json", *written]

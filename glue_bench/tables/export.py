@@ -101,7 +101,7 @@ def _pretraining_tables(comparison: Comparison) -> dict[str, str]:
     if budgets["stream"].notna().any():
         losses = told(results.losses.drop(columns="pretraining_id"))
         contents["budget.md"] = budget_page(results).to_markdown()
-        contents["budget.csv"] = csv_text(told(budgets).drop(columns="recipe"))
+        contents["budget.csv"] = csv_text(told(budgets))
         contents["losses.csv"] = csv_text(losses, float_format="%.4f")
     if len(rates):
         contents["rates.csv"] = csv_text(rates)

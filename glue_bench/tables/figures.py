@@ -202,7 +202,7 @@ def forest(comparison: Comparison, column: str) -> Figure:
 def forests(comparison: Comparison, columns: Sequence[str]) -> Figure:
     """As `forest`, a panel for each column, its rows in the order of those of the primary column."""
     first = forest_rows(comparison, comparison.primary)["name"]
-    figure, grid = panels(len(columns), 0.5 + 0.105 * len(first), 4, sharey=True)
+    figure, grid = panels(len(columns), 0.64 + 0.105 * len(first), 4, sharey=True)
     kinds: set[str] = set()
     for axes, column in zip(grid, columns, strict=True):
         kinds |= _forest(axes, forest_rows(comparison, column).set_index("name").reindex(first).reset_index())

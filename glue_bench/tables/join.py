@@ -9,7 +9,6 @@ import pandas as pd
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
-from glue_bench.tables.arms import UNRECORDED
 from glue_bench.tables.results import Results
 
 NOTHING = "nothing"
@@ -44,7 +43,9 @@ def join(several: Sequence[Results], protocol: Protocol) -> Results:
         | {
             "arms": frames["arms"].set_index("arm", drop=False),
             "tasks": tasks.assign(**flags).set_index("task", drop=False),
-            "baselines": frames["baselines"].drop_duplicates(["task", "split", "baseline"], ignore_index=True),
+            "baselines": frames["baselines"].drop_duplicates(
+                ["task", "split", "metric", "baseline"], ignore_index=True
+            ),
         },
         experiments=tuple(names),
         held_out_share=several[0].held_out_share if len({results.held_out_share for results in several}) == 1 else None,
@@ -75,16 +76,13 @@ def _tasks_that_differ(several: Sequence[Results]) -> dict[str, str]:
 
 
 def _comparable(results: Results, left_out: Sequence[str], twice: Collection[str]) -> Results:
-    """Without some tasks, and with what could be confused told apart by the experiment's name.
-
-    That are arms whose names occur `twice`, and encoders of which nothing is known: they stand in a block of their own.
-    """
+    """Without some tasks, and with arms whose names occur `twice` told apart by the experiment's name."""
     experiment, names = results.experiment, {arm: f"{results.experiment}/{arm}" for arm in twice}
     steps = max(results.all_steps, default=None)
     cells = results.after(steps)
     cells = cells[~cells["task"].isin(left_out)].replace({"arm": names})
     scores = results.scores[results.scores["cell_id"].isin(cells["cell_id"])]
-    arms = results.arms.replace({"shape": {UNRECORDED: f"{UNRECORDED} ({experiment})"}, "arm": names})
+    arms = results.arms.replace({"arm": names})
     return replace(
         results,
         # Two experiments may have a cell of one id.

@@ -142,10 +142,10 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
     mine = board.cells[board.cells["arm"] == arm["arm"]]
     runs = max(values.get((arm["arm"], column), {"seeds": 0})["seeds"] for column in row.printed)
     pretrainings = mine["pretraining_seed"].nunique()
-    plan = board.results.plan
-    sizes = (row.steps, published.tokens), (board.steps, plan.batch_tokens)
+    pretraining = board.results.plan.experiment.pretraining
+    sizes = (row.steps, published.tokens), (board.steps, pretraining.batch_tokens if pretraining else None)
     theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
-    fresh = arm["checkpoint"] == SCRATCH or (board.steps and plan.pretrained_from == SCRATCH)
+    fresh = arm["checkpoint"] == SCRATCH or (pretraining and pretraining.start == SCRATCH)
     start = "fresh weights" if fresh else PurePath(arm["checkpoint"]).name
     return {
         "model": row.label,

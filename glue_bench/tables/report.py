@@ -14,8 +14,8 @@ import yaml
 from matplotlib.figure import Figure
 
 from glue_bench.files import results_written_to, write_atomically
+from glue_bench.records.environment import Environment
 from glue_bench.records.plan import Plan
-from glue_bench.records.record import Environment
 from glue_bench.tables.board import steps_frame
 from glue_bench.tables.budget import budget_frame
 from glue_bench.tables.budget_page import budget_page
@@ -201,7 +201,7 @@ def inside_part(results: Results) -> Iterator[Part]:
     Raises:
         UserError: a file of it cannot be read.
     """
-    weights = set(results.pretrainings.get("weights", pd.Series(dtype=object)).dropna())
+    weights = set(results.pretrainings["weights"].dropna())
     analysis = read_analysis(results.folder / "analysis", weights) if weights else None
     if analysis is not None:
         figures = [
@@ -229,7 +229,7 @@ def method_part(comparison: Comparison) -> Part:
     results, plan = comparison.board.results, comparison.board.results.plan
     name, folder = results.experiment, f"results/{results.experiment}"
     data = results.data_source if results.data_source in ("demo", "hub") else "GLUE_FOLDER"
-    corpus = " --corpus TEXT" if plan.config.get("pretraining") else ""
+    corpus = " --corpus TEXT" if plan.experiment.pretraining else ""
     lines = [
         f"glue-bench run {name}.yaml --data {data}{corpus}",
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
@@ -240,7 +240,7 @@ def method_part(comparison: Comparison) -> Part:
         title="How it was made",
         tables=(environments_table(results),),
         listing="\n".join(lines) + "\n",
-        folded=(experiment,) if plan.config else (),
+        folded=(experiment,),
     )
 
 
@@ -271,9 +271,7 @@ def _facts(environment: Environment) -> tuple[tuple[str, str], ...]:
 
 def experiment_text(plan: Plan) -> str:
     """The experiment as YAML, without what is empty; it lacks the places of data and text, which no plan has."""
-    config = dict(plan.config)
-    if pretraining := config.get("pretraining"):  # whose key `from` is called `start` in a plan
-        config["pretraining"] = {"from" if key == "start" else key: value for key, value in pretraining.items()}
+    config = plan.experiment.model_dump(mode="json", by_alias=True, exclude={"data": True, "pretraining": {"corpus"}})
     return yaml.safe_dump(_filled(config), sort_keys=False, allow_unicode=True, width=100)
 
 

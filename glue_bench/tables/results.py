@@ -5,39 +5,39 @@ has a line in `problems`; its cell or pretraining counts as missing.
 """
 
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
-from glue_bench.config import AS_PUBLISHED, HELD_OUT, Protocol
-from glue_bench.data.tasks import TASKS, TRAINABLE
-from glue_bench.errors import UserError, unknown
-from glue_bench.records.disk import without_collections
-from glue_bench.records.intrinsic import IntrinsicRecord
-from glue_bench.records.plan import AskedCell, Plan, PretrainingFacts
-from glue_bench.records.record import Environment, PretrainingRecord, Record
-from glue_bench.records.store import Store, open_store
-from glue_bench.records.value import StoredValue
+from glue_bench.config import AS_PUBLISHED, HELD_OUT, Arm, Protocol
+from glue_bench.data.metrics import score
+from glue_bench.data.tasks import TASKS
+from glue_bench.errors import UserError
+from glue_bench.records.environment import Environment
+from glue_bench.records.plan import Plan
+from glue_bench.records.stored import Finished, Stored, open_store
+from glue_bench.records.values import Pretraining, PretrainingRecord, Record
+from glue_bench.stats.outcomes import constant_score
 from glue_bench.tables.arms import arms_frame
 from glue_bench.tables.arrays import Arrays
-from glue_bench.tables.baselines import baselines_frame
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
-OF_RUN = ("finished", "collapsed", "precision", "recipe", "pretraining_recipe", "data", "parameters", "base_model",
-          "processor", "of_lost_weights", "seconds", "environment", "digest")  # fmt: skip
+OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "of_lost_weights",
+          "seconds", "environment", "diagnostic", "digest")  # fmt: skip
 SCORES = ("cell_id", "epoch", "last", "split", "metric", "value", "shuffled")
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "settings", "from_mnli")
-PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "recipe", "learning_rate", "searches", "steps",
+PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
-               "validation_loss", "environment", "digest")  # fmt: skip
+               "validation_loss", "environment", "weights", "digest")  # fmt: skip
 LOSSES = ("pretraining_id", "arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
 MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "value", "standard_error", "n")
-Value = TypeVar("Value", bound=StoredValue)
+BASELINES = ("task", "split", "metric", "baseline", "value")
+MAJORITY = "majority class"
+"""The baseline that always gives the most frequent class of the split; of a correlation it has 0."""
 _KINDS: dict[str, Any] = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64"}
 
 
@@ -51,7 +51,7 @@ class Results:
     a finished cell: 0 to 100, NaN where the metric is undefined; `shuffled` is that of the last epoch on texts with
     shuffled words. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of partial data `rows` by split), `pretrainings`
     (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES) and `measures` (MEASURES)
-    are of the plan, too. `baselines` (BASELINES of `tables.baselines`) is what the tasks' labels are worth.
+    are of the plan, too. `baselines` (BASELINES) has what trivial baselines score on its data, 0 to 100.
 
     `left_out` counts records outside the plan. `differences` says in what joined experiments are not alike. Of each
     train set `held_out_share` was kept out. `one_segment` names the experiments whose pretraining knew one segment
@@ -85,12 +85,12 @@ class Results:
     @property
     def protocol(self) -> Protocol:
         """The experiment's own."""
-        return self.plan.protocol
+        return self.plan.experiment.protocol
 
     @property
     def data_source(self) -> str:
-        """Where the data of the runs are from, several sources with a comma; of the plan before any has run."""
-        return ", ".join(sorted(set(self.tasks["source"]) - {""})) or self.plan.data_source
+        """Where the data are from, several sources with a comma."""
+        return ", ".join(sorted(set(self.tasks["source"])))
 
     @property
     def partial_tasks(self) -> tuple[str, ...]:
@@ -116,39 +116,30 @@ def read_results(folder: str | Path) -> Results:
     """Read what the plan of an experiment asks for.
 
     Raises:
-        UserError: there is no experiment or no plan in the folder, or the plan names an unknown task or origin.
+        UserError: there is no experiment in the folder, or its plan is damaged.
     """
     store = open_store(folder)
-    plan, problems = store.needed_plan(), list[str]()
-    cells = [plan.seeded(cell) for cell in plan.cells]
-    _check_names(cells)
-    with without_collections():
-        records = _readable(store, "records", (cell.cell_id for cell in cells), store.read_record, problems)
-        planned = _newest(plan, store)
-        ids = [each.pretraining_id for each in planned]
-        trained = _readable(store, "pretraining", ids, store.read_pretraining, problems)
-        measured = _readable(store, "intrinsic", ids, store.intrinsic.read_one, problems)
-    starts: dict[tuple[str, int | None], PretrainingRecord | None]
-    starts = {(each.arm, each.seed): trained.get(each.pretraining_id) for each in planned if not each.is_search}
-    name, pretraining = plan.experiment or store.folder.resolve().name, plan.config.get("pretraining")
-    tasks, arrays = _tasks(cells, records), Arrays(store, records, trained, measured.keys())
+    plan = store.plan()
+    finished, experiment = store.finished(plan), plan.experiment
+    problems = [*finished.problems]
+    one_segment = experiment.pretraining is not None and experiment.pretraining.segments != "pairs"
     return Results(
-        experiments=(name,),
+        experiments=(experiment.name,),
         plan=plan,
-        cells=_cells(cells, records, starts),
-        scores=_scores(cells, records),
-        arms=arms_frame(plan, cells, records),
-        tasks=tasks,
-        pretrainings=_pretrainings(planned, trained),
-        losses=_losses(planned, trained),
-        measures=_measures(planned, measured),
-        baselines=baselines_frame(tasks.loc[tasks["digest"] != "", "digest"], arrays),
-        arrays=arrays,
+        cells=_cells(plan, finished),
+        scores=_scores(plan, finished),
+        arms=arms_frame(plan),
+        tasks=_tasks(plan),
+        pretrainings=_pretrainings(plan, finished),
+        losses=_losses(plan, finished),
+        measures=_measures(plan, finished),
+        baselines=_baselines(store, plan, problems),
+        arrays=Arrays(store, plan, finished),
         folder=store.folder,
-        left_out=len(store.ids("records") - {cell.cell_id for cell in cells}),
+        left_out=finished.left_out,
         problems=tuple(problems),
-        held_out_share=plan.held_out_share,
-        one_segment=(name,) if isinstance(pretraining, dict) and pretraining.get("segments") != "pairs" else (),
+        held_out_share=experiment.finetuning.held_out_share,
+        one_segment=(experiment.name,) if one_segment else (),
         described=(store.folder / "README.md").is_file(),
     )
 
@@ -169,99 +160,65 @@ def points(value: float | None) -> float:
     return math.nan if value is None else 100.0 * value
 
 
-def _readable(
-    store: Store, kind: str, ids: Iterable[str], read: Callable[[str], Value], problems: list[str]
-) -> dict[str, Value]:
-    """What is stored of these ids and can be believed; a line about each of the others is added to `problems`."""
-    found = {}
-    for name in sorted(set(ids) & store.ids(kind)):
-        try:
-            found[name] = read(name)
-        except UserError as error:
-            problems.append(str(error).replace(f"{store.folder}{os.sep}", ""))
-    return found
-
-
-def _check_names(cells: Iterable[AskedCell]) -> None:
-    for cell in cells:
-        if cell.task not in TRAINABLE:
-            raise unknown("task", cell.task, TRAINABLE, f"cell '{cell.cell_id}'")
-        if cell.origin not in ORIGINS:
-            raise unknown("origin", cell.origin, ORIGINS, f"cell '{cell.cell_id}'")
-
-
-def _newest(plan: Plan, store: Store) -> list[PretrainingFacts]:
-    """The pretraining of each arm and seed that cells start from, and the runs of rate searches.
-
-    Of several recipes the newest that is stored counts: a newer one that is planned, because the weights of an older
-    one are lost, takes its place when it has ended.
-    """
-    every = plan.all_pretrainings()
-    planned = [each for each in every if not each.is_search]
-
-    def rank(each: PretrainingFacts) -> tuple[bool, int]:
-        return store.has_pretraining(each.pretraining_id), each.identity.recipe if each.identity else 1
-
-    newest = {(each.arm, each.seed): each for each in sorted(planned, key=rank)}
-    places = dict.fromkeys((each.arm, each.seed) for each in planned)
-    return [newest[place] for place in places] + [each for each in every if each.is_search]
-
-
-def _cells(
-    cells: Iterable[AskedCell],
-    records: Mapping[str, Record],
-    pretrainings: Mapping[tuple[str, int | None], PretrainingRecord | None],
-) -> pd.DataFrame:
+def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
+    arms = {arm.name: arm for arm in plan.experiment.arms}
     rows = []
-    for cell in cells:
-        record, pretraining = records.get(cell.cell_id), pretrainings.get((cell.arm, cell.pretraining_seed))
-        rows.append({name: getattr(cell, name) for name in CELL} | _of_run(record, pretraining))
-    kinds = _KINDS | {"finished": bool, "of_lost_weights": bool, "recipe": "Int64", "pretraining_recipe": "Int64"}
+    for cell in plan.cells:
+        record = finished.records.get(cell.id)
+        planned: dict[str, Any] = {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate, "data": cell.data}
+        planned |= {name: getattr(cell, name) for name in CELL if name not in planned}
+        rows.append(planned | (_of_run(record, arms.get(cell.arm), finished) if record else _of_no_run()))
+    kinds = _KINDS | {"finished": bool, "of_lost_weights": bool}
     return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
 
 
-def _of_run(record: Record | None, pretraining: PretrainingRecord | None) -> dict[str, Any]:
+def _of_no_run() -> dict[str, Any]:
+    texts = dict.fromkeys(("precision", "processor", "base_model"), "")
+    return {"finished": False, "collapsed": (), "of_lost_weights": False, **texts}
+
+
+def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, Any]:
     """What a finished run adds to its cell."""
-    if record is None:
-        texts = dict.fromkeys(("precision", "processor", "base_model", "data"), "")
-        return {"finished": False, "collapsed": (), "of_lost_weights": False, **texts}
+    pretraining = finished.pretrainings.get(record.cell.pretraining or "")
     ran = _computed_on(record.environment)
     before = _computed_on(pretraining.environment) if pretraining else ran
-    lost = bool(pretraining and record.pretraining_curve not in (None, pretraining.curve))
+    lost = _is_of_lost_weights(record, finished)
     places = dict.fromkeys(comparable([before, ran]))
-    start = record.checkpoint
     return {
         "finished": True,
         "collapsed": record.collapsed,
         "precision": record.precision or record.environment.precision or "",
-        "recipe": record.recipe,
-        "pretraining_recipe": None if record.cell.steps is None else start.recipe,
-        "data": record.data.digest,
         "parameters": record.parameters,
         # Without a revision the name may be that of a folder, which is no one's business.
-        "base_model": f"{start.name}@{start.revision}" if start.revision else "",
+        "base_model": f"{arm.checkpoint}@{arm.revision}" if arm and arm.revision else "",
         # Where one of the two is not known, nothing is.
         "processor": ", then ".join(places) if before and ran and not lost else "",
         "of_lost_weights": lost,
-        "seconds": record.seconds.total,
+        "seconds": record.seconds,
         "environment": record.environment,
+        "diagnostic": record.diagnostic,
         "digest": record.digest,
     }
 
 
-def _computed_on(environment: Environment) -> str:
-    """The processor, or the GPU's name."""
-    return (environment.processor if environment.device in (None, "cpu") else environment.device) or ""
+def _is_of_lost_weights(record: Record, finished: Finished) -> bool:
+    """Whether what the run started from is known not to be what is recorded now; it was made anew since."""
+    cell, weights = record.cell, None
+    if cell.mnli:
+        weights = finished.records[cell.mnli].weights if cell.mnli in finished.records else None
+    elif pretraining := finished.pretrainings.get(cell.pretraining or ""):
+        weights = (pretraining.weights or {}).get(cell.steps or 0)
+    return None not in (weights, record.started_from) and weights != record.started_from
 
 
-def _scores(cells: Iterable[AskedCell], records: Mapping[str, Record]) -> pd.DataFrame:
+def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = []
-    for record in (records[cell.cell_id] for cell in cells if cell.cell_id in records):
+    for record in (finished.records[cell.id] for cell in plan.cells if cell.id in finished.records):
         task, epochs = TASKS[record.cell.task], {epoch.epoch: epoch.scores for epoch in record.history}
         last = max(epochs, default=0)
         epochs[last] = epochs.get(last, {}) | record.scores
         rows += [
-            (record.cell_id, epoch, epoch == last, split, metric, points(scores[split][metric]),
+            (record.cell.id, epoch, epoch == last, split, metric, points(scores[split][metric]),
              points(record.order.get(split, {}).get(metric) if epoch == last else None))
             for epoch, scores in epochs.items()
             for split in (*task.columns, HELD_OUT)
@@ -271,61 +228,90 @@ def _scores(cells: Iterable[AskedCell], records: Mapping[str, Record]) -> pd.Dat
     return pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "shuffled": float, "last": bool})
 
 
-def _tasks(cells: Iterable[AskedCell], records: Mapping[str, Record]) -> pd.DataFrame:
-    runs: dict[str, list[Record]] = {cell.task: [] for cell in cells}
-    for record in (records[cell.cell_id] for cell in cells if cell.cell_id in records):
-        runs[record.cell.task].append(record)
-    tuned = {cell.task for cell in cells if cell.from_mnli}
-    rows = []
-    for task, mine in ((task, runs[task]) for task in TASKS if task in runs):
-        data = mine[-1].data if mine else None
-        settings = (
-            {key: value for key, value in mine[-1].hyperparameters.items() if key != "learning_rate"} if mine else {}
-        )
-        rows.append(
-            {
-                "task": task,
-                "source": ", ".join(sorted({record.data.source for record in mine})),
-                "digest": data.digest if data else "",
-                "revision": (data.revision if data else None) or "",
-                "partial": any(record.data.partial for record in mine),
-                "rows": dict(data.rows) if data and data.partial else {},
-                "settings": settings,
-                "from_mnli": task in tuned,
-            }
-        )
+def _tasks(plan: Plan) -> pd.DataFrame:
+    cells = {cell.task: cell for cell in plan.cells}
+    tuned = {cell.task for cell in plan.cells if cell.mnli}
+    rows = [
+        {
+            "task": task,
+            "source": facts.source,
+            "digest": facts.digest,
+            "revision": facts.revision or "",
+            "partial": facts.partial,
+            "rows": facts.rows,
+            "settings": cells[task].settings.model_dump(exclude_none=True, exclude={"learning_rate"}),
+            "from_mnli": task in tuned,
+        }
+        for task, facts in ((task, plan.tasks[task]) for task in TASKS if task in cells)
+    ]
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
 
 
-def _pretrainings(planned: Iterable[PretrainingFacts], records: Mapping[str, PretrainingRecord]) -> pd.DataFrame:
+def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = []
-    for each in planned:
-        record = records.get(each.pretraining_id)
-        known = {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
-        if record and each.is_search:
-            known["learning_rate"] = record.identity.learning_rate
-        keys = {"pretraining_id": each.pretraining_id, "arm": each.arm, "seed": each.seed, "is_search": each.is_search}
-        rows.append(known | keys | {"finished": record is not None})
+    for each in sorted(plan.pretrainings, key=lambda each: each.is_search):
+        record = finished.pretrainings.get(each.id)
+        keys = {"pretraining_id": each.id, "arm": each.arm, "seed": each.seed, "is_search": each.is_search}
+        rows.append(keys | {"finished": record is not None} | (_of_pretraining(each, record) if record else {}))
     kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 
 
-def _losses(planned: Iterable[PretrainingFacts], records: Mapping[str, PretrainingRecord]) -> pd.DataFrame:
+def _of_pretraining(each: Pretraining, record: PretrainingRecord) -> dict[str, Any]:
+    """What a finished pretraining adds; a `learning_rate` is there where it was searched for."""
+    known = {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
+    rate = each.learning_rate if each.is_search else record.pretraining.rate
+    last = (record.weights or {}).get(record.steps)
+    return known | {"learning_rate": rate, "searches": each.searches, "weights": last}
+
+
+def _losses(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = [
-        (each.pretraining_id, each.arm, each.seed, *(getattr(point, name) for name in LOSSES[3:]))
-        for each in sorted(planned, key=lambda each: each.pretraining_id)
-        if not each.is_search and each.pretraining_id in records
-        for point in records[each.pretraining_id].losses
+        (each.id, each.arm, each.seed, *(getattr(point, name) for name in LOSSES[3:]))
+        for each, record in _trained(plan, finished)
+        for point in record.losses
     ]
     return pd.DataFrame(rows, columns=list(LOSSES))
 
 
-def _measures(planned: Iterable[PretrainingFacts], records: Mapping[str, IntrinsicRecord]) -> pd.DataFrame:
+def _measures(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = [
-        (each.pretraining_id, each.arm, each.seed, record.step, one.name, one.value, one.standard_error, one.n)
-        for each in planned
-        if (record := records.get(each.pretraining_id))
+        (each.id, each.arm, each.seed, record.steps, one.name, one.value, one.standard_error, one.n)
+        for each, record in _trained(plan, finished)
         for one in record.measures
     ]
     return pd.DataFrame(rows, columns=list(MEASURES)).astype({"value": float, "standard_error": float})
+
+
+def _trained(plan: Plan, finished: Finished) -> Iterator[tuple[Pretraining, PretrainingRecord]]:
+    """The finished pretrainings that cells start from, in the plan's order."""
+    return (
+        (each, finished.pretrainings[each.id])
+        for each in plan.pretrainings
+        if not each.is_search and each.id in finished.pretrainings
+    )
+
+
+def _baselines(store: Stored, plan: Plan, problems: list[str]) -> pd.DataFrame:
+    rows = []
+    for task in (task for task in TASKS if task in plan.tasks):
+        try:
+            labels = store.labels(task, plan.tasks[task].digest, plan.tasks[task].labels)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        metric = TASKS[task].metrics[0]
+        rows += [(task, split, metric, MAJORITY, constant_score(metric, gold)) for split, gold in labels.gold.items()]
+        rows += [
+            (task, split, metric, baseline, points(value))
+            for baseline, by_split in labels.baselines.items()
+            for split, predicted in by_split.items()
+            for metric, value in score(task, predicted, labels.gold[split]).items()
+        ]
+    return pd.DataFrame(rows, columns=list(BASELINES)).astype({"value": float})
+
+
+def _computed_on(environment: Environment) -> str:
+    """The processor, or the GPU's name."""
+    return (environment.processor if environment.device in (None, "cpu") else environment.device) or ""

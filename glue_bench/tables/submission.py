@@ -18,10 +18,7 @@ from glue_bench.files import write_atomically
 from glue_bench.tables.averages import SEEDS, aggregate, main_scores
 from glue_bench.tables.board import Board
 
-HOW = (
-    "--yes trains the runs that it needs once more for that, on data that has test files (--data); "
-    "`finetuning: {predict: [validation, test]}` predicts them at once"
-)
+HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
     "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"
@@ -43,7 +40,7 @@ class Submission:
     """One arm's files by name, the run that each comes from, and why the others are missing.
 
     A run's value is that of its last epoch, of which its predictions are, also where an earlier epoch is reported.
-    `digests` are those of the data that was predicted; None in records from before AX's was kept.
+    `digests` are those of the data that was predicted.
     """
 
     experiment: str
@@ -52,7 +49,7 @@ class Submission:
     steps: int | None
     files: dict[str, bytes]
     runs: dict[str, Run]
-    digests: dict[str, str | None]
+    digests: dict[str, str]
     missing: dict[str, str]
     filled: tuple[str, ...] = ()
 
@@ -80,7 +77,7 @@ def gather(board: Board, arm: str | None = None) -> Submission:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
     last = main_scores(results.scores[results.scores["last"]].merge(board.cells[["cell_id", "task"]], on="cell_id"))
     values = aggregate(last[last["split"] != HELD_OUT], ["cell_id"])["mean"]
-    data = board.cells.set_index("cell_id")["data"]
+    cells = board.cells.set_index("cell_id")
     ids = {name: runs[FILES[name].model].cell_id for name in files}
     return Submission(
         experiment=results.experiment,
@@ -90,7 +87,7 @@ def gather(board: Board, arm: str | None = None) -> Submission:
         files=files,
         runs={name: replace(runs[FILES[name].model], value=float(values[cell])) for name, cell in ids.items()},
         digests={
-            name: data[cell] if FILES[name].task == FILES[name].model else results.arrays.tests(cell).diagnostic
+            name: cells["data" if FILES[name].task == FILES[name].model else "diagnostic"][cell]
             for name, cell in ids.items()
         },
         missing={name: why for name, why in found.items() if isinstance(why, str)},

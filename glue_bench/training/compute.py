@@ -9,8 +9,7 @@ import torch
 
 from glue_bench.errors import UserError
 from glue_bench.model.fresh import on_threads
-from glue_bench.records.environment import versions
-from glue_bench.records.record import Environment
+from glue_bench.records.environment import Environment, versions
 from glue_bench.training.memory import keep_freed
 
 __all__ = ["AUTO", "DEVICES", "Compute", "choose_compute", "multiplies_bf16", "on_threads"]

@@ -8,13 +8,15 @@ from typing import cast
 import numpy as np
 from transformers import PreTrainedModel
 
-from glue_bench.config import HELD_OUT, Cell
+from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
+from glue_bench.model.checkpoints import weights_digest
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
 from glue_bench.model.start import Start
-from glue_bench.records.record import Epoch, RunFacts, Scores, Seconds, Tokens
+from glue_bench.records.value import Scores
+from glue_bench.records.values import Cell, Epoch, RunFacts
 from glue_bench.training.compute import Compute, on_threads
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train
@@ -31,13 +33,13 @@ from glue_bench.training.used_rows import used_rows_only
 from glue_bench.training.words import SUFFIX
 
 Classifier = EncoderForSequenceClassification | NativeClassifier
-Keep = Callable[[PreTrainedModel, RunFacts], None]
-"""Called with a fine-tuned model, as transformers knows it, and all that its record will say of the run."""
+Keep = Callable[[PreTrainedModel], None]
+"""Called with a fine-tuned model, as transformers knows it."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished cell leaves: its part of the record, and logits float32 (rows, labels) per split."""
+    """What a finished cell leaves: its part of the record, complete, and logits float32 (rows, labels) per split."""
 
     facts: RunFacts
     predictions: dict[str, np.ndarray]
@@ -50,39 +52,41 @@ def finetune(
     *,
     keep: Keep | None = None,
     progress: Progress = silent,
-    rows_at_once: int | None = None,
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
     On a GPU some gradients are summed in any order, so that last bits may differ.
 
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
-    them. Where memory is short, the cell begins again with batches in halves, in quarters, at last row by row, or with
-    parts of `rows_at_once` rows from the beginning; updates stay those of whole batches. A loss of NaN in bf16 gets one
-    more try in float32. The facts say so (`micro_batch_size`, `precision`).
+    them. Where memory is short, the cell begins again with batches in halves, in quarters, at last row by row; updates
+    stay those of whole batches. A loss of NaN in bf16 gets one more try in float32. The facts say so
+    (`micro_batch_size`, `precision`). With `keep` they have the digest of the encoder's weights.
 
     Raises:
         NonFiniteLossError: training diverged in float32.
-        FileNotFoundError, UserError: what the cell starts from is not there, or damaged.
+        UserError: what the cell starts from is not there, is damaged, or is not of the record that the cell names.
     """
     start, tokens = inputs.start(cell), inputs.tokens(cell)
     with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
-        run = _Run(cell, start, tokens, compute, compute, rows_at_once, progress)
+        run = _Run(cell, start, tokens, compute, compute, None, progress)
         while True:
             try:
                 outcome, model = run.outcome()
                 break
             except Exception as error:
                 if is_out_of_memory(error) and run.rows_at_once != 1:
-                    run = replace(run, rows_at_once=(run.rows_at_once or cell.hyperparameters.batch_size) // 2 or 1)
+                    run = replace(run, rows_at_once=(run.rows_at_once or cell.settings.batch_size) // 2 or 1)
                 elif isinstance(error, NonFiniteLossError) and run.compute.bf16:
                     run = replace(run, compute=replace(compute, bf16=False))
                 else:
                     raise
             release_memory()  # the failed attempt's is free only now that its traceback is gone
+    diagnostic = inputs.diagnostic(cell.task)
+    last = {"started_from": inputs.started_from(cell), "diagnostic": diagnostic.digest if diagnostic else None}
     if keep:
-        keep(model.model if isinstance(model, NativeClassifier) else model, outcome.facts)
-    return outcome
+        last["weights"] = weights_digest(model.base.state_dict())
+        keep(model.model if isinstance(model, NativeClassifier) else model)
+    return replace(outcome, facts=outcome.facts.model_copy(update=last))
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,15 @@ class _Run:
         predictions |= {name: self._predict(model, name) for name in tests}
         order = self._without_order(model)
         facts = RunFacts(
-            origin=self.start.origin,
             scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
             history=tuple(history),
             collapsed=tuple(collapsed),
-            seconds=Seconds(total=round(time.perf_counter() - began, 3), training=round(training_seconds, 3)),
-            tokens=Tokens(training=trained_tokens(self.cell, splits["train"])),
+            seconds=round(time.perf_counter() - began, 3),
+            training_seconds=round(training_seconds, 3),
+            training_tokens=trained_tokens(self.cell, splits["train"]),
             parameters=parameters,
+            graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
+            variance_kept=dict(self.start.variance_kept),
             order=order,
             micro_batch_size=self.rows_at_once,
             environment=self.asked.environment(),
@@ -129,7 +135,7 @@ class _Run:
         """History, the last epoch's logits of all scored splits, and seconds spent training."""
         task, splits = self.cell.task, self.tokens.splits
         scored = [name for name in (*TASKS[task].validation_splits, HELD_OUT) if name in splits]
-        kept = self.cell.hyperparameters.predictions or "float32"
+        kept = self.cell.settings.predictions or "float32"
         history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
         for epoch, loss in enumerate(self._epochs(model), start=1):
             seconds += time.perf_counter() - began
@@ -143,7 +149,7 @@ class _Run:
         return history, predictions, seconds
 
     def _epochs(self, model: Classifier) -> Iterator[float]:
-        settings, split = self.cell.hyperparameters, self.tokens.splits["train"]
+        settings, split = self.cell.settings, self.tokens.splits["train"]
         steps = -(-len(split) // settings.batch_size)
 
         def batches(epoch: int) -> Iterator[Batch]:
@@ -155,13 +161,13 @@ class _Run:
 
     def _predict(self, model: Classifier, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
-        batch_size = self.cell.hyperparameters.batch_size
+        batch_size = self.cell.settings.batch_size
         tokens = int(self.compute.evaluation_tokens * (self.rows_at_once or batch_size) / batch_size)
         batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self._padded)
         return predict(model, batches, self.compute)
 
     def _padded(self, length: int) -> int:
-        return min(self.compute.few_sizes(length), self.cell.hyperparameters.max_length)
+        return min(self.compute.few_sizes(length), self.cell.settings.max_length)
 
     def _without_order(self, model: Classifier) -> Scores:
         """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
@@ -175,7 +181,7 @@ class _Run:
 
 def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
     """The tokens of all updates, those of an epoch that ends early too."""
-    settings = cell.hyperparameters
+    settings = cell.settings
     in_epoch = -(-len(split) // settings.batch_size)
     whole, left = divmod(settings.steps(in_epoch), in_epoch)
     order = np.random.default_rng([cell.seed, whole + 1])

@@ -1,4 +1,4 @@
-"""What cells and pretrainings start from, each made once per process, and the identities that follow from it."""
+"""What cells and pretrainings start from, each made once per process, and the digests that follow from it."""
 
 import json
 from dataclasses import replace
@@ -10,31 +10,27 @@ from typing import Any
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, ArmPretraining, Cell, Experiment, Pretraining
+from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.data.hub import HubSource
 from glue_bench.data.sources import Source, open_source
 from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
-from glue_bench.files import check_checksums
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import graft, read_checkpoint, weights_digest
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
-from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
-from glue_bench.records.identity import CellIdentity, PretrainingIdentity, pretrained_start
-from glue_bench.records.predicted import is_test
+from glue_bench.records.store import Store
+from glue_bench.records.values import Cell
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.native import probe
-from glue_bench.training.packing import LAYOUT_VERSION as PACKING_VERSION
 from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import (
     cached_tokenizer,
     load_tokenizer,
-    recipe_1_tokenizer_digest,
     segment_types,
     tokenizer_digest,
     train_tokenizer,
@@ -43,6 +39,12 @@ from glue_bench.training.tokenizers import (
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 from glue_bench.training.words import WordRule, with_shuffled
 
+
+def is_test(split: str) -> bool:
+    """Whether a split is only predicted: a test split, or the diagnostic set beside MNLI, which is called like one."""
+    return split.startswith("test")
+
+
 TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
 """What an arm is after a pretraining of ours, by what it was before."""
 
@@ -50,7 +52,7 @@ TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
 class Inputs:
     """What an experiment's cells and pretrainings start from. Nothing is made before it is asked for, or twice.
 
-    `folder` is where encoders are kept that cells start from: those of pretrainings, and those of MNLI cells.
+    `folder` is that of the experiment's results, where pretrainings and MNLI cells leave what cells start from.
     """
 
     def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
@@ -74,17 +76,31 @@ class Inputs:
         """The text of the experiment's pretraining."""
         return open_corpus(self.pretraining.corpus, self.pretraining.documents)
 
+    @cached_property
+    def store(self) -> Store:
+        """The experiment's results."""
+        assert self.folder is not None, "what starts from other jobs needs a folder"
+        return Store(self.folder)
+
+    def arm(self, name: str) -> Arm:
+        """The arm of this name."""
+        return next(arm for arm in self.experiment.arms if arm.name == name)
+
     @property
-    def pretraining(self) -> Pretraining:
+    def pretraining(self) -> PretrainingSettings:
         """How the experiment's arms are pretrained."""
         assert self.experiment.pretraining is not None, "the experiment has no pretraining"
         return self.experiment.pretraining
 
     def data(self, task: str) -> TaskData:
-        """All splits of a task, or as much of them as the experiment's `limit` leaves."""
-        if (limit := self.experiment.limit) is None:
-            return self.once(("data", task), lambda: self.source.load(task))
-        return self.once(("data", task), lambda: limited(self.source.load(task), limit))
+        """All splits of a task, or as much of them as the experiment's limits leave."""
+        return self.once(("data", task), lambda: self._load(task))
+
+    def _load(self, task: str) -> TaskData:
+        data, own = self.source.load(task), self.experiment.finetuning.limit(task)
+        if self.experiment.limit is not None:
+            data = limited(data, self.experiment.limit)
+        return data if own is None else limited(data, own, train_alone=True)
 
     def train(self, task: str) -> pd.DataFrame:
         """The training split of a task.
@@ -128,10 +144,10 @@ class Inputs:
         revision = None if arm.tokenizer else arm.revision
         return self.once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
 
-    def tokenizer_digest(self, arm: Arm, recipe: int | None = None) -> str:
-        """What decides how the arm's tokenizer splits text, as a recipe hashes it; a large one takes 0.1 s."""
-        tokenizer, digest = self.tokenizer(arm), recipe_1_tokenizer_digest if recipe == 1 else tokenizer_digest
-        return self.once(("tokenizer digest", id(tokenizer), digest), lambda: digest(tokenizer))
+    def tokenizer_digest(self, arm: Arm) -> str:
+        """What decides how the arm's tokenizer splits text; a large one takes 0.1 s."""
+        tokenizer = self.tokenizer(arm)
+        return self.once(("tokenizer digest", id(tokenizer)), lambda: tokenizer_digest(tokenizer))
 
     def segments(self, arm: Arm) -> tuple[int, int]:
         """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
@@ -146,12 +162,13 @@ class Inputs:
         it, validation splits are there a second time with shuffled words. Test splits are left out unless
         they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
         """
-        (told, embedded), settings = self.segments(cell.arm), cell.hyperparameters
+        arm, settings = self.arm(cell.arm), cell.settings
+        (told, embedded) = self.segments(arm)
         length, share, in_one = settings.max_length, settings.held_out_share, embedded == 1 < told
-        key = ("tokens", self.tokenizer_digest(cell.arm), length, in_one)
+        key = ("tokens", self.tokenizer_digest(arm), length, in_one)
 
         def of(task: str) -> TokenisedTask:
-            whole = self.once((*key[:3], task), lambda: tokenise(self.data(task), self.tokenizer(cell.arm), length))
+            whole = self.once((*key[:3], task), lambda: tokenise(self.data(task), self.tokenizer(arm), length))
             return self.once((*key, task), whole.in_one_segment) if in_one else whole
 
         tokens = of(cell.task)
@@ -159,7 +176,7 @@ class Inputs:
             tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
         if self.experiment.finetuning.order:
             names = TASKS[cell.task].validation_splits
-            rule = self.once(("words", key[1]), lambda: WordRule.of(self.tokenizer(cell.arm)))
+            rule = self.once(("words", key[1]), lambda: WordRule.of(self.tokenizer(arm)))
             plain = tokens
             tokens = self.once((*key, cell.task, share, "order"), lambda: with_shuffled(plain, names, rule))
         if not self.experiment.finetuning.predicts_test:
@@ -199,106 +216,66 @@ class Inputs:
         return Start(config, {}, SCRATCH, name=SCRATCH)
 
     def start(self, cell: Cell) -> Start:
-        """What the cell starts from: its arm, or what its arm's MNLI cell has learnt.
+        """What the cell starts from: its arm, a pretraining of it, or what its MNLI cell has learnt.
 
         Raises:
-            FileNotFoundError: the MNLI cell has left no encoder.
-            UserError: the checkpoint is damaged.
+            UserError: a model is not there, is damaged, or has other weights than its record says.
         """
-        run = self.experiment.pretraining_of(cell)
-        start = self.pretrained(run, cell.steps) if run and cell.steps else self.initial(cell.arm)
-        folder = self.mnli_folder(cell)
-        if folder is None:
+        start = self.initial(self.arm(cell.arm))
+        if cell.pretraining is not None:
+            start = self.pretrained(cell)
+        if cell.mnli is None:
             return start
-        if not folder.is_dir():
-            raise FileNotFoundError(f"the MNLI run that it starts from has left no encoder in '{folder}'")
-        tuned = self._kept_start(folder, cell.arm)
+        source = self.store.record(cell.mnli)
+        folder = self.store.model(source) if source else None
+        if source is None or folder is None:
+            raise UserError(f"'{cell.mnli}', which '{cell.id}' starts from, has left no model; run it again")
+        tuned = self.read_model(folder, self.arm(cell.arm), source.weights)
         return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
 
-    def pretrained(self, run: ArmPretraining, steps: int) -> Start:
-        """The arm after so many steps of one of its pretrainings.
+    def started_from(self, cell: Cell) -> str | None:
+        """The `weights_digest` of the encoder that the cell starts from, None if its weights are fresh."""
+        if cell.mnli is not None:
+            source = self.store.record(cell.mnli)
+            return source.weights if source else None
+        if cell.pretraining is not None and cell.steps is not None:
+            made = self.store.pretraining(cell.pretraining)
+            return (made.weights or {}).get(cell.steps) if made else None
+        weights = self.initial(self.arm(cell.arm)).weights
+        return self.once(("weights", cell.arm), lambda: weights_digest(weights)) if weights else None
+
+    def pretrained(self, cell: Cell) -> Start:
+        """The cell's arm after its steps of its pretraining.
 
         Raises:
-            UserError: the checkpoint is damaged.
+            UserError: as `start`.
         """
-        folder = self.pretraining_folder(run).checkpoint(steps)
-        return self.once(("pretrained", folder), lambda: self._kept_start(folder, run.arm))
+        assert cell.pretraining is not None, "it starts from none"
+        assert cell.steps is not None, "it starts from none"
+        folder, arm = self.store.checkpoint(cell.pretraining, cell.steps), self.arm(cell.arm)
+        digest = self.started_from(cell.model_copy(update={"mnli": None}))
+        return self.once(("pretrained", folder, digest), lambda: self.read_model(folder, arm, digest))
 
-    def _kept_start(self, folder: Path, arm: Arm) -> Start:
-        """The arm with the weights of a checkpoint that a sweep has written."""
-        try:
-            check_checksums(folder)
-        except ValueError as error:
-            raise UserError(f"{error}; delete its folder, and the same command makes it again") from error
+    def read_model(self, folder: Path, arm: Arm, digest: str | None) -> Start:
+        """The arm with the weights of a model that a run has left.
+
+        Raises:
+            UserError: it cannot be read, or its weights have another digest.
+        """
         if arm.variant == NATIVE:
-            return read_native(str(folder), None, self.tokenizer(arm))
-        return graft(read_checkpoint(str(folder)), arm.variant, arm.options)
+            start: Start = read_native(str(folder), None, self.tokenizer(arm))
+        else:
+            start = graft(read_checkpoint(str(folder)), arm.variant, arm.options)
+        if weights_digest(start.weights) != digest:
+            raise UserError(
+                f"'{folder}' is damaged: its weights are not those of its record; delete it, and the same command "
+                "makes it again"
+            )
+        return start
 
-    def pretraining_folder(self, run: ArmPretraining) -> PretrainingFolder:
-        """Where one pretraining is kept."""
-        assert self.folder is not None, "an experiment with pretraining needs a folder"
-        identity = self.pretraining_identity(run)
-        return PretrainingFolder(self.folder / f"{run.arm.name}-{identity.digest}", identity.document())
-
-    def encoder_folder(self, cell: Cell) -> Path:
-        """Where a cell keeps what its encoder has learnt, if others start from it."""
-        assert self.folder is not None, "cells that start from others need a folder"
-        return self.folder / f"{cell.arm.name}-{cell.task}-s{cell.seed}-{self.cell_identity(cell).digest}"
-
-    def mnli_folder(self, cell: Cell) -> Path | None:
-        """Where the encoder of the MNLI cell is that the cell starts from; None if it starts from its arm."""
-        source = self.experiment.mnli_cell(cell)
-        return None if source is None else self.encoder_folder(source)
-
-    def cell_identity(self, cell: Cell) -> CellIdentity:
-        """Everything that can change the cell's outcome, under the cell's recipe."""
-        source = self.experiment.mnli_cell(cell)
-        return CellIdentity(
-            **self._of_arm(cell.arm, cell.recipe),
-            start=self.cell_start_digest(cell),
-            arm=cell.arm.name,
-            task=cell.task,
-            data=self.data(cell.task).digest,
-            hyperparameters=cell.hyperparameters.model_dump(exclude_none=True),
-            seed=cell.seed,
-            from_mnli=self.cell_identity(source).digest if source else None,
-        )
-
-    def pretraining_identity(self, run: ArmPretraining) -> PretrainingIdentity:
-        """Everything that decides the weights of one pretraining, under its recipe."""
-        settings, scratch = run.settings, self.experiment.scratch
-        hashed = settings.hashed()
-        # Tokens that are computed at once decide weights where dropout is drawn for each part. Of a checkpoint's own
-        # rates of dropout nothing is known here; they are taken to be above zero.
-        own = max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob)
-        own = own if run.arm.checkpoint == SCRATCH else 1.0
-        drops = (own if settings.dropout is None else settings.dropout) > 0
-        if run.recipe > 1 and drops and settings.rows_at_once != settings.rows:
-            hashed["micro_batch_tokens"] = settings.rows_at_once * settings.length
-        return PretrainingIdentity(
-            **self._of_arm(run.arm, run.recipe),
-            start=self.start_digest(run.arm),
-            corpus=self.corpus.digest,
-            packing=PACKING_VERSION,
-            settings=hashed,
-        )
-
-    def _of_arm(self, arm: Arm, recipe: int) -> dict[str, Any]:
-        """What the arm itself decides; the source of a variant of the user's own is part of it."""
-        return {
-            "variant": arm.variant,
-            "options": options_of(arm, recipe),
-            "tokenizer": self.tokenizer_digest(arm, recipe),
-            "plugin": plugin_digest(arm.variant),
-            "recipe": recipe,
-        }
-
-    def cell_start_digest(self, cell: Cell) -> str:
-        """What the cell starts from: a pretraining, or what its arm itself starts from."""
-        run = self.experiment.pretraining_of(cell)
-        if run is None or cell.steps is None:
-            return self.start_digest(cell.arm)
-        return pretrained_start(self.pretraining_identity(run).digest, cell.steps)
+    def checkpoints(self, pretraining: str) -> PretrainingFolder:
+        """Where the pretraining of this id keeps its checkpoints."""
+        return PretrainingFolder(self.store, pretraining)
 
     def start_digest(self, arm: Arm) -> str:
         """What the arm itself starts from: the checkpoint's files, or the sizes of fresh weights."""
@@ -339,11 +316,3 @@ class Inputs:
         if pretraining.tokenizer:
             return load_tokenizer(pretraining.tokenizer)
         return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)
-
-
-def options_of(arm: Arm, recipe: int | None = None) -> dict[str, Any]:
-    """The arm's options as a recipe hashes them: the first recipe has them as they stand in the experiment file.
-
-    A native arm has none.
-    """
-    return arm.options if recipe == 1 or arm.variant == NATIVE else canonical_options(arm.variant, arm.options)

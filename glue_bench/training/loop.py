@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from glue_bench.config import Hyperparameters, Pretraining
+from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.model.heads import classification_loss
 from glue_bench.training.compute import Compute
 from glue_bench.training.tokens import Batch
@@ -107,7 +107,7 @@ def part_losses(model: nn.Module, batch: Batch, compute: Compute, rows: int | No
         yield loss if whole else loss * (len(part.labels) / len(batch.labels))
 
 
-def make_optimizer(model: nn.Module, settings: Hyperparameters | Pretraining) -> torch.optim.AdamW:
+def make_optimizer(model: nn.Module, settings: Hyperparameters | PretrainingSettings) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.config import ArmPretraining, Pretraining
+from glue_bench.config import PretrainingSettings
 from glue_bench.model.fresh import fresh, number
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.start import Start
-from glue_bench.records.record import LossPoint, curve_digest
+from glue_bench.records.values import Pretraining
 from glue_bench.training.compute import Compute, on_threads
 from glue_bench.training.inputs import TRAINED, Inputs
 from glue_bench.training.loop import (
@@ -47,7 +47,8 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 class State:
     """How far a run is. `stream` is a hash over every batch so far, `losses` the curve, `pending` since its last point.
 
-    `tokens` are real ones, padding left out; `seconds` are those of training alone.
+    `tokens` are real ones, padding left out; `seconds` are those of training alone. `weights` has the digest of each
+    checkpoint so far, by its step.
     """
 
     step: int = 0
@@ -56,49 +57,55 @@ class State:
     stream: str = ""
     losses: list[dict[str, Any]] = field(default_factory=list)
     pending: list[Tensor] = field(default_factory=list)
+    weights: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a pretraining leaves: facts for its record, and its last validation losses as `Store.read_validation`'s."""
+    """What a pretraining leaves: facts for its record, the last validation losses piece by piece, and the model.
+
+    `validation` has `loss_sum` float64, `count` int64 and `document` int64, each of shape (pieces,).
+    """
 
     facts: dict[str, Any]
     validation: dict[str, np.ndarray]
+    model: EncoderForMaskedLM
 
 
-def pretrain(
-    run: ArmPretraining, inputs: Inputs, compute: Compute, *, rate: float | None = None, progress: Progress = silent
-) -> Generator[LossPoint, None, Pretrained]:
-    """Pretrain an arm to the last step and keep its checkpoints; yields the points of the loss curve as they are made.
+def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Progress = silent) -> Pretrained:
+    """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
 
-    Returns what is stored of the run, at the learning `rate` if a search has chosen one. It continues from the folder's
-    state if there is one; on a CPU the weights end with the same bits as without the interruption. SAVE_SECONDS lie
-    between two such states, and the caller drops the last one once the record is safe. Where memory is short, it goes
-    on with half the rows at once, at last row by row; the facts say with how many tokens (`micro_batch_tokens`).
+    It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
+    interruption. SAVE_SECONDS lie between two such states, and the caller drops the last one once the record is safe.
+    Where memory is short, it goes on with half the rows at once, at last row by row; the facts say with how many tokens
+    (`micro_batch_tokens`).
 
     Raises:
         NonFiniteLossError: training diverged.
-        UserError: the folder holds another configuration, or a state that was computed elsewhere.
+        UserError: the state to continue from is damaged, or was computed on another device or in another precision.
     """
-    start, folder = inputs.initial(run.arm), inputs.pretraining_folder(run)
-    settings = run.settings if rate is None else run.settings.at(rate)
+    arm = inputs.arm(job.arm)
+    start, folder, settings = inputs.initial(arm), inputs.checkpoints(job.id), _settings(job)
     # One thread for steps too small to share: their operations end before a second thread has joined in.
     is_small = start.config.hidden_size * settings.batch_tokens < SHARED_WORK
-    folder.prepare()
+    keeps = () if job.is_search else settings.kept_steps
     with on_threads(1 if is_small else compute.threads):
         while True:
             try:
-                going = _Run(
-                    start, inputs.text(run.arm), inputs.tokenizer(run.arm), settings, folder, compute, progress
-                )
-                yield from going.points()
-                return going.outcome()
+                run = _Run(start, inputs.text(arm), inputs.tokenizer(arm), settings, keeps, folder, compute, progress)
+                run.train()
+                return run.outcome()
             except Exception as error:
                 if not (is_out_of_memory(error) and settings.rows_at_once > 1):
                     raise
             release_memory()  # the failed attempt's is free only now that its traceback is gone
             less = settings.rows_at_once // 2 * settings.length
             settings = settings.model_copy(update={"micro_batch_tokens": less})
+
+
+def _settings(job: Pretraining) -> PretrainingSettings:
+    """With the rate that a search has chosen, if one had to."""
+    return job.settings if job.rate is None else job.settings.at(job.rate)
 
 
 def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> EncoderForMaskedLM:
@@ -126,12 +133,13 @@ class _Run:
         start: Start,
         text: dict[str, PackedText],
         tokenizer: PreTrainedTokenizerBase,
-        settings: Pretraining,
+        settings: PretrainingSettings,
+        keeps: Sequence[int],
         folder: PretrainingFolder,
         compute: Compute,
         progress: Progress,
     ) -> None:
-        self.text, self.tokenizer, self.settings, self.folder = text, tokenizer, settings, folder
+        self.text, self.tokenizer, self.settings, self.keeps, self.folder = text, tokenizer, settings, keeps, folder
         self.compute, self.progress, self.vocabulary = compute, progress, Vocabulary.of(tokenizer)
         reset_peak(compute.device)
         self.model = build_masked_lm(start, settings.seed, settings.dropout)
@@ -141,24 +149,23 @@ class _Run:
         self.clock = time.perf_counter()
         self.validation: dict[str, np.ndarray] = {}
 
-    def points(self) -> Iterator[LossPoint]:
-        """Go to the last step; yields each new point of the loss curve."""
+    def train(self) -> None:
+        """Go to the last step."""
         saved = self.clock = time.perf_counter()
         while self.state.step < self.settings.steps:
             self._advance()
             self.progress(self.state.step, self.settings.steps, self.state.pending[-1].item)
             if self._due(LOSSES) or self._due(self.settings.validations):
-                point = self._point()
-                with self._untimed():  # whoever is shown it may take its time
-                    yield point
-            if self.state.step in self.settings.kept_steps:
+                self._add_point()
+            if self.state.step in self.keeps:
                 with self._untimed():
-                    curve = curve_digest((LossPoint(**point) for point in self.state.losses), self.state.step)
-                    self.folder.save_checkpoint(self.state.step, self.model, self.tokenizer, curve)
+                    digest = self.folder.save_checkpoint(self.state.step, self.model, self.tokenizer)
+                    self.state.weights[self.state.step] = digest
             if self.state.step == self.settings.steps or time.perf_counter() - saved > SAVE_SECONDS:
                 with self._untimed():
                     weights = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-                    self.folder.save_state({**weights, "progress": asdict(self.state)}, self.compute)
+                    progress = {"progress": asdict(self.state)}
+                    self.folder.save_state(weights | progress, self.compute, self.settings.learning_rate)
                 saved = time.perf_counter()
 
     def outcome(self) -> Pretrained:
@@ -167,7 +174,6 @@ class _Run:
             self._validate()
         state, train, last = self.state, self.text["train"], self.state.losses[-1]
         facts = {
-            "origin": self.model.config.origin,
             "steps": state.step,
             "tokens": state.tokens,
             "seconds": round(state.seconds, 3),
@@ -179,18 +185,21 @@ class _Run:
             "validation_tokens": int(self.text["validation"].offsets[-1]),
             "corpus_tokens": int(train.offsets[-1]),
             "losses": state.losses,
+            "weights": state.weights,
             "micro_batch_tokens": self.settings.rows_at_once * self.settings.length,
             "environment": self.compute.environment(),
         }
         if train.cuts is not None:
             facts["segment_pairs"] = round(np.count_nonzero(train.cuts) / len(train), 4)
-        return Pretrained(facts, self.validation)
+        return Pretrained(facts, self.validation, self.model)
 
     def _restored(self) -> State:
         """The state in the folder, else a new one. One past a checkpoint that is wanted since counts as none."""
-        saved = self.folder.resumed_state(self.compute)
-        kept_steps = self.settings.kept_steps
-        if saved is None or self.folder.lacks([step for step in kept_steps if step <= saved["progress"]["step"]]):
+        saved = self.folder.resumed_state(self.compute, self.settings.learning_rate)
+        if saved is None:
+            return State()
+        past = [step for step in self.keeps if step <= saved["progress"]["step"]]
+        if not all(self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past):
             return State()
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -222,7 +231,7 @@ class _Run:
         state.tokens += batch.tokens
         state.step += 1
 
-    def _point(self) -> LossPoint:
+    def _add_point(self) -> None:
         """Close the mean since the last point, with the validation loss where it is due."""
         state = self.state
         loss = float(torch.stack(state.pending).mean())
@@ -239,7 +248,6 @@ class _Run:
             }
         )
         state.pending = []
-        return LossPoint(**state.losses[-1])
 
     @torch.inference_mode()
     def _validate(self) -> float:
@@ -299,7 +307,7 @@ def is_due(step: int, steps: int, times: int) -> bool:
     return step * times % steps < times
 
 
-def rate_factor(settings: Pretraining, step: int) -> float:
+def rate_factor(settings: PretrainingSettings, step: int) -> float:
     """The part of the learning rate at `step` (from 0).
 
     `linear` is that of fine-tuning. `trapezoid` stays at 1 between warm-up and a linear decay to zero over the last

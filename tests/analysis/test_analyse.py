@@ -1,12 +1,13 @@
 """All measures of all kinds of encoders: rows or reasons, the same for the same input, and bad input."""
 
-import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 import transformers
+from stored import Bench, digest
 
 import glue_bench as package
 from glue_bench.analysis.analyse import DEFAULT_TEXT
@@ -149,21 +150,23 @@ def test_a_text_that_is_too_short_leaves_the_measures_of_tables(checkpoints, tmp
 
 
 def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoints, text, tmp_path):
-    many = [{"pretraining_id": f"add-{seed}", "arm": "add", "seed": seed} for seed in range(1, 9)]
-    first = [{"pretraining_id": f"{arm}-0", "arm": arm, "seed": 1} for arm in ("here", "gone")]
-    (tmp_path / "plan.json").write_text(json.dumps({"schema_version": 1, "pretrainings": [*first, *many], "cells": []}))
-    kept = tmp_path / "checkpoints" / "here-0"
-    kept.mkdir(parents=True)
-    (kept / "identity.json").write_text(json.dumps({"settings": {"length": 20}}))
-    (kept / "step-5").symlink_to(checkpoints["headless"])
-    found = package.analyse(tmp_path, corpus=text, only=["subspaces"])
+    bench, weights = Bench(tmp_path / "toy"), {5: digest("headless")}
+    for arm in ("here", "gone"):
+        bench.pretrain(arm, steps=5, settings={"length": 20}, weights=weights)
+    for seed in range(1, 9):
+        bench.pretrain("add", seed, finished=False)
+    bench.plan()
+    kept = bench.store.checkpoint("here-1", 5)
+    shutil.copytree(checkpoints["headless"], kept)
+    (kept / "weights.digest").write_text(weights[5])
+    found = package.analyse(bench.path, corpus=text, only=["subspaces"])
     facts = found.subjects.iloc[0]
     assert (facts["checkpoint"], facts["positions"]) == ("here", 20)
     assert found.gone[0].startswith("gone; add; add, seed 2; add")
-    assert "seed 4 and 4 more: no checkpoint in" in found.gone[0]
-    (kept / "step-5").unlink()
+    assert "seed 4 and 4 more: no checkpoint of its record in" in found.gone[0]
+    (kept / "weights.digest").write_text(digest("of another run"))
     with pytest.raises(UserError, match="nothing to analyse: here; gone; add; add, seed 2; add, seed 3 and 5 more"):
-        package.analyse(tmp_path, corpus=text)
+        package.analyse(bench.path, corpus=text)
 
 
 def test_equal_weights_have_one_digest(checkpoints, text):

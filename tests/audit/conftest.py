@@ -2,9 +2,8 @@
 
 import copy
 import io
-import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,24 +76,6 @@ def _run_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def experiment() -> dict[str, Any]:
-    """The experiment as plain values, to be changed."""
-    return copy.deepcopy(EXPERIMENT)
-
-
-@pytest.fixture
 def finished(_run_once: Path, tmp_path: Path) -> Path:
     """The folder of the finished experiment, to be changed."""
     return shutil.copytree(_run_once, tmp_path / "runs" / "small", ignore=shutil.ignore_patterns("checkpoints"))
-
-
-@pytest.fixture
-def edit() -> Callable[..., None]:
-    """Change a JSON file by a function of its value."""
-
-    def change(path: Path, how: Callable[[Any], Any]) -> None:
-        value = json.loads(path.read_text())
-        how(value)
-        path.write_text(json.dumps(value, indent=1) + "\n")
-
-    return change

@@ -19,6 +19,6 @@ def test_a_slice_longer_than_train_starts_again():
 
 
 def test_the_cell_trains_one_epoch_by_these_settings():
-    cell = SETTINGS.cell
-    assert (cell.arm.variant, cell.arm.checkpoint, cell.task) == ("add", "somewhere", "rte")
-    assert (cell.hyperparameters.epochs, cell.hyperparameters.batch_size) == (1, 4)
+    (arm,) = SETTINGS.experiment.arms
+    assert (arm.variant, arm.checkpoint, SETTINGS.experiment.tasks) == ("add", "somewhere", ["rte"])
+    assert (SETTINGS.hyperparameters.epochs, SETTINGS.hyperparameters.batch_size) == (1, 4)

@@ -38,7 +38,7 @@ def test_both_sides_see_the_same_token_ids(tokenizer):
 def test_trainer_has_the_cells_hyperparameters(tmp_path, padding, strategy):
     from cells import Settings
 
-    made = arguments(Settings("demo", "rte", "here", batch_size=4).cell, tmp_path, padding)
+    made = arguments(Settings("demo", "rte", "here", batch_size=4).hyperparameters, 1, tmp_path, padding)
     assert (made.per_device_train_batch_size, made.learning_rate, made.num_train_epochs) == (4, 5e-5, 1)
     assert (made.get_warmup_steps(100), made.max_grad_norm, made.weight_decay) == (6, 1.0, 0.01)
     assert made.train_sampling_strategy == strategy
@@ -53,7 +53,7 @@ def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, paddi
     split = as_dataset(pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}), tokenizer, 16)
     trainer = Trainer(
         model=Oracle(tokenizer.convert_tokens_to_ids("old")),
-        args=arguments(Settings("demo", "rte", "here", batch_size=4).cell, tmp_path, padding),
+        args=arguments(Settings("demo", "rte", "here", batch_size=4).hyperparameters, 1, tmp_path, padding),
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )

@@ -58,12 +58,10 @@ def test_pretrain_compares_trainer_with_ours(tmp_path):
     assert ours == pytest.approx(peer, rel=0.1)  # other sequences of the same text, nearly all of them full
 
 
-def test_sweep_finds_what_a_cell_costs_beyond_training_and_scoring(tmp_path):
-    run("sweep.py", "--cells", 2, "--processes", 2, "--json", tmp_path / "all.json")
-    found = json.loads((tmp_path / "all.json").read_text())["rounds"]
-    first, second = (cell["overhead"] for cell in found["ours"])
-    assert 0 < second < first
-    assert all(row["total"] > row["imports"] + row["model"] > 0 for row in found["peer"])
+def test_overhead_is_that_of_every_cell_but_the_first():
+    text = run("overhead.py", "--cells", 3, "--turns", 1, "--against", ROOT)
+    assert text.count("s a cell beyond training and scoring") == 2
+    assert text.count(", 2 cells)") == 2
 
 
 def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write_yaml):

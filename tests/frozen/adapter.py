@@ -7,7 +7,7 @@ Each function imports what it uses, so that one kind can be compared while anoth
 
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice, product
 from pathlib import Path
@@ -35,27 +35,35 @@ def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
     """Run an experiment whole, without tables, into results/<name>; (id of cell or pretraining, step, loss) of each
     training step.
     """
-    from glue_bench import api
+    from glue_bench.config import load_experiment
+    from glue_bench.sweep.run import RunOptions, sweep
 
+    console = Console(file=io.StringIO())
     with _hearing() as told:
-        summary = api.run(experiment, results=results, precision=precision, console=Console(file=io.StringIO()))
+        summary = sweep(load_experiment(experiment), RunOptions(results=results, precision=precision), console)
     assert not summary.failed, summary.failed
     return told
 
 
 @contextmanager
 def _hearing() -> Iterator[Told]:
-    from glue_bench import api
-    from glue_bench.sweep import progress
+    from glue_bench.sweep import attempt
 
     told: Told = []
-    kept = progress._Teller.tell, api.write_results
-    progress._Teller.tell = lambda self, step, _, loss: told.append((self.path.stem, step, float(loss())))
-    api.write_results = lambda _: None
+    kept = attempt.finetune, attempt.pretrain
+
+    def heard(train: Callable[..., Any]) -> Callable[..., Any]:
+        def with_progress(job: Any, *given: Any, **options: Any) -> Any:
+            listen = {"progress": lambda step, _, loss: told.append((job.id, step, float(loss())))}
+            return train(job, *given, **options | listen)
+
+        return with_progress
+
+    attempt.finetune, attempt.pretrain = map(heard, kept)
     try:
         yield told
     finally:
-        progress._Teller.tell, api.write_results = kept
+        attempt.finetune, attempt.pretrain = kept
 
 
 def cells(folder: Path) -> Iterator[dict[str, Any]]:
@@ -66,18 +74,17 @@ def cells(folder: Path) -> Iterator[dict[str, Any]]:
     from glue_bench.records.store import Store
 
     store = Store(folder)
-    for record in store.scan_records()[0]:
-        cell = record.cell
-        kept = store.model_folder(record.cell_id) / "model.safetensors"
+    for record in store.finished(store.plan()).records.values():
+        cell, kept = record.cell, store.model(record)
         yield {
-            "id": record.cell_id,
-            "label": f"{cell.arm} {cell.task} rate={cell.learning_rate:g} seed={cell.seed} "
+            "id": cell.id,
+            "label": f"{cell.arm} {cell.task} rate={cell.settings.learning_rate:g} seed={cell.seed} "
             f"steps={cell.steps} pretraining_seed={cell.pretraining_seed}",
-            "facts": {"tokens": record.tokens.training, "parameters": record.parameters},
+            "facts": {"tokens": record.training_tokens, "parameters": record.parameters},
             "epochs": [(epoch.epoch, epoch.train_loss, epoch.scores) for epoch in record.history],
             "shuffled": record.order,
-            "predictions": store.read_predictions(record.cell_id) | dict(store.tests.read(record.cell_id).logits),
-            "weights": kept if kept.exists() else None,
+            "predictions": store.logits(record) | store.logits(record, test=True),
+            "weights": kept and kept / "model.safetensors",
         }
 
 
@@ -86,49 +93,49 @@ def pretrainings(folder: Path) -> Iterator[dict[str, Any]]:
     from glue_bench.records.store import Store
 
     store = Store(folder)
-    measures = {record.pretraining_id: record for record in store.intrinsic.read()}
-    for record in store.read_pretrainings():
-        name, settings = record.pretraining_id, record.identity.settings
-        sums = store.intrinsic.read_sums(name) if name in measures else {}
+    for name, record in store.finished(store.plan()).pretrainings.items():
+        rates = record.pretraining.settings.learning_rates
         yield {
             "id": name,
-            "label": f"{record.arm} pretraining seed={settings['seed']} steps={record.steps} "
-            f"rate={record.identity.learning_rate:g}",
+            "label": f"{record.pretraining.arm} pretraining seed={record.pretraining.seed} steps={record.steps} "
+            f"rate={rates[0] if len(rates) == 1 else math.nan:g}",
             "facts": {
-                **{key: getattr(record, key) for key in ("learning_rate", "tokens", "validation_tokens")},
+                "learning_rate": record.pretraining.rate,
+                **{key: getattr(record, key) for key in ("tokens", "validation_tokens")},
                 **{key: getattr(record, key) for key in ("corpus_tokens", "segment_pairs", "micro_batch_tokens")},
-                **{one.name: one.value for one in (measures[name].measures if name in measures else ())},
+                **{one.name: one.value for one in record.measures},
             },
             "stream": record.stream,
             "curve": [(one.step, one.tokens, one.train_loss, one.validation_loss) for one in record.losses],
-            "arrays": store.read_validation(name) | sums,
-            "weights": sorted((folder / "checkpoints" / name).glob("step-*/model.safetensors")),
+            "arrays": store.losses(record) | store.sums(record),
+            "weights": sorted(store.checkpoints(name).glob("step-*/model.safetensors")),
         }
 
 
 def tokens(experiment: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """For each arm the bytes of its tokenizer; for each arm and task the arrays of its splits."""
-    from glue_bench.config import parse_experiment
+    from glue_bench.config import load_experiment
+    from glue_bench.sweep.plan import make_plan
     from glue_bench.training.inputs import Inputs
 
-    inputs = Inputs(parse_experiment(experiment))
+    inputs = Inputs(load_experiment(experiment))
     for arm in inputs.experiment.arms:
         written = inputs.tokenizer(arm).backend_tokenizer.to_str()
         yield f"{arm.name} tokenizer", {"json": np.frombuffer(written.encode(), np.uint8)}
-    for cell in inputs.experiment.cells():
+    for cell in make_plan(inputs.experiment, inputs).cells:
         splits = inputs.tokens(cell).splits
         names = ("ids", "segments", "offsets", "labels")
         arrays = {f"{split}.{name}": getattr(each, name) for split, each in splits.items() for name in names}
-        yield f"{cell.arm.name} {cell.task}", arrays
+        yield f"{cell.arm} {cell.task}", arrays
 
 
 def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """The packed text of an experiment's first arm, the first batches of each seed and those of validation."""
-    from glue_bench.config import parse_experiment
+    from glue_bench.config import load_experiment
     from glue_bench.training.inputs import Inputs
     from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
 
-    inputs = Inputs(parse_experiment(experiment))
+    inputs = Inputs(load_experiment(experiment))
     arm = inputs.experiment.arms[0]
     whole, settings, vocabulary = inputs.text(arm), inputs.pretraining, Vocabulary.of(inputs.tokenizer(arm))
     for split, text in whole.items():
@@ -248,9 +255,9 @@ def _counted(by: dict[str, dict[str, int]]) -> Iterator[tuple[tuple[str, str], i
 
 def predicted(folder: Path) -> pd.DataFrame:
     """What every finished run has predicted, as `glue_bench.predictions`."""
-    from glue_bench import api
+    from glue_bench.tables.predictions import predictions
 
-    return api.predictions(folder)
+    return predictions(folder)
 
 
 def analysis(sources: list[Path], sequences: int) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from glue_bench.config import parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import graft, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import build_variant, canonical_options, check_variant, declared
-from glue_bench.sweep.plan import plan_cells
+from glue_bench.sweep.plan import make_plan
 from glue_bench.testing import encoder_config, load_plugins, random_model
 from glue_bench.training.inputs import Inputs
 
@@ -131,9 +131,9 @@ def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_
     ]
     plugin = str(write_plugin(PLUGIN))
     for options, said in cases:
-        experiment = parse_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[plugin]))
+        experiment = load_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[plugin]))
         with pytest.raises(UserError) as refusal:
-            plan_cells(experiment, Inputs(experiment))
+            make_plan(experiment, Inputs(experiment))
         assert said in str(refusal.value)
         assert "\n" not in str(refusal.value)
 

@@ -135,15 +135,20 @@ def json_content(given: bytes, random: Random) -> bytes:
         tree = document(json.loads(given), random)
     except (ValueError, RecursionError):  # it has been spoiled before
         return content(given, random)
-    if isinstance(tree, dict) and random.random() < 0.8:
-        sign(tree)
-    return re.sub(f'"?({"|".join(MARKED)})"?', lambda found: MARKED[found[1]], json.dumps(tree)).encode()
+    return signed(tree) if isinstance(tree, dict) and random.random() < 0.8 else marked(json.dumps(tree))
 
 
-def sign(tree: dict[str, Any]) -> None:
-    """As if the package had written it."""
-    said = json.dumps({key: value for key, value in tree.items() if key != "digest"}, sort_keys=True)
-    tree["digest"] = hashlib.sha256(said.encode()).hexdigest()
+def marked(text: str) -> bytes:
+    """A JSON text with what MARKED stands for."""
+    return re.sub(f'"?({"|".join(MARKED)})"?', lambda found: MARKED[found[1]], text).encode(errors="surrogatepass")
+
+
+def signed(tree: dict[str, Any]) -> bytes:
+    """The file of an object, as if the package had written it: its digest is that of the file without it."""
+    rest = {key: value for key, value in tree.items() if key != "digest"}
+    said = marked(json.dumps({"digest": "", **rest}, ensure_ascii=False, separators=(",", ":")) + "\n")
+    at = len('{"digest":"')
+    return said[:at] + hashlib.sha256(said).hexdigest().encode() + said[at:]
 
 
 def table(given: bytes, random: Random) -> bytes:
@@ -199,7 +204,7 @@ def checked(world: World, **changes: Any) -> list[object]:
 
 
 READERS = {
-    **{"status": [], "leaderboard": [], "statistics": ["--pairs"], "verify": [], "power": ["--difference", 1]},
+    **{"status": [], "leaderboard": [], "statistics": ["--pairs"], "verify": []},
     **{"report": ["-o", "page.html"], "export": ["-o", "out.zip"], "submit": ["--arm", "add", "-o", "x.zip", "--fill"]},
     "card": ["--arm", "add"],
 }
@@ -255,9 +260,7 @@ def zips(world: World, random: Random) -> list[object]:
     if kind == "bundle":
         manifest["files"] = {name: _summed(one) for name, one in entries.items()}
         manifest = document(manifest, random) if random.random() < 0.4 else manifest
-        if isinstance(manifest, dict):
-            sign(manifest)
-        entries["manifest.json"] = json.dumps(manifest).encode()
+        entries["manifest.json"] = signed(manifest) if isinstance(manifest, dict) else json.dumps(manifest).encode()
     written = zipped(entries)
     at, lie = written.rindex(b"PK\x01\x02"), random.choice([0, 1, 60 * 2**20, 2**32 - 1]).to_bytes(4, "little")
     place = at + random.choice([16, 20, 24, 42])  # checksum, packed size, size, where it lies
@@ -289,10 +292,11 @@ def names_alone(size: int) -> bytes:
 WORDS = """
 verify NAME, status NAME, report NAME, data NAME, init NAME, run NAME, NAME, verify --NAME, leaderboard NAME RUNS
 leaderboard RUNS --format NAME, leaderboard RUNS --protocol NAME, leaderboard RUNS --protocol reference=NAME
-table NAME RUNS, explain NAME RUNS, submit --check NAME, submit RUNS --arm NAME -o x.zip, export RUNS -o NAME
-card RUNS --arm NAME, convert NAME c --variant add, convert BERT c --variant NAME, power RUNS --difference NAME
+table NAME RUNS, submit --check NAME, submit RUNS --arm NAME -o x.zip, export RUNS -o NAME, status RUNS --format NAME
+card RUNS --arm NAME, convert NAME c --variant add, convert BERT c --variant NAME, statistics RUNS --difference NAME
 convert BERT c --variant add --option NAME=NAME, convert BERT NAME --variant add, variants --plugin NAME
-analyse NAME -o analysis, diagnostics RUNS --labels NAME, run --checkpoint NAME --dry-run
+analyse NAME --corpus NAME, analyse NAME -o analysis, leaderboard RUNS --diagnostic NAME
+run --checkpoint NAME --dry-run, run NAME --slurm NAME, run NAME --slurm partition=NAME
 """
 
 

@@ -96,10 +96,12 @@ VERBS: dict[str, Reader] = {
     ),
     "report": lambda folder, out: verb("report", folder, "-o", out / "report.html") + written(out),
     "statistics": _of_verb("statistics", "--pairs", "--equivalent", "20", "--format", "json"),
-    "power": _of_verb("power", "--difference", "20", "--format", "json"),
+    "power": _of_verb("statistics", "--difference", "20", "--format", "json"),
     "table": lambda folder, _: verb("table", "tupe-1", folder),
     "submit": _submit,
-    "diagnostics": lambda folder, out: verb("diagnostics", folder, "--labels", labelled_ax(out), "--format", "json"),
+    "diagnostics": lambda folder, out: verb(
+        *("leaderboard", folder, "--diagnostic", labelled_ax(out), "--format", "json")
+    ),
     "card": _card,
     "export": _logs,
 }
@@ -108,7 +110,7 @@ FUNCTIONS: dict[str, Callable[[Path], Any]] = {
     "predictions": glue_bench.predictions,
     "leaderboard": glue_bench.leaderboard,
     "statistics": glue_bench.statistics,
-    "power": lambda folder: glue_bench.power(folder, 20.0),
+    "power": lambda folder: glue_bench.statistics(folder, difference=20.0),
     "table": lambda folder: glue_bench.table("tupe-1", folder),
     "card": lambda folder: glue_bench.card(folder, "add").text,
 }

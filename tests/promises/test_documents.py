@@ -1,5 +1,6 @@
-"""Pages: YAML is valid, commands and what they name exist, snippets run, links lead somewhere."""
+"""Pages: YAML is valid, commands and what they name exist, snippets run, links lead somewhere, nothing is left out."""
 
+import ast
 import re
 import shlex
 import shutil
@@ -8,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from forked import Forked
 from pages import PAGES, ROOT, block, blocks, page
 from typer.main import get_command
@@ -16,16 +16,19 @@ from typer.testing import CliRunner
 
 import glue_bench
 from glue_bench.cli import app
-from glue_bench.config import parse_experiment
-from glue_bench.values import Loader
+from glue_bench.config import load_experiment
+from glue_bench.config.load import parse_yaml
 
-LEAST = {"name": "x", "data": "demo", "arms": ["add"], "checkpoint": "scratch"}
-READERS = ("leaderboard", "statistics", "power", "table", "report", "verify", "status")
+READERS = ("leaderboard", "statistics", "table", "report", "verify", "status")
 """Verbs that read stored results."""
-SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple", "AutoModelForSequenceClassification")
+SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple", "class Scaled", "AutoModelForSequenceClassification")
 """The blocks of Python, by what they hold: each has its test below."""
 FEW_ROWS = 'import glue_bench.data.demo as d; d.ROWS = {"train": 48, "validation": 24, "test": 12}\n'
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/README.md"))
+EVERY_KEY = parse_yaml(block("yaml", page("reference/experiment")), "page")
+STATIONS = re.findall(
+    r"^([a-z/_]+\.py) +([\w.]+) ", "".join(blocks("", page("explanation/architecture"))), re.MULTILINE
+)
 
 
 def commands(text: str) -> list[list[str]]:
@@ -35,16 +38,13 @@ def commands(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
-def test_every_block_of_yaml_is_part_of_an_experiment(text):
-    raw = yaml.load(text, Loader=Loader)
-    if "pretraining" in raw:
-        raw["pretraining"] = {"corpus": "demo", "steps": 500} | raw["pretraining"]
-    parse_experiment(LEAST | raw)
+def test_every_block_of_yaml_is_an_experiment(text):
+    load_experiment(parse_yaml(text, "page"))
 
 
 def test_every_configuration_is_valid():
     for path in sorted((ROOT / "configs").glob("*.yaml")):
-        assert parse_experiment(yaml.load(path.read_text("utf-8"), Loader=Loader)).name == path.stem
+        assert load_experiment(path).name == path.stem
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -75,7 +75,6 @@ def test_commands_of_a_results_page_that_read_give_what_lies_there(folder, tmp_p
     for words in asked:
         said = CliRunner().invoke(app, words)
         assert said.exit_code == 0, said.output
-    assert (copy / "report.html").exists() == ("report" in [verb for verb, *_ in asked])
     assert [path.name for path in folder.glob("*.*") if path.read_bytes() != (copy / path.name).read_bytes()] == []
 
 
@@ -93,6 +92,67 @@ def anchors(text: str) -> set[str]:
     """The headings of a page, as addresses."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+# What a page has to name
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].split()) <= 910
+
+
+def keys(section: Any, prefix: str = "") -> set[str]:
+    """The keys of a section of an experiment, those of its sections with their own names before them."""
+    found = set()
+    for key, value in section.items():
+        found |= {prefix + key} | (keys(value, f"{prefix}{key}.") if isinstance(value, dict) else set())
+    return found
+
+
+def test_the_reference_of_an_experiment_has_every_key_and_its_default():
+    """Only arms, and what a section requires, are examples."""
+    few = {key: EVERY_KEY["pretraining"][key] for key in ("corpus", "steps")}
+    named = {key: EVERY_KEY[key] for key in ("name", "data", "arms")}
+    default = load_experiment({**named, "pretraining": few}).model_dump(mode="json", by_alias=True)
+    assert load_experiment(EVERY_KEY).model_dump(mode="json", by_alias=True) == default
+    assert keys(default) <= keys(EVERY_KEY)
+
+
+def test_every_variant_is_in_the_reference():
+    text = page("reference/variants")
+    for name, variant in glue_bench.VARIANTS.items():
+        assert f"## {name}\n\n::: {variant.__module__}.{variant.__qualname__}\n" in text
+
+
+def stripped(text):
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def test_the_list_of_variants_is_what_the_command_prints():
+    said = CliRunner().invoke(app, ["variants"])
+    assert stripped(block("", page("reference/variants"))) in stripped(said.stdout)
+
+
+def test_the_citation_names_this_version():
+    cited = parse_yaml((ROOT / "CITATION.cff").read_bytes(), "CITATION.cff")
+    assert cited["version"] == glue_bench.__version__
+
+
+def test_the_tree_names_every_room():
+    rooms = {path.name for path in (ROOT / "glue_bench").iterdir() if (path / "__init__.py").exists()}
+    tree = block("", page("explanation/architecture"), "glue_bench/\n")
+    assert [room for room in rooms if f"\n  {room}/ " not in tree] == []
+
+
+@pytest.mark.parametrize(("path", "name"), STATIONS)
+def test_every_station_is_there(path, name):
+    tree: ast.AST = ast.parse((ROOT / "glue_bench" / path).read_text(encoding="utf-8"))
+    for part in name.split("."):
+        tree = next(node for node in ast.iter_child_nodes(tree) if getattr(node, "name", None) == part)
+
+
+def test_ways_are_short():
+    assert len(STATIONS) == 15  # ten of a cell, five of a bias
 
 
 # Snippets
@@ -131,19 +191,17 @@ def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
 
 def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG001
     summary = glue_bench.run(tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}), results=tmp_path)
-    (kept,) = (summary.folder / "models").iterdir()
-    code = block("python", page("submitting"))
+    (kept,) = summary.folder.glob("cells/*/model")
     names: dict[str, Any] = {}
-    exec(re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", code), names)
+    exec(re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", block("python", page("how-to/publish-results"))), names)
     read = names["tokenizer"]("a cat", "a dog", return_tensors="pt")
     assert names["model"](**read).logits.shape == (1, 2)
 
 
-def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001
-    code = block("python", page("own-variant"))
+@pytest.mark.parametrize(("text", "name"), [(page("how-to/add-a-variant"), "kerple"), (PAGES["README.md"], "scaled")])
+def test_the_plugin_is_short_meets_the_contract_and_runs(text, name, tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001
+    code = block("python", text)
     assert len(code.splitlines()) <= 25
-    plugin = write_plugin(code)
-    summary = glue_bench.run(tiny(arms=["add", "kerple"], tasks=["cola"]), results=tmp_path, plugins=[plugin])
+    summary = glue_bench.run(tiny(arms=["add", name], tasks=["cola"]), results=tmp_path, plugins=[write_plugin(code)])
     assert (summary.finished, summary.failed) == (2, {})
-    assert sorted(glue_bench.leaderboard(summary.folder)["arm"]) == ["add", "kerple"]
-    assert glue_bench.VARIANTS["kerple"].source == "Chi et al. 2022"
+    assert sorted(glue_bench.leaderboard(summary.folder)["arm"]) == ["add", name]

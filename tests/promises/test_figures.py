@@ -169,45 +169,15 @@ def figures(page: str) -> list[Figure]:
     ]
 
 
-README, MINILM, STUDY, SCREEN = PAGES
-TODAY = [
-    (MINILM, "how many experiments a test simulates", "20,000"),
-    (MINILM, "mean training losses, of CoLA", "0.516 0.515 0.507 0.517 0.519 0.511 0.003 0.004"),
-    (MINILM, "mean training losses, of STS-B and RTE", "1.329 1.340 1.357 1.322 0.662 0.656 0.649 0.653"),
-    (MINILM, "differences of means from Trainer, and their errors", "2.54 27.97 1.6"),
-    (MINILM, "of an earlier revision, whose records are gone", "58.84 58.12"),
-    (STUDY, "the margin that was fixed beforehand", "-0.05"),
-    (STUDY, "an arm's own spread over seeds, or that of some arms together", "0.036 0.069 0.031 0.059"),
-    (SCREEN, "a difference in the study; the scale of fresh weights", "0.05"),
-    (SCREEN, "the scale of sinusoids; differences from the study's searches", "0.02 0.002 0.003"),
-]
-"""What no table has or a table has otherwise: page, reason, figures."""
-REASONS = {(page, text): why for page, why, texts in TODAY for text in re.findall(r"\S+ to \S+|\S+", texts)}
+def name(case: Contrast | Figure) -> str:
+    return " ".join(map(str, case[:4]))
 
 
-def cases(found: list[Contrast] | list[Figure]) -> list:
-    """The cases; those that are known to fail are marked so."""
-    marked = []
-    for case in found:
-        text = case.text if isinstance(case, Figure) else " to ".join(case.interval or ())
-        why = REASONS.get((case.page, text))
-        marks = [pytest.mark.xfail(strict=True, reason=why)] if why else []
-        marked.append(pytest.param(case, id=" ".join(map(str, case[:4])), marks=marks))
-    return marked
-
-
-@pytest.mark.parametrize("contrast", cases([one for page in PAGES for one in contrasts(page)]))
+@pytest.mark.parametrize("contrast", [one for page in PAGES for one in contrasts(page)], ids=name)
 def test_every_contrast_is_a_row_of_the_statistics(contrast):
     assert is_true(contrast)
 
 
-@pytest.mark.parametrize("figure", cases([one for page in PAGES for one in figures(page)]))
+@pytest.mark.parametrize("figure", [one for page in PAGES for one in figures(page)], ids=name)
 def test_every_figure_stands_in_the_tables(figure):
     assert any(is_shown(figure.text, value) for value in values(figure.page)), figure.words
-
-
-def test_what_is_known_to_fail_is_on_the_pages():
-    """A case that a page no longer has is to be deleted here."""
-    seen = {(page, figure.text) for page in PAGES for figure in figures(page)}
-    seen |= {(page, " to ".join(one.interval)) for page in PAGES for one in contrasts(page) if one.interval}
-    assert set(REASONS) <= seen

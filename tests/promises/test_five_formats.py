@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 
 from glue_bench.cli import app
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
-from glue_bench.records.predicted import Predicted
 
 ROOT = Path(__file__).parents[2]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
@@ -75,7 +74,7 @@ def fill_diagnostic(bench: Bench) -> tuple[Path, Path]:
             bench.finish("mnli", seed, 0.5, arm=arm)
             guessed = np.where(generator.random(PAIRS) < 0.7, labels, generator.integers(0, 3, PAIRS))
             logits = {"test_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guessed]}
-            bench.store.tests.write(bench.cells[-1]["cell_id"], Predicted(logits))
+            bench.predict(bench.cells[-1]["cell_id"], logits)
     return bench.plan(), bench.path / "diagnostic-full.tsv"
 
 
@@ -90,11 +89,15 @@ def words_of(tmp_path_factory: pytest.TempPathFactory):
 
 PAPERS = [row["table"] for row in json.loads(said("table", "--format", "json"))["rows"]]
 CASES: dict[str, list[tuple[Any, ...]]] = {
-    "leaderboard": [("leaderboard", "MADE"), *(("leaderboard", folder) for folder in STORED)],
-    "statistics": [("statistics", folder, "--pairs", "--equivalent", 1) for folder in ("MADE", *STORED)],
-    "power": [("power", folder, "--difference", 1) for folder in STORED],
+    "leaderboard": [
+        *(("leaderboard", folder) for folder in ("MADE", *STORED)),
+        ("leaderboard", "ASKED", "--diagnostic", "LABELS"),
+    ],
+    "statistics": [
+        *(("statistics", folder, "--pairs", "--equivalent", 1) for folder in ("MADE", *STORED)),
+        *(("statistics", folder, "--difference", 1) for folder in STORED),
+    ],
     "table": [("table",), *(("table", name, "MADE") for name in PAPERS)],
-    "diagnostics": [("diagnostics", "ASKED", "--labels", "LABELS")],
 }
 LACKING = {
     "All pairs": ("statistics", STORED[0], "--pairs", "--equivalent", 1),

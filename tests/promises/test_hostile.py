@@ -28,7 +28,7 @@ from hostile_inputs import (
     checked,
     named,
     names_alone,
-    sign,
+    signed,
     zipped,
 )
 from hostile_oracle import complaints
@@ -64,12 +64,8 @@ def _made(base: Path) -> World:
     import glue_bench
 
     runs = tiny_runs.run(EXPERIMENT, base / "results")
-    record = json.loads(
-        next(path for path in runs.rglob("*.json") if "digest" in json.loads(path.read_bytes())).read_bytes()
-    )
-    digest = record["digest"]
-    sign(record)
-    assert record["digest"] == digest, "the package signs in another way: change `sign`"
+    record = next(runs.glob("cells/*/record.json")).read_bytes()
+    assert signed(json.loads(record)) == record, "the package signs in another way: change `signed`"
     glue_bench.export(runs, base / "bundle.zip")
     glue_bench.submit(runs, base / "submission.zip", arm="add", fill=True)
     own = next(runs.glob("checkpoints/add-*/step-4"))
@@ -114,9 +110,11 @@ def convert(folder: Path) -> list[object]:
     return ["convert", folder, folder.parent / "out", "--variant", "none"]
 
 
+RECORD = "cells/*/record.json"
 PLACES = {
-    **{f"a record, {verb}": ("runs", "records/*", [verb, ..., *READERS[verb]]) for verb in ("leaderboard", "verify")},
-    **{f"{name}, verify": ("runs", f"{name}/*", ["verify", ...]) for name in ("pretraining", "predictions")},
+    **{f"a record, {verb}": ("runs", RECORD, [verb, ..., *READERS[verb]]) for verb in ("leaderboard", "verify")},
+    "a pretraining, verify": ("runs", "pretrainings/*/record.json", ["verify", ...]),
+    "predictions, verify": ("runs", "cells/*/logits.safetensors", ["verify", ...]),
     "a plan": ("runs", "plan.json", ["status", ...]),
     "gold labels": ("runs", "labels/*", ["export", ..., "-o", "out.zip"]),
     "BERT's config": ("bert", "config.json", None),
@@ -234,9 +232,8 @@ def test_so_is_a_word_of_many_letters(world, size):
 def test_so_are_ids_that_lead_out_of_the_folder(world):
     folder = world.fresh("runs")
     plan = json.loads((folder / "plan.json").read_bytes())
-    plan["cells"][0]["cell_id"] = "../../../etc/passwd"
-    sign(plan)
-    (folder / "plan.json").write_text(json.dumps(plan))
+    plan["cells"][0]["id"] = "../../../etc/passwd"
+    (folder / "plan.json").write_bytes(signed(plan))
     for verb, more in READERS.items():
         assert not complaints([verb, folder, *more], world.place)
 

@@ -11,14 +11,7 @@ import pytest
 import tiny_runs
 from forked import CLI, Forked
 
-pytestmark = [
-    pytest.mark.skipif(os.name != "posix", reason="needs signals"),
-    pytest.mark.xfail(
-        strict=True,
-        raises=AssertionError,
-        reason="a second run shares the work and waits for what the first one has claimed",
-    ),
-]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 ASKED = tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3])
 LIBRARY = """
 import sys, yaml, glue_bench

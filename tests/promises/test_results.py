@@ -1,6 +1,5 @@
 """The committed results: records give the stored tables byte for byte, and configurations and data the stored ids."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -16,9 +15,8 @@ from glue_bench.config import SCRATCH, load_experiment
 from glue_bench.data.sources import open_source
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
-from glue_bench.records.store import Store
-from glue_bench.sweep.older import as_stored
-from glue_bench.sweep.plan import as_planned
+from glue_bench.records.stored import Finished, Stored
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.inputs import Inputs
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +32,15 @@ VERBS = {
 }
 
 
-def documents(folder: Path, kind: str) -> list[dict]:
-    return [json.loads(path.read_bytes()) for path in sorted((folder / kind).glob("*.json"))]
+def stored(folder: Path) -> Finished:
+    """What the folder holds of its plan."""
+    return Stored(folder).finished(Stored(folder).plan())
 
 
 def tables(folder: Path) -> set[str]:
     """The files of a folder that are made from its records."""
     made = {path.name for kind in ("*.md", "*.csv") for path in folder.glob(kind)}
-    return made - COLLECTED - {"README.md"}
+    return made - COLLECTED - {"README.md", "METHODS.md"}
 
 
 def test_there_are_results():
@@ -77,60 +76,57 @@ def test_one_other_digit_in_any_table_is_a_fault(folder, tmp_path):
 
 
 @each
-def test_every_planned_cell_is_there_and_nothing_else(folder):
+def test_every_planned_cell_and_pretraining_is_there_and_nothing_else(folder):
     """Each with its record, its predictions and the commit that made it, which had no changes of its own."""
-    cells = glue_bench.status(folder)
-    assert set(cells["state"]) == {"done"}
-    assert set(cells["cell_id"]) == {path.stem for path in (folder / "records").iterdir()}
-    assert set(cells["cell_id"]) == {path.stem for path in (folder / "predictions").iterdir()}
-    for record in [*documents(folder, "records"), *documents(folder, "pretraining")]:
-        assert re.fullmatch("[0-9a-f]{7,40}", record["environment"]["git_commit"])
+    plan, finished = Stored(folder).plan(), stored(folder)
+    assert set(glue_bench.status(folder)["state"]) == {"done"}
+    for kind, jobs in (("cells", plan.cells), ("pretrainings", plan.pretrainings)):
+        there = {path.name for path in (folder / kind).glob("*")}
+        assert there == {job.id for job in jobs}
+    assert all(record.logits for record in finished.records.values())
+    for record in [*finished.records.values(), *finished.pretrainings.values()]:
+        assert re.fullmatch("[0-9a-f]{7,40}", record.environment.git_commit)
 
 
 @each
 def test_the_configuration_gives_the_stored_ids(folder):
-    """What it reads outside the project is taken from the committed plan and records."""
-    experiment, store = load_experiment(ROOT / "configs" / f"{folder.name}.yaml"), Store(folder)
-    plan, inputs = store.read_plan(), Inputs(experiment, folder / "checkpoints")
-    records = documents(folder, "records")
+    """What it reads outside the project is taken from the committed plan."""
+    plan, experiment = Stored(folder).plan(), load_experiment(ROOT / "configs" / f"{folder.name}.yaml")
+    inputs, cells = Inputs(experiment, folder), {cell.arm: cell for cell in plan.cells}
     if plan.pretrainings:
-        inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].identity.corpus)
+        inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
     else:
-        inputs.fingerprint = lambda _: records[0]["checkpoint"]["digest"]
-    inputs.data = lambda task: SimpleNamespace(digest=plan.tasks[task].data)
-    inputs.tokenizer_digest = lambda arm, _recipe=None: plan.arms[arm.name].tokenizer
-    inputs.origin = lambda arm: plan.arms[arm.name].origin
-    planned = as_stored([as_planned(cell, inputs) for cell in experiment.cells()], inputs, store)
-    assert {cell.id for cell in planned} == {record["cell_id"] for record in records}
+        inputs.fingerprint = lambda arm: cells[arm.name].checkpoint
+    inputs.data = plan.tasks.get
+    inputs.tokenizer_digest = lambda arm: cells[arm.name].tokenizer
+    inputs.origin = lambda arm: cells[arm.name].origin
+    assert settle_jobs(experiment, inputs) == ([*plan.pretrainings], [*plan.cells])
 
 
 @pytest.mark.skipif(not (SHARED / "text").is_dir(), reason="no ../shared here")
 @pytest.mark.parametrize("name", [pytest.param("study", marks=pytest.mark.slow), "study_screen"])
-def test_the_configuration_gives_the_stored_ids_with_the_real_data(name):
+def test_with_the_real_data_nothing_would_run_again(name):
     where = {"data": str(SHARED / "glue"), "corpus": [str(SHARED / "text")], "results": ROOT / "results"}
     cells = glue_bench.plan(ROOT / "configs" / f"{name}.yaml", **where)
     assert set(cells["state"]) == {"done"}
-    assert set(cells["cell_id"]) == {path.stem for path in (ROOT / "results" / name / "records").iterdir()}
+    assert set(cells["why"]) == {""}
+    assert set(cells["cell_id"]) == {path.name for path in (ROOT / "results" / name / "cells").iterdir()}
 
 
 @pytest.mark.skipif(not (SHARED / "glue").is_dir(), reason="no ../shared here")
 def test_the_data_are_what_the_records_say():
     source = open_source(str(SHARED / "glue"))
-    seen = {
-        (record["cell"]["task"], record["data"]["digest"])
-        for folder in FOLDERS
-        for record in documents(folder, "records")
-    }
+    seen = {(cell.task, cell.data) for folder in FOLDERS for cell in Stored(folder).plan().cells}
     assert dict(seen) == {task: source.load(task).digest for task, _ in seen}
     assert len(dict(seen)) == len(seen)
 
 
 @each
 def test_arms_are_described_as_a_run_would_do_now(folder):
-    plan = Store(folder).read_plan()
-    for arm, facts in plan.arms.items():
-        origin = SCRATCH if facts.origin == "pretrained" else facts.origin
-        assert facts.summary == VARIANTS[facts.variant].described(plan.configured(arm).options, origin)
+    plan = Stored(folder).plan()
+    origins = {cell.arm: SCRATCH if cell.origin == "pretrained" else cell.origin for cell in plan.cells}
+    for arm in plan.experiment.arms:
+        assert plan.arms[arm.name].summary == VARIANTS[arm.variant].described(arm.options, origins[arm.name])
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -33,7 +33,7 @@ EXPERIMENT: dict[str, Any] = {
     },
     "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 8, "max_length": 32},
 }
-CLOCKS = {"seconds", "tokens_per_second", "peak_memory_bytes"}
+CLOCKS = {"seconds", "training_seconds", "tokens_per_second", "peak_memory_bytes"}
 """What a record says of time and memory, which no two runs have alike."""
 _PLACE = tempfile.TemporaryDirectory()
 WORDS = ("cat", "dog", "horse", "fox", "tom", "anna", "old", "young", "chased", "helped", "called", "the", "by")
@@ -99,8 +99,8 @@ def tables(folder: Path) -> dict[str, Any]:
 
 def results(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Each finished cell and pretraining by its id: what changes when it is stored anew."""
-    paths = [path for kind in ("records", "pretraining") for path in (folder / kind).glob("*.json")]
-    return {path.stem: (path.stat().st_ino, path.read_bytes()) for path in paths}
+    paths = [path for kind in ("cells", "pretrainings") for path in (folder / kind).glob("*/record.json")]
+    return {path.parent.name: (path.stat().st_ino, path.read_bytes()) for path in paths}
 
 
 def lose_weights(folder: Path) -> None:
@@ -128,13 +128,12 @@ def bits(folder: Path, *without: str) -> dict[str, Any]:
 
 
 def _tensors(content: bytes) -> dict[str, Any]:
-    """What a safetensors file holds, by name: the order of the names is another each time."""
+    """What a safetensors file holds, by name, without the digest of its record: that has clocks in it."""
     size = 8 + int.from_bytes(content[:8], "little")
     head = json.loads(content[8:size])
-    metadata = head.pop("__metadata__", None)
+    head.pop("__metadata__", None)
     spans = {name: [size + offset for offset in one["data_offsets"]] for name, one in head.items()}
-    values = {name: (one["dtype"], one["shape"], content[slice(*spans[name])]) for name, one in head.items()}
-    return {"__metadata__": metadata, **values}
+    return {name: (one["dtype"], one["shape"], content[slice(*spans[name])]) for name, one in head.items()}
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -157,12 +156,12 @@ def _still(value: Any, moving: set[str]) -> Any:
 def numbers(folder: Path) -> dict[str, list[float]]:
     """By arm, losses of its pretraining and of its cells, then their logits."""
     found: dict[str, list[float]] = {}
-    for path in sorted(folder.glob("pretraining/*.json")):
+    for path in sorted(folder.glob("pretrainings/*/record.json")):
         record = json.loads(path.read_bytes())
-        found[record["arm"]] = [point[key] for point in record["losses"] for key in ("train_loss", "validation_loss")]
-    for path in sorted(folder.glob("records/*.json")):
-        record = json.loads(path.read_bytes())
-        logits = load_file(folder / "predictions" / f"{path.stem}.safetensors")
+        losses = [point.get(key) for point in record["losses"] for key in ("train_loss", "validation_loss")]
+        found[record["pretraining"]["arm"]] = losses
+    for path in sorted(folder.glob("cells/*/record.json")):
+        record, logits = json.loads(path.read_bytes()), load_file(path.with_name("logits.safetensors"))
         found[record["cell"]["arm"]] += [epoch["train_loss"] for epoch in record["history"]]
         found[record["cell"]["arm"]] += [float(one) for split in sorted(logits) for one in np.ravel(logits[split])]
     return {arm: [float(one) for one in values if one is not None] for arm, values in found.items()}
@@ -170,7 +169,7 @@ def numbers(folder: Path) -> dict[str, list[float]]:
 
 def machine(folder: Path) -> str:
     """The kind of processor, torch's version and the threads that its cells were computed with."""
-    told = {tuple(_machines(json.loads(path.read_bytes()))) for path in folder.glob("records/*.json")}
+    told = {tuple(_machines(json.loads(path.read_bytes()))) for path in folder.glob("cells/*/record.json")}
     (one,) = told
     return ", ".join(one)
 

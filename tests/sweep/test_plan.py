@@ -5,26 +5,24 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
-from stored import plan_with
 
-from glue_bench.config import parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.sweep.plan import plan_cells, select
-from glue_bench.sweep.records import plan_of
-from glue_bench.tables.arms import arms_frame
+from glue_bench.records.plan import Plan
+from glue_bench.sweep.plan import make_plan, select
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
-def plan(values):
-    experiment = parse_experiment(values)
-    return plan_cells(experiment, Inputs(experiment))
+def plan(values) -> Plan:
+    experiment = load_experiment(values)
+    return make_plan(experiment, Inputs(experiment))
 
 
 def ids(values) -> list[str]:
-    return [planned.id for planned in plan(values)]
+    return [cell.id for cell in plan(values).cells]
 
 
 @pytest.fixture
@@ -43,13 +41,7 @@ def texts() -> tuple[str, ...]:
     return tuple(generate("cola")["train"]["text_a"])
 
 
-def shapes(arms: dict, values) -> list[str]:
-    """The shape of each arm as tables say it, from a plan with these facts of its arms."""
-    config = parse_experiment(values).model_dump()
-    return arms_frame(plan_with(arms=arms, config=config), [], {})["shape"].tolist()
-
-
-def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts, tmp_path):
+def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts):
     """The vocabulary is that of the tokenizer, which may lack words that were asked for."""
     bert = str(make_bert(texts=texts))
     values = tiny(
@@ -57,13 +49,31 @@ def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts, tmp_path):
         tasks=["cola"],
         scratch={"vocab_size": 5000},
     )
-    arms = plan_of(parse_experiment(values), tmp_path).document()["arms"]
+    arms = plan(values).arms
     sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
-    assert arms["untied"]["shape"] == sizes | {"embedding_size": 16, "vocab_size": 250}
-    assert arms["add"]["shape"] == arms["split"]["shape"]
-    assert arms["add"]["shape"]["vocab_size"] < 5000
-    said = shapes(arms, values)
-    assert said[0] == said[1] != said[2]
+    assert arms["untied"].shape.document() == sizes | {"embedding_size": 16, "vocab_size": 250}
+    assert arms["add"].shape == arms["split"].shape != arms["untied"].shape
+    assert arms["add"].shape.vocab_size < 5000
+    assert arms["split"].parameters - arms["split"].added_over_add == arms["add"].parameters
+
+
+def test_the_plan_hides_where_data_and_text_are(tiny, tmp_path):
+    (tmp_path / "secret.txt").write_text("\n".join(generate("cola")["train"]["text_a"]))
+    pretraining = {"corpus": str(tmp_path / "secret.txt"), "steps": 2, "batch_tokens": 64, "length": 32}
+    whole = plan(tiny(pretraining=pretraining | {"validation_share": 0.1}))
+    assert "secret" not in whole.model_dump_json()
+    assert {cell.origin for cell in whole.cells} == {"pretrained"}
+    assert whole.experiment.data == "demo"
+
+
+def test_a_tasks_own_limit_cuts_its_train_rows_alone(tiny):
+    whole, cut = (plan(tiny(finetuning=each)) for each in ({}, {"tasks": {"cola": {"limit": 20}}}))
+    assert cut.tasks["cola"].rows == whole.tasks["cola"].rows | {"train": 20}
+    assert cut.tasks["cola"].source.startswith("demo, limited to 20 rows of train")
+    assert cut.tasks["stsb"] == whole.tasks["stsb"]
+    assert cut.tokens["cola"] < whole.tokens["cola"]
+    stay = {cell.id for cell in whole.cells} & {cell.id for cell in cut.cells}
+    assert not {cell.id for cell in cut.cells if cell.task == "cola"} & stay
 
 
 # Ids
@@ -265,8 +275,8 @@ def test_a_task_that_the_data_lacks_is_refused(tiny, tmp_path):
 
 
 def chosen(tiny, *only):
-    cells = plan(tiny(arms=["add", "none"], seeds=[1, 2], finetuning={"learning_rates": [1e-3, 2e-5]}))
-    return [planned.cell.key for planned in select(cells, only)]
+    cells = plan(tiny(arms=["add", "none"], seeds=[1, 2], finetuning={"learning_rates": [1e-3, 2e-5]})).cells
+    return [cell.key for cell in select(cells, only)]
 
 
 def test_only_keeps_the_cells_that_match(tiny):

@@ -1,273 +1,324 @@
-"""Experiments with pretraining: checkpoints first, then cells that start from them, and what it all cost."""
+"""Experiments with pretraining: checkpoints first, then cells that start from them; rates that are searched for."""
 
-import csv
-import json
 import re
 
 import pytest
+import torch
 from safetensors.torch import load_file
-from stored import documents, weights
+from tiny_sweeps import contents, pretrainings, records
 from transformers import AutoModelForMaskedLM
 
-from glue_bench.config import parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import weights_digest
 from glue_bench.records.store import Store
-from glue_bench.tables.board import leaderboard, open_board, steps_frame
+from glue_bench.sweep.plan import make_plan
 from glue_bench.training import pretrain as training
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import NonFiniteLossError
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+SEVERAL = {"checkpoints": [6, 3], "finetune_checkpoints": True}
+SEARCH = {"learning_rates": [3e-3, 1e-5], "rate_search": {"steps": 4, "seeds": [8, 9]}}
 
 
-def contents(folder) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def plan(values):
+    experiment = load_experiment(values)
+    return make_plan(experiment, Inputs(experiment))
 
 
-def rows(path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text().splitlines()))
+@pytest.fixture
+def id_of(pretrained):
+    """The id of what the only cell starts from."""
+
+    def one(pretraining=(), **changes) -> str:
+        (cell,) = plan(pretrained(pretraining, **{"arms": ["add"]} | changes)).cells
+        return cell.pretraining
+
+    return one
 
 
-# From scratch
+# What decides a pretraining
 
 
-def test_arms_are_pretrained_and_their_cells_start_from_that(finished, values):
-    summary = finished(values())
+@pytest.mark.parametrize(
+    "changes",
+    [{"steps": 11}, {"batch_tokens": 512}, {"length": 16}, {"mask_probability": 0.2}, {"learning_rate": 2e-3},
+     {"warmup_ratio": 0.5}, {"weight_decay": 0.0}, {"adam_epsilon": 1e-8}, {"clip_norm": 2.0}, {"seed": 2},
+     {"validation_share": 0.1}, {"documents": "blank_lines"}, {"segments": "pairs"}, {"dropout": 0.2},
+     {"schedule": "trapezoid", "decay_share": 0.2}, SEARCH],
+    ids=str,
+)  # fmt: skip
+def test_whatever_changes_the_weights_changes_the_id(id_of, changes):
+    assert id_of(changes) != id_of()
+
+
+def test_other_encoders_and_other_text_change_the_id(id_of, small_demo):
+    ids = {id_of(), id_of(arms=["none"]), id_of(scratch={"hidden_size": 32}), id_of(scratch={"vocab_size": 150})}
+    ids.add(id_of(arms=[{"variant": "add", "options": {"segments": "none"}}]))
+    small_demo(train=40)
+    ids.add(id_of())
+    assert len(ids) == 6
+
+
+def test_what_only_watches_or_cuts_nothing_keeps_the_id(id_of):
+    watching = [{"checkpoints": [5]}, {"validations": 5}, {"micro_batch_tokens": 256}, {"micro_batch_tokens": 999}]
+    assert {id_of(changes) for changes in watching} == {id_of()}
+
+
+def test_parts_of_a_batch_change_the_id_where_dropout_is_drawn_for_each_of_them(id_of):
+    whole, parts, same = id_of(), id_of({"micro_batch_tokens": 64}), id_of({"micro_batch_tokens": 95})
+    assert whole != parts == same  # two rows of 32
+    still = {"scratch": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}
+    assert id_of({"micro_batch_tokens": 64}, **still) == id_of(**still)
+    assert id_of({"micro_batch_tokens": 64, "dropout": 0.0}) == id_of({"dropout": 0.0})
+    assert id_of({"micro_batch_tokens": 64, "dropout": 0.1}, **still) != id_of({"dropout": 0.1}, **still)
+
+
+def test_lists_whose_order_decides_nothing_are_put_in_order(id_of):
+    other = {"learning_rates": [1e-5, 3e-3], "rate_search": {"steps": 4, "seeds": [9, 8]}}
+    assert id_of(SEARCH) == id_of(other) != id_of(SEARCH | {"learning_rates": [1e-5, 2e-3]})
+
+
+def test_where_the_text_lies_does_not_matter(id_of, tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("\n".join(generate("cola")["train"]["text_a"]))
+    here, there = (id_of({"corpus": str(tmp_path / name)}) for name in ("here", "there"))
+    assert here == there
+
+
+# From scratch and from a checkpoint
+
+
+def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
+    summary = sweep(pretrained())
     assert (summary.planned, summary.finished, summary.failed) == (2, 2, {})
-    assert {path.name for path in summary.folder.iterdir()} == {
-        "budget.csv", "budget.md", "checkpoints", "failures", "intrinsic", "intrinsic.csv", "labels",
-        "leaderboard.csv", "leaderboard.md", "losses.csv", "plan.json", "predictions", "pretraining", "records",
-        "scores.csv", "statistics.csv", "statistics.md",
-    }  # fmt: skip
-    store = Store(summary.folder)
-    for record in documents(store):
-        assert record["cell"]["steps"] == 10
-        assert record["origin"] == "pretrained"
-        assert re.fullmatch(r"pretraining [0-9a-f]{12} step 10", record["checkpoint"]["digest"])
-        assert "-s1-step10-" in record["cell_id"]
-        assert record["shape"] == store.read_plan().arms[record["cell"]["arm"]].shape.document()
-    table = leaderboard(summary.folder)
-    assert table["origin"].tolist() == ["pretrained"] * 2
-    assert set(table["start"]) == {"fresh weights of this shape, then 10 steps of pretraining"}
-    for record in documents(store, "pretraining"):
-        folder = summary.folder / "checkpoints" / record["pretraining_id"]
-        assert sorted(path.name for path in folder.iterdir()) == ["identity.json", "step-10"]
-        assert AutoModelForMaskedLM.from_pretrained(folder / "step-10").config.variant == record["arm"]
-        assert record["identity"] == json.loads((folder / "identity.json").read_text())
-        assert record["environment"]["device"] == "cpu"
+    assert sweep.started == ["add pretraining", "untied pretraining", "add cola", "untied cola"]
+    store, found = Store(summary.folder), records(summary)
+    for made in pretrainings(summary):
+        folder = store.checkpoint(made.pretraining.id, 10)
+        model = AutoModelForMaskedLM.from_pretrained(folder)
+        assert model.config.variant == made.pretraining.arm
+        inside = {name: tensor for name, tensor in model.base.state_dict().items() if not name.startswith("pooler")}
+        assert made.weights == {10: weights_digest(inside)}
+        record = found[f"{made.pretraining.arm} cola"]
+        assert record.started_from == made.weights[10]
+        assert (record.cell.origin, record.cell.steps) == ("pretrained", 10)
+        assert re.search(r"-s1-step10-[0-9a-f]{12}$", record.cell.id)
+        assert [path.name for path in store.checkpoints(made.pretraining.id).iterdir()] == ["step-10"]
 
 
-def test_progress_names_arms_steps_and_losses(finished, values):
-    finished(values())
-    _, first, *lines = finished.said.splitlines()
-    assert "2 cells to run; 2 pretrainings come first" in first
-    losses = r"loss \d\.\d{3}, validation loss \d\.\d{3}"
-    line = rf"pretraining add: step (\d+) of 10, [\d,]+ tokens, {losses}, [\d,]+ tokens/s"
-    assert [re.fullmatch(line, text)[1] for text in lines[:2]] == ["5", "10"]
-    assert " [1/2] add after 10 steps on cola, rate 0.001, seed 1: " in lines[4]
-    assert len(lines) == 6
+def test_the_measures_of_each_pretraining_are_stored_with_it(sweep, pretrained):
+    summary = sweep(pretrained(arms=["add", "none"]))
+    store, (add, none) = Store(summary.folder), pretrainings(summary)
+    names = [one.name for one in add.measures]
+    assert names[:2] == ["validation_loss", "swap_1"]
+    assert {one.value for one in none.measures if one.name.startswith("swap")} == {0.5}
+    # The whole validation text is read here: its loss is the one of the pretraining.
+    assert add.measures[0].value == pytest.approx(add.validation_loss, abs=1e-5)
+    first, second = (store.sums(made) for made in (add, none))
+    for one in add.measures:
+        total, count = first[one.name]
+        assert one.value == total.sum() / count.sum()
+        assert (second[one.name][1] == count).all()
+    losses = store.losses(add)
+    assert losses["loss_sum"].sum() / losses["count"].sum() == pytest.approx(add.validation_loss)
 
 
-def test_cells_start_from_their_arms_own_checkpoint(values, finished):
-    summary = finished(values())
-    inputs = Inputs(parse_experiment(values()), summary.folder / "checkpoints")
-    for cell in inputs.experiment.cells():
-        run = inputs.experiment.pretraining_of(cell)
-        start = inputs.pretrained(run, 10)
-        stored = load_file(inputs.pretraining_folder(run).checkpoint(10) / "model.safetensors")
-        assert start.config.variant == cell.arm.variant
-        assert (stored["base.blocks.0.up.weight"] == start.weights["blocks.0.up.weight"]).all()
-        assert not [name for name in start.weights if name.startswith("pooler.")]
-
-
-def test_a_second_run_does_nothing(sweep, failing, finished, values):
-    folder = finished(values()).folder
+def test_a_second_run_does_nothing(sweep, pretrained):
+    folder = sweep(pretrained()).folder
     before = contents(folder)
-    started = failing({})
-    again = sweep()
-    assert (again.skipped, again.finished, started) == (2, 0, [])
+    again = sweep(pretrained())
+    assert (again.skipped, again.finished, sweep.started) == (2, 0, [])
     assert contents(folder) == before
 
 
-@pytest.mark.usefixtures("no_tables")
-def test_only_the_arms_of_waiting_cells_are_pretrained(sweep, failing):
-    started = failing({})
-    summary = sweep(only=["arm=untied"])
-    assert (summary.finished, started) == (1, ["untied"])
-    sweep()
-    assert started == ["untied", "add"]
-    sweep(seeds=[1, 2])
-    assert started == ["untied", "add"]
+def test_only_what_waiting_cells_start_from_is_pretrained(sweep, pretrained):
+    sweep(pretrained({"seeds": [1, 2]}), only=["arm=untied", "pretraining_seed=2"])
+    assert sweep.started == ["untied pretraining", "untied cola"]
+    sweep(pretrained({"seeds": [1, 2]}), only=["arm=untied"])
+    assert sweep.started == ["untied pretraining", "untied cola"]
+    sweep(pretrained({"seeds": [1, 2]}, seeds=[1, 2]), only=["arm=untied"])
+    assert sweep.started == ["untied cola"] * 2
 
 
-def test_a_dry_run_pretrains_nothing(sweep, failing, tmp_path):
-    started = failing({})
-    summary = sweep(dry_run=True)
-    assert len(summary.waiting) == 2
-    assert not started
-    assert not (tmp_path / "runs").exists()
+def test_arms_of_one_seed_see_the_same_and_seeds_differ(sweep, pretrained):
+    made = pretrainings(sweep(pretrained({"seeds": [1, 2]})))
+    streams = [(each.pretraining.seed, each.stream) for each in made]
+    assert len(set(streams)) == 2
+    assert len({each.validation_loss for each in made}) == 4
+    assert made[0].pretraining.label == "add"
+    assert made[2].pretraining.label == "add, seed 2"
 
 
-# Several checkpoints
+def test_every_kept_checkpoint_can_be_fine_tuned(sweep, pretrained):
+    summary = sweep(pretrained(SEVERAL, arms=["add"]))
+    store, (made,) = Store(summary.folder), pretrainings(summary)
+    found = store.finished(store.plan()).records.values()
+    assert [record.cell.steps for record in found] == [10, 6, 3]
+    assert [record.started_from for record in found] == [made.weights[step] for step in (10, 6, 3)]
+    assert len({record.started_from for record in found}) == 3
 
 
-def test_every_kept_checkpoint_can_be_fine_tuned(sweep):
-    several = {"checkpoints": [6, 3], "finetune_checkpoints": True}
-    summary = sweep(several)
-    assert summary.finished == 6
-    found = rows(summary.folder / "steps.csv")
-    assert [(row["arm"], row["steps"]) for row in found] == [
-        (arm, steps) for steps in ("3", "6", "10") for arm in ("add", "untied")
-    ]
-    records = documents(Store(summary.folder))
-    scores = {(r["cell"]["arm"], str(r["cell"]["steps"])): r["scores"]["validation"] for r in records}
-    for row in found:
-        value = 100 * scores[row["arm"], row["steps"]]["matthews_correlation"]
-        assert float(row["cola"]) == pytest.approx(value, abs=0.006)
-        assert (row["origin"], row["cola_n"]) == ("pretrained", "1")
-    assert "## Against steps of pretraining" in (summary.folder / "leaderboard.md").read_text()
-    assert steps_frame(open_board(summary.folder))["steps"].tolist() == [3, 3, 6, 6, 10, 10]
-    assert len(leaderboard(summary.folder)) == 2
-    again = sweep(several)
-    assert (again.skipped, again.finished) == (6, 0)
+def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, pretrained):
+    (before,) = pretrainings(sweep(pretrained(arms=["add"])))
+    summary = sweep(pretrained(SEVERAL, arms=["add"]))
+    assert (summary.skipped, summary.finished) == (1, 2)
+    assert "add is pretrained again: its weights are gone. 1 finished cell started from the old ones." in sweep.said
+    (after,) = pretrainings(summary)
+    assert after.weights[10] == before.weights[10]
 
 
-@pytest.mark.usefixtures("no_tables")
-def test_cells_of_one_checkpoint_can_be_chosen(sweep):
-    summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, only=["steps=6", "arm=add"])
-    assert [record["cell"]["steps"] for record in documents(Store(summary.folder))] == [6]
-
-
-def test_without_being_asked_for_only_the_last_checkpoint_is_fine_tuned(sweep):
-    summary = sweep({"checkpoints": [6]})
-    assert summary.finished == 2
-    assert not (summary.folder / "steps.csv").exists()
-    assert len(list(summary.folder.glob("checkpoints/*/step-6"))) == 2
-
-
-@pytest.mark.usefixtures("no_tables")
-def test_checkpoints_wanted_later_are_made_then_with_the_same_weights(sweep, failing, finished, values):
-    folder = finished(values(arms=["add"])).folder
-    before = weights(folder)
-    started = failing({})
-    summary = sweep({"checkpoints": [6], "finetune_checkpoints": True}, arms=["add"])
-    assert (summary.skipped, summary.finished, started) == (1, 1, ["add"])
-    assert before.items() <= weights(folder).items()
-
-
-# From a checkpoint
-
-
-def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sweep, make_bert):
-    bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
-    summary = sweep({"from": "checkpoint"}, checkpoint=str(bert), arms=["add", "concat", "none"])
-    records = documents(Store(summary.folder))
-    origins = {"add": "pretrained", "concat": "adapted", "none": "adapted"}
-    assert {record["cell"]["arm"]: record["origin"] for record in records} == origins
-    assert {record["arm"]: record["origin"] for record in documents(Store(summary.folder), "pretraining")} == origins
-    for folder in (summary.folder / "checkpoints").iterdir():
-        stored = json.loads((folder / "step-10" / "config.json").read_text())
-        assert stored["origin"] == origins[stored["variant"]]
-    assert {row["arm"]: row["origin"] for row in rows(summary.folder / "budget.csv")} == origins
-    text = (summary.folder / "leaderboard.md").read_text()
-    assert text.index("## Pretrained") < text.index("| add") < text.index("## Adapted") < text.index("| concat")
-
-
-@pytest.mark.usefixtures("no_tables")
-def test_pretraining_starts_from_the_checkpoints_weights(sweep, make_bert):
+def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sweep, pretrained, make_bert):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
     still = {"from": "checkpoint", "learning_rate": 1e-12, "weight_decay": 0.0}
-    folder = sweep(still, checkpoint=str(bert), arms=["add"]).folder
-    (path,) = folder.glob("checkpoints/*/step-10/model.safetensors")
-    theirs, ours = load_file(bert / "model.safetensors"), load_file(path)
+    summary = sweep(pretrained(still, checkpoint=str(bert), arms=["add", "concat"]))
+    assert {record.cell.origin for record in records(summary).values()} == {"pretrained", "adapted"}
+    made = pretrainings(summary)[0].pretraining
+    assert made.arm == "add"
+    ours = load_file(Store(summary.folder).checkpoint(made.id, 10) / "model.safetensors")
+    theirs = load_file(bert / "model.safetensors")
     assert (theirs["embeddings.word_embeddings.weight"] - ours["base.variant.words.weight"]).abs().max() < 1e-8
+
+
+# A rate of one's own, or the best of a search
+
+
+def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss(sweep, pretrained):
+    summary = sweep(pretrained(SEARCH | {"seeds": [1, 2]}))
+    assert (summary.finished, summary.failed) == (4, {})
+    made = pretrainings(summary)
+    runs, wanted = ([each for each in made if each.pretraining.is_search == kind] for kind in (True, False))
+    assert (len(runs), len(wanted)) == (8, 4)
+    for each in wanted:
+        mine = [run for run in runs if run.pretraining.id in each.pretraining.searches]
+        assert {(run.pretraining.arm, run.steps) for run in mine} == {(each.pretraining.arm, 4)}
+        losses = {rate: sum(run.validation_loss for run in mine if run.pretraining.learning_rate == rate) / 2
+                  for rate in (1e-5, 3e-3)}  # fmt: skip
+        assert each.pretraining.rate == min(losses, key=losses.get)
+    assert re.search(r"pretraining add: learning rate 0.003, by the loss of its search \(1e-05: \d", sweep.said)
+    kept = {path.parent.name for path in summary.folder.glob("checkpoints/*/*")}
+    assert kept == {each.pretraining.id for each in wanted}
+    sweep(pretrained(SEARCH | {"seeds": [1, 2, 3]}), only=["arm=add"])
+    assert sweep.started == ["add pretraining", "add cola"]  # the search is not made again
+
+
+def test_a_rate_that_diverges_is_the_worst_and_all_of_them_are_a_failure(sweep, pretrained):
+    wild = {"rate_search": {"steps": 4}, "weight_decay": 1e9, "warmup_ratio": 0.0}
+    summary = sweep(pretrained(wild | {"learning_rates": [1e-12, 100.0]}, arms=["add"]))
+    assert (summary.finished, summary.failed) == (1, {})
+    assert "learning rate 1e-12, by the loss of its search (1e-12: " in sweep.said
+    assert "100: diverged)" in sweep.said
+    diverged = next(made for made in pretrainings(summary) if made.pretraining.learning_rate == 100.0)
+    assert diverged.validation_loss is None
+    assert diverged.tokens > 0  # what it cost until then
+    failed = sweep(pretrained(wild | {"learning_rates": [99.0, 100.0]}, arms=["add"], name="none"))
+    (error,) = failed.failed.values()
+    assert error == "every learning rate of the search diverged (99: diverged, 100: diverged); add lower ones"
+
+
+def test_an_arm_may_have_a_rate_of_its_own(sweep, pretrained):
+    summary = sweep(pretrained(SEARCH, arms=["add", {"variant": "untied", "pretraining_rate": 2e-3}]))
+    rates = {made.pretraining.arm: made.pretraining.learning_rate for made in pretrainings(summary)
+             if not made.pretraining.is_search}  # fmt: skip
+    assert rates["untied"] == 2e-3
+    assert rates["add"] in SEARCH["learning_rates"]
+    assert sweep.started.count("untied pretraining") == 1
 
 
 # Failures and interruptions
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        NonFiniteLossError("masked-LM loss is nan at step 3"),
-        RuntimeError("out of luck"),
-        PermissionError(13, "Permission denied", "/text"),
-    ],
-)
-def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, failing, error):
-    started = failing({"add": error})
-    summary = sweep(seeds=[1, 2])
-    expected = f"{type(error).__name__} in pretraining: {error}"
+def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, pretrained, moody):
+    moody(RuntimeError("out of luck"))
+    values = pretrained(arms=["moody", "untied"], seeds=[1, 2])
+    summary = sweep(values)
+    expected = "RuntimeError in pretraining: out of luck"
     assert (summary.finished, set(summary.failed.values())) == (2, {expected})
-    assert all(cell_id.startswith("add-") for cell_id in summary.failed)
+    assert all(name.startswith("moody-") for name in summary.failed)
     store = Store(summary.folder)
-    assert {failure["arm"] for failure in documents(store, "failures")} == {"add"}
-    assert all("Traceback" in failure["traceback"] for failure in documents(store, "failures"))
-    assert f"pretraining add: FAILED {expected}" in sweep.said
-    row, other = rows(summary.folder / "budget.csv")
-    assert (row["arm"], row["tokens"], other["arm"], other["steps"]) == ("add", "", "untied", "10.0")
-    failing({})
-    again = sweep(seeds=[1, 2])
+    assert {failure.error for failure in store.failures(store.plan())} == {expected}
+    moody(None)
+    again = sweep(values)
     assert (again.finished, again.skipped, again.failed) == (2, 2, {})
-    assert started == ["add", "untied", "add"]
+    assert store.failures(store.plan()) == []
 
 
-@pytest.mark.usefixtures("no_tables")
-def test_a_real_divergence_is_a_failure(sweep):
-    summary = sweep({"learning_rate": 100.0, "weight_decay": 1e9, "warmup_ratio": 0.0}, arms=["add"])
+def test_a_real_divergence_is_a_failure(sweep, pretrained):
+    settings = {"learning_rate": 100.0, "weight_decay": 1e9, "warmup_ratio": 0.0}
+    summary = sweep(pretrained(settings, arms=["add"]))
     (error,) = summary.failed.values()
     assert error.startswith("NonFiniteLossError in pretraining: masked-LM loss is nan at step ")
     assert not list(summary.folder.glob("checkpoints/*/step-10"))
 
 
-@pytest.mark.usefixtures("no_tables")
-def test_a_full_disk_is_one_message(sweep, failing):
-    failing({"untied": OSError(28, "No space left on device")})
-    with pytest.raises(UserError, match=r"^cannot write, to the results .*No space left .*the same command goes on"):
-        sweep()
-    failing({})
-    assert sweep().finished == 2
+def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
+    settings = {"learning_rate": 1.0, "weight_decay": 1.0, "warmup_ratio": 0.0, "schedule": "trapezoid"}
+    summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}, arms=["add"]))
+    (error,) = summary.failed.values()
+    assert error.startswith("arm 'add' (variant 'add' from '")
+    assert "position is dead" in error
 
 
-def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(sweep, monkeypatch, finished, values):
-    whole = weights(finished(values(), "whole").folder)
-    batch, asked = training.training_batch, []
-
-    def interrupted(*arguments, **options):
-        asked.append(options["step"])
-        if asked[10:] == list(range(8)):  # in the second arm
-            raise KeyboardInterrupt
-        return batch(*arguments, **options)
-
+def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(
+    sweep, pretrained, moody, monkeypatch, tmp_path
+):
+    whole = pretrainings(sweep(pretrained(arms=["moody"]), results=tmp_path / "whole"))
     monkeypatch.setattr(training, "SAVE_SECONDS", 0)
-    monkeypatch.setattr(training, "training_batch", interrupted)
-    summary = sweep()
-    assert (summary.interrupted, summary.finished, summary.failed) == (True, 0, {})
+    moody(KeyboardInterrupt(), at=7)
+    summary = sweep(pretrained(arms=["moody"]))
+    assert (summary.cause, summary.finished, summary.failed) == ("interrupted", 0, {})
     assert len(list(summary.folder.glob("checkpoints/*/resume.pt"))) == 1
-    again = sweep()
-    assert (again.interrupted, again.finished) == (False, 2)
-    assert asked[18:] == [7, 8, 9]
-    assert weights(again.folder) == whole
+    moody(None)
+    again = sweep(pretrained(arms=["moody"]))
+    assert (again.cause, again.finished) == ("", 1)
+    assert [made.weights for made in pretrainings(again)] == [made.weights for made in whole]
+    assert [made.stream for made in pretrainings(again)] == [made.stream for made in whole]
     assert not list(summary.folder.glob("checkpoints/*/resume.pt"))
 
 
-def test_a_damaged_state_ends_the_sweep_with_a_message(sweep, finished, values):
-    folder = finished(values(arms=["add"])).folder
-    (checkpoint,) = (folder / "checkpoints").iterdir()
-    (checkpoint / "resume.pt").write_bytes(b"half a state")
-    next((folder / "pretraining").glob("*.json")).unlink()
-    with pytest.raises(UserError, match=r"cannot read '.*resume.pt' \(.*\); delete it to start this arm anew"):
-        sweep(arms=["add"], seeds=[1, 2])
+def test_a_state_of_another_precision_fails_its_own_arm_and_ends_no_sweep(sweep, pretrained, moody, monkeypatch):
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
+    moody(KeyboardInterrupt(), at=7)
+    values = pretrained(arms=["moody", "none"])
+    (state,) = sweep(values).folder.glob("checkpoints/*/resume.pt")
+    torch.save(torch.load(state) | {"computed": {"device": "cpu", "precision": "bf16"}}, state)
+    moody(None)
+    summary = sweep(values)
+    assert summary.finished == 1
+    (error,) = summary.failed.values()
+    assert "give --device cpu --precision bf16, or delete it to start this arm anew" in error
 
 
-def test_a_folder_of_another_configuration_ends_the_sweep_with_a_message(sweep, finished, values):
-    folder = finished(values(arms=["add"])).folder
-    (checkpoint,) = (folder / "checkpoints").iterdir()
-    identity = json.loads((checkpoint / "identity.json").read_text())
-    (checkpoint / "identity.json").write_text(json.dumps(identity | {"corpus": "another"}))
-    next((folder / "pretraining").glob("*.json")).unlink()
-    before = contents(folder)
-    with pytest.raises(UserError, match=r"holds a pretraining of another configuration \(it differs in corpus\)"):
-        sweep(arms=["add"], seeds=[1, 2])
-    assert contents(folder) == before
+# What is refused before one begins
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"corpus": "nowhere.txt"}, "corpus 'nowhere.txt' does not exist; give a text file, a folder, hub:NAME or d"),
+        ({"tokenizer": "./nowhere"}, "no checkpoint folder './nowhere'"),
+        ({"validation_share": 1e-6}, "corpus 'demo' is too small: nothing left for validation; add text"),
+        ({"seeds": [*range(500)], "validation_share": 0.5}, "pretraining.seeds has 500 seeds, but the text gives only"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+def test_text_that_does_not_do_is_refused(sweep, pretrained, tmp_path, changes, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        sweep(pretrained(changes, arms=["add"]))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_arms_with_different_tokenizers_cannot_be_compared(pretrained, make_bert):
+    texts = tuple(generate("cola")["train"]["text_a"])
+    one, other = make_bert("one", texts=texts), make_bert("other", texts=texts[:9])
+    arms = [{"variant": "add", "checkpoint": str(one)}, {"variant": "none", "checkpoint": str(other)}]
+    with pytest.raises(UserError, match="arms 'add' and 'none' have different tokenizers, so they cannot be pretr"):
+        plan(pretrained({"from": "checkpoint"}, arms=arms))
+
+
+def test_a_length_beyond_a_checkpoints_positions_is_refused(pretrained, make_bert):
+    bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
+    with pytest.raises(UserError, match=r"arm 'add': pretraining.length 33 exceeds its 32 positions"):
+        plan(pretrained({"from": "checkpoint", "length": 33}, checkpoint=str(bert)))

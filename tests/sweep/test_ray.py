@@ -1,195 +1,257 @@
-"""Cells on Ray's workers: the inline sweep's tables to the byte, whatever becomes of workers and machines."""
+"""Ray: jobs in processes of this machine or of a cluster, whatever becomes of a process, of the driver or of a head."""
 
-import io
+import contextlib
 import os
 import signal
+import socket
+import subprocess
 import sys
-import threading
 import time
+from functools import partial
 from pathlib import Path
 
-import numpy as np
+import heads
+import psutil
 import pytest
-from rich.console import Console
-from stored import documents
+import stub
+from test_drive import Told
 
-from glue_bench.api import run
+from glue_bench.config import Resources
 from glue_bench.errors import UserError
-from glue_bench.records.record import RunFacts
 from glue_bench.records.store import Store
-from glue_bench.sweep import run as sweep_module
-from glue_bench.training.finetune import Outcome
+from glue_bench.sweep.drive import drive
+from glue_bench.sweep.executors import Ray
 
-ray = pytest.importorskip("ray")
-from glue_bench.sweep import cluster as cluster_module  # noqa: E402
-from glue_bench.sweep.ray_executor import RayExecutor  # noqa: E402
+pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+DRIVER = """
+import sys, pathlib, stub
+from functools import partial
+from glue_bench.config import Resources
+from glue_bench.errors import UserError
+from glue_bench.records.store import Store
+from glue_bench.sweep import executors
+from glue_bench.sweep.drive import drive
 
-pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL"), pytest.mark.slow]
+executors.CONNECT_SECONDS = 10.0
+folder, workers, address, cells, cpus = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+store, jobs = Store(folder), [stub.cell(seed) for seed in range(int(cells))]
+made = partial(stub.StubWorker, folder, 0.2), Resources(cpus=int(cpus))
+executor = executors.Ray(*made, workers=int(workers) or None, address=address or None)
+store.prepare()
+with store.lock():
+    try:
+        driven = drive(jobs, executor, store, stub.plan(*jobs), [], give_up_after=None, choose=set)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+print(driven.cause or len(driven.finished))
+"""
 
-TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
-FINETUNING = {"epochs": 1, "from_mnli": ["rte"]}
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers_find_the_stub():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}")
+        yield
+
+
+def below(process: int) -> dict[psutil.Process, str]:
+    """The commands of the processes below one."""
+    found = {}
+    for child in psutil.Process(process).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found[child] = " ".join(child.cmdline())
+    return found
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """A head and one more machine, of two CPUs and one, as far as Ray knows."""
-    from ray.cluster_utils import Cluster
-
-    sizes = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    os.environ |= cluster_module.RAY_SETTINGS  # beside other work, workers of Ray's own priority would take minutes
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **sizes})
-    made.other = made.add_node(num_cpus=1, object_store_memory=100 * 2**20)
-    cluster_module._connect(0, made.address)
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield made
-    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    ray.shutdown()
-    made.shutdown()
-
-
-class Listener(io.StringIO):
-    """A console that does something once so many cells have ended."""
-
-    def __init__(self, cells: int, action) -> None:
-        super().__init__()
-        self.cells, self.action = cells, action
-
-    def write(self, text: str) -> int:
-        written = super().write(text)
-        if f"[{self.cells}/" in text and self.action:
-            action, self.action = self.action, None
-            action()
-        return written
+def mishaps(tmp_path_factory):
+    """Everything that may befall a job, in one run on two workers."""
+    store = Store(tmp_path_factory.mktemp("runs"))
+    first = stub.pretraining()
+    mnli = stub.cell(1, "mnli", pretraining=first.id, steps=10, pretraining_seed=1)
+    jobs = {
+        "pretraining": first,
+        "mnli": mnli,
+        "rte": stub.cell(1, "rte", pretraining=first.id, steps=10, pretraining_seed=1, mnli=mnli.id),
+        **{name: stub.cell(seed) for seed, name in enumerate(("once", "always", "hangs", "fails", "good", "better"))},
+    }
+    for name, what in {"once": "die", "always": "die always", "hangs": "hang", "fails": "raise"}.items():
+        stub.mishap(store, jobs[name], what)
+    told, plan = Told(), stub.plan(*jobs.values())
+    executor = Ray(partial(stub.StubWorker, store.folder, 0.1), Resources(), workers=2, address=None)
+    watched = {"give_up_after": 3, "choose": set}
+    driven = drive([*jobs.values()], executor, store, plan, [told], **watched)
+    return store, jobs, driven, told
 
 
-def nothing(planned) -> Outcome:  # noqa: ARG001
-    scores = {"validation": {"matthews_correlation": 0.5}}
-    record = {
-        "origin": "scratch", "scores": scores, "history": [], "collapsed": [], "seconds": {"total": 0.0},
-        "tokens": {}, "parameters": 1, "environment": {},
-    }  # fmt: skip
-    return Outcome(RunFacts.model_validate(record), {"validation": np.zeros((2, 2), np.float32)})
+def test_what_is_well_is_stored_and_what_fails_is_said(mishaps):
+    store, jobs, driven, _ = mishaps
+    names = {job.id: name for name, job in jobs.items()}
+    assert {names[name] for name in driven.finished} == {*jobs} - {"always", "fails"}
+    assert {*store.finished(stub.plan(*jobs.values())).records} == {*driven.finished} - {jobs["pretraining"].id}
+    assert driven.failed[jobs["fails"].id] == "ValueError: no"
+
+
+def test_a_killed_worker_is_replaced_and_its_job_runs_again_twice(mishaps):
+    store, jobs, driven, told = mishaps
+    assert driven.failed[jobs["always"].id].startswith("its worker was lost 3 times: The actor died unexpectedly")
+    assert [len({*stub.attempts(store, jobs[name])}) for name in ("once", "always", "fails")] == [2, 3, 1]
+    assert sum(jobs["once"].label in line and "it runs again" in line for line in told.lines) == 1
+
+
+def test_a_worker_that_hangs_is_ended_and_its_job_runs_again(mishaps):
+    store, jobs, _, told = mishaps
+    hung, other = stub.attempts(store, jobs["hangs"])
+    assert hung != other
+    assert not psutil.pid_exists(hung)
+    assert any(line.endswith(f"here:{hung}: nothing was heard of it for 3 s; it is given up") for line in told.lines)
+
+
+def test_a_process_takes_one_job_after_another(mishaps):
+    store, jobs, _, _ = mishaps
+    processes = [process for job in jobs.values() for process in stub.attempts(store, job)]
+    assert len(processes) == len(jobs) + 4
+    assert len({*processes}) <= 2 + 5  # the two of the beginning, and one in place of each lost one
+
+
+def test_nothing_of_ray_is_left(mishaps):  # noqa: ARG001
+    commands = [" ".join(process.cmdline()) for process in below(os.getpid())]
+    assert [
+        command for command in commands if "raylet" in command or "gcs_server" in command or "ray::" in command
+    ] == []
+
+
+def test_what_every_job_would_meet_ends_the_sweep(tmp_path):
+    store, jobs = Store(tmp_path), [stub.cell(seed) for seed in range(3)]
+    stub.mishap(store, jobs[0], "refuse")
+    executor = Ray(partial(stub.StubWorker, tmp_path, 0.1), Resources(), workers=1, address=None)
+    with pytest.raises(UserError, match=r"^this machine has other files$"):
+        drive(jobs, executor, store, stub.plan(*jobs), [], give_up_after=None, choose=set)
 
 
 @pytest.fixture
-def sweep_with(tiny, tmp_path, monkeypatch):
-    """A sweep of CoLA with six seeds on the cluster, unless told otherwise, each cell being `attempt`."""
+def start(tmp_path):
+    """Start a driver in a process of its own."""
+    started = []
 
-    def run_it(attempt, console=None, seeds=6):
-        def make_executor(inputs, *_):
-            said = lambda job, inputs, _: iter([attempt(job, inputs)])  # noqa: E731 - a function that Ray can send
-            return RayExecutor(inputs.experiment, inputs.folder, address="auto", attempt=said)
+    def begin(
+        workers: int = 2, address: str = "", cells: int = 200, cpus: int = 1, place: str = "", **environment: str
+    ):
+        words = [sys.executable, "-c", DRIVER, *map(str, (tmp_path / place, workers, address, cells, cpus))]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(words, env={**os.environ, **environment}, **pipes))
+        return started[-1]
 
-        monkeypatch.setattr(sweep_module, "make_executor", make_executor)
-        values = tiny(arms=["add"], tasks=["cola"], seeds=[*range(1, seeds + 1)])
-        return run(values, results=tmp_path / "runs", console=console or Console(file=io.StringIO()), address="auto")
-
-    return run_it
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_killed_workers_cell_is_run_again_twice_at_most_and_one_that_raises_is_not(sweep_with, tmp_path):
-    marks = tmp_path
-
-    class OwnError(Exception):
-        """One that only the worker knows, and that cannot be pickled."""
-
-        def __init__(self) -> None:
-            super().__init__("out of luck")
-            self.lock = threading.Lock()
-
-    def killed(planned, _):
-        seed, mark = planned.cell.seed, marks / f"{planned.cell.seed}-{os.getpid()}"
-        mark.touch()
-        attempts = len(list(marks.glob(f"{seed}-*")))
-        if seed == 1 or (seed == 2 and attempts < 2):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if seed == 3:
-            raise OwnError
-        return nothing(planned)
-
-    summary = sweep_with(killed)
-    assert summary.finished == 4
-    errors = {int(cell_id.split("-s")[1][0]): error for cell_id, error in summary.failed.items()}
-    assert set(errors) == {1, 3}
-    assert errors[1].startswith("its worker was lost 3 times: ")
-    assert "worker process has died" in errors[1]
-    assert len(errors[1]) < 300
-    assert "out of luck" in errors[3]
-    assert len(list(marks.glob("1-*"))) == 3
-    assert len(list(marks.glob("2-*"))) == 2
-    assert {failure["error"] for failure in documents(Store(summary.folder), "failures")} == set(errors.values())
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
-@pytest.mark.usefixtures("cluster")
-def test_what_would_meet_every_cell_ends_the_sweep(sweep_with):
-    def full(planned, _):
-        if planned.cell.seed == 2:
-            raise UserError("cannot write '/cache': No space left on device; earlier cells are kept")
-        return nothing(planned)
+@pytest.fixture
+def driver(start, tmp_path):
+    """A driver that has stored a few cells of many."""
 
-    with pytest.raises(UserError, match=r"^cannot write '/cache': No space left on device"):
-        sweep_with(full)
+    def begin(*words, **environment: str):
+        process, deadline = start(*words, **environment), time.monotonic() + 120
+        while len(Store(tmp_path).recorded()) < 3:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return process
 
-
-@pytest.mark.usefixtures("cluster")
-def test_handing_a_cell_out_and_storing_it_takes_milliseconds(sweep_with):
-    """benchmarks/scheduling.py in short; the bound is for a busy machine."""
-    moments: list[float] = []
-    console = Console(file=Listener(1, lambda: moments.append(time.perf_counter())))
-    summary = sweep_with(lambda planned, _: nothing(planned), console, seeds=300)
-    assert (summary.finished, summary.failed) == (300, {})
-    assert (time.perf_counter() - moments[0]) / 300 < 0.05
+    return begin
 
 
-@pytest.mark.usefixtures("cluster")
-def test_a_worker_that_cannot_start_ends_the_sweep(sweep_with, monkeypatch):
-    monkeypatch.setattr(Path, "cwd", lambda: Path("/no/such/folder"))
-    with pytest.raises(UserError, match=r"has no folder '/no/such/folder' \(No such file or directory\)"):
-        sweep_with(lambda planned, _: nothing(planned))
+def ended(workers: list[psutil.Process], seconds: float) -> bool:
+    return not psutil.wait_procs(workers, timeout=seconds)[1]
 
 
-@pytest.mark.usefixtures("cluster")
-def test_ctrl_c_lets_running_cells_end(sweep_with):
-    console = Console(file=Listener(1, lambda: signal.raise_signal(signal.SIGINT)))
-    summary = sweep_with(lambda planned, _: nothing(planned), console)
-    assert summary.interrupted
-    assert 1 <= summary.finished < 6
-    assert len(documents(Store(summary.folder))) == summary.finished
-    assert not (summary.folder / "claims").exists()
+def ours(process: subprocess.Popen) -> list[psutil.Process]:
+    """The workers of a driver."""
+    return [one for one, command in below(process.pid).items() if "ray::Slot" in command]
 
 
-@pytest.mark.usefixtures("cluster")
-def test_a_cell_that_no_machine_can_hold_is_refused_at_once(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"no machine has room for a cell, which takes 64 CPUs and 0 GPUs .*2 CPUs"):
-        run(tiny(resources={"cpus": 64}), results=tmp_path, workers=2, console=Console(file=io.StringIO()))
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGINT, "interrupted"), pytest.param(signal.SIGTERM, "terminated", marks=pytest.mark.slow)],
+)
+def test_a_signal_ends_the_driver_and_its_workers_without_a_word_of_ray(driver, tmp_path, number, said):
+    process = driver()
+    ours(process)[0].kill()
+    while len(ours(process)) < 2:
+        time.sleep(0.2)
+    workers, began = ours(process), time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, f"{said}\n", "")
+    print(f"{said} after {time.monotonic() - began:.1f} s")
+    assert len(workers) == 2
+    assert ended(workers, 10)
+    with Store(tmp_path).lock():
+        pass
 
 
-@pytest.mark.usefixtures("cluster", "small_demo")
-def test_a_machine_with_other_data_ends_the_sweep(sweep_with):
-    """The little demo is that of this process only."""
-    with pytest.raises(UserError, match=r"sees other data, text, checkpoint, tokenizer or plugin than this one"):
-        sweep_with(lambda planned, _: nothing(planned))
+def test_workers_of_a_killed_driver_end_and_the_folder_is_free(driver, tmp_path):
+    process = driver()
+    workers = ours(process)
+    process.kill()
+    process.wait()
+    with Store(tmp_path).lock():
+        pass
+    assert len(workers) == 2
+    assert ended(workers, 20)
 
 
-# Last: the cluster is smaller afterwards.
-def test_a_machine_lost_in_mid_sweep_costs_nothing(cluster, tiny, tmp_path):
-    values = tiny(tasks=["stsb", "rte", "mnli"], seeds=[1, 2, 3], finetuning=FINETUNING)
-    whole = run(values, results=tmp_path / "inline", console=Console(file=io.StringIO()))
-    console = Console(file=Listener(6, lambda: cluster.remove_node(cluster.other, allow_graceful=False)))
-    summary = run(values, results=tmp_path / "ray", console=console, address=cluster.address)
-    assert (summary.finished, summary.failed) == (18, {})
-    assert cluster.other not in cluster.list_all_nodes()
-    for name in TABLES:
-        assert (summary.folder / name).read_bytes() == (whole.folder / name).read_bytes()
-    for path in (whole.folder / "predictions").iterdir():
-        assert (summary.folder / "predictions" / path.name).read_bytes() == path.read_bytes()
-    threads = {record["environment"]["threads"] for record in documents(Store(summary.folder))}
-    assert threads == {1}
+@pytest.fixture(scope="module")
+def head():
+    with heads.head() as made:
+        yield made
 
 
-def test_without_ray_one_line_says_how_to_install_it(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "glue_bench.sweep.ray_executor")
-    with pytest.raises(UserError, match=r"^--workers .* need Ray; install it: pip install 'glue-bench\[ray\]'$"):
-        run(tiny(), results=tmp_path, workers=2)
+@pytest.fixture(scope="module")
+def token(head) -> dict[str, str]:
+    """The environment of a user who may use the cluster."""
+    return {"HOME": str(head.home), "RAY_AUTH_MODE": "token"}
+
+
+@pytest.mark.slow
+def test_jobs_run_on_a_cluster(start, head, token, tmp_path):
+    out, err = start(0, head.address, 3, **token).communicate(timeout=120)
+    assert (out, err) == ("3\n", "")
+    assert len({process for seed in range(3) for process in stub.attempts(Store(tmp_path), stub.cell(seed))}) == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_that_cannot_be_used_is_one_line(start, head, token):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        nothing = f"127.0.0.1:{stranger.getsockname()[1]}"
+        drivers = {
+            "no machine has room for a job, which takes 2 CPUs and 0 GPUs (resources)": start(
+                0, head.address, 3, 2, "room", **token
+            ),
+            f"cannot use the Ray cluster at {head.address}: ": start(
+                0, head.address, place="token", **{**token, "HOME": "/nowhere"}
+            ),
+            f"no Ray cluster answers at {nothing} within 10 s": start(0, nothing, place="stranger", **token),
+            "no Ray cluster answers at 127.0.0.1:1 ": start(0, "127.0.0.1:1", place="nobody", **token),
+        }
+        for line, process in drivers.items():
+            out, err = process.communicate(timeout=120)
+            print(err)
+            assert (process.returncode, out, err.count("\n")) == (1, "", 1)
+            assert err.startswith(f"error: {line}")
+
+
+@pytest.mark.slow
+def test_a_lost_head_ends_the_driver_and_the_folder_stays_whole(driver, head, token, tmp_path):
+    process = driver(0, head.address, **token)
+    head.lose()
+    out, err = process.communicate(timeout=240)
+    print(process.returncode, out, err)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    finished = Store(tmp_path).finished(stub.plan(*(stub.cell(seed) for seed in range(200))))
+    assert len(finished.records) >= 3
+    assert finished.problems == ()

@@ -10,7 +10,7 @@ import pytest
 from read_pages import READERS
 from rich.console import Console
 from simulated import REGIMES, simulate
-from stored import SHAPE, plan_with, record_of
+from stored import SHAPE, cell_with, plan_with
 
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.stats.power import power_frame
@@ -54,7 +54,7 @@ def two_sizes(bench):
         (outcomes,) = simulate(
             np.random.default_rng(3), columns=[column], rates=rates, regime=REGIMES["mostly examples"]
         )
-        bench.store.write_labels(column, "d", {"validation": outcomes.labels})
+        bench.label(column, {"validation": outcomes.labels})
         runs = zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores, strict=True)
         for owner, seed, run, score in runs:
             bench.finish(column, int(seed), score / 100, arm=outcomes.arms[owner])
@@ -166,12 +166,6 @@ def test_csv_keeps_its_columns_and_adds_what_arms_are_and_verdicts_at_the_end(be
 # What an arm started from
 
 
-def start_of(plan, steps, **record):
-    made = record_of(**record)
-    facts = plan_with({"cell_id": "a", "arm": "a"}, **{"arms": {"a": {"shape": SHAPE}}} | plan)
-    return with_starts(arms_frame(facts, facts.cells, {"a": made}), steps)["start"]["a"]
-
-
 @pytest.mark.parametrize(
     ("checkpoint", "revision", "steps", "start"),
     [
@@ -187,9 +181,8 @@ def start_of(plan, steps, **record):
 def test_tables_name_what_an_arm_started_from(checkpoint, revision, steps, start):
     """A person's folders are no one's business."""
     configured = {"name": "a", "checkpoint": checkpoint, "revision": revision}
-    recorded = {"checkpoint": {"name": checkpoint, "revision": revision, "digest": ""}}
-    assert start_of({"config": {"arms": [configured]}}, steps) == start
-    assert start_of({}, steps, **recorded) == start
+    plan = plan_with(cell_with(arm="a"), config={"arms": [configured]})
+    assert with_starts(arms_frame(plan), steps)["start"]["a"] == start
 
 
 def test_arms_of_a_block_that_started_from_different_checkpoints_are_told_apart(bench):
@@ -202,28 +195,13 @@ def test_arms_of_a_block_that_started_from_different_checkpoints_are_told_apart(
 def test_checkpoints_of_one_name_and_different_contents_are_told_apart(bench):
     for arm in "abc":
         bench.finish("rte", 1, arm=arm)
-        bench.arms[arm]["start"] = ("1" if arm == "a" else "2") * 64
+        bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
     arms = [{"name": arm, "checkpoint": f"/folder-of-{arm}/model"} for arm in "abc"]
     text = render(bench.plan(config={"arms": arms}))
     assert f"pretrained: model ({'1' * 12}) (a); pretrained: model ({'2' * 12}) (b, c)" in text
 
 
-def unrecorded(bench, values: dict[str, float], **facts) -> None:
-    for arm, value in values.items():
-        bench.record(bench.expect("rte", arm=arm), value)
-        bench.arms[arm] = {"origin": "pretrained", **facts}
-
-
-def test_encoders_of_which_nothing_is_known_are_not_ranked_with_those_of_another_experiment(new_bench):
-    paths = []
-    for name in ("first", "second"):
-        bench = new_bench(name)
-        unrecorded(bench, {f"{name}-a": 0.5, f"{name}-b": 0.6})
-        paths.append(bench.plan(experiment=name))
-    table = leaderboard(paths)
-    assert arms_of(table) == [{"first-a", "first-b"}, {"second-a", "second-b"}]
-    assert table["parameters"].isna().all()
-    assert "| unrecorded shape (first); unrecorded shape (second)" in render(paths)
+# Precision
 
 
 def test_experiments_of_two_precisions_in_one_leaderboard_are_said(new_bench):

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
+from stored import history_of
 
 from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
-from glue_bench.files import write_checksums
 from glue_bench.tables.card import NO_BENCHMARK, card, push_card, write_card
 
 VALUES = {1: 0.60, 2: 0.66, 3: 0.63}
@@ -27,16 +27,6 @@ def finished(bench):
     bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
     bench.plan()
     return bench
-
-
-def keep(bench, *cells: str) -> None:
-    """Made-up models of these cells."""
-    for cell in cells:
-        folder = bench.store.model_folder(cell)
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
-        (folder / "model.safetensors").write_bytes(cell.encode())
-        write_checksums(folder)
 
 
 def stated(made):
@@ -92,11 +82,7 @@ def test_an_undefined_score_is_not_left_out_of_the_mean(bench):
 
 def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
-        history = [
-            {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
-            for i, value in enumerate(values, start=1)
-        ]
-        bench.record(bench.expect("rte", seed), values[-1], history=history)
+        bench.record(bench.expect("rte", seed), values[-1], history=history_of("validation", "accuracy", *values))
     bench.finish("mrpc", 1, 0.8)
     bench.finish("mrpc", 2, 0.6)
     bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}})
@@ -115,9 +101,6 @@ def test_runs_from_the_same_weights_are_no_independent_ones(bench):
             cell = {**bench.expect("rte", seed), "cell_id": f"p{pretraining}-{seed}"}
             cell |= {"steps": 10, "pretraining_seed": pretraining}
             bench.record(cell, value)
-            path = bench.path / "records" / f"{cell['cell_id']}.json"
-            (record := json.loads(path.read_text()))["cell"] |= {"steps": 10, "pretraining_seed": pretraining}
-            path.write_text(json.dumps(record))
             cells.append(cell)
     bench.cells = cells
     bench.plan()
@@ -142,16 +125,16 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
     assert (dict(made.models), made.without) == ({}, ("rte", "mnli"))
     with pytest.raises(UserError, match="has kept no model to push"):
         push_card(made, "me/it")
-    keep(finished, "add-rte-lr2e-05-s3")
-    made = card(finished.path)
+    finished.keep("add-rte-lr2e-05-s3")
+    made = card(finished.plan())
     assert set(made.files) == {"README.md", ".eval_results/glue.yaml", "config.json", "model.safetensors"}
     assert 'from_pretrained("REPOSITORY")' in made.text
-    keep(finished, "add-mnli-lr2e-05-s1")
-    write_card(card(finished.path), tmp_path / "repository")
+    finished.keep("add-mnli-lr2e-05-s1")
+    write_card(card(finished.plan()), tmp_path / "repository")
     assert (tmp_path / "repository" / "rte" / "model.safetensors").read_bytes() == b"add-rte-lr2e-05-s3"
     assert 'subfolder="rte"' in (tmp_path / "repository" / "README.md").read_text()
-    (finished.store.model_folder("add-mnli-lr2e-05-s1") / "config.json").write_text("{ }")
-    with pytest.raises(UserError, match="`run --yes` makes it again"):
+    finished.file("add-mnli-lr2e-05-s1", "model/config.json").write_text("{ }")
+    with pytest.raises(UserError, match=r"model/config\.json: changed since the run wrote it"):
         card(finished.path)
 
 
@@ -166,10 +149,11 @@ def test_a_card_overwrites_no_files(refused, finished, tmp_path):
 
 
 def test_where_an_arm_lies_on_the_disk_is_no_ones_business(bench):
-    hub = {"name": "google-bert/bert-base-uncased", "revision": "main"}
-    for arm, start in (("local", {"name": "mine/bert"}), ("hub", hub), ("fresh", {"name": "scratch"})):
-        bench.record(bench.expect(arm=arm), checkpoint={"digest": "d", **start})
-    bench.plan()
+    hub = {"checkpoint": "google-bert/bert-base-uncased", "revision": "main"}
+    starts = {"local": {"checkpoint": "mine/bert"}, "hub": hub, "fresh": {"checkpoint": "scratch"}}
+    for arm in starts:
+        bench.finish(arm=arm)
+    bench.plan(config={"arms": [{"name": arm, **start} for arm, start in starts.items()]})
     texts = {arm: card(bench.path, arm).text for arm in ("local", "hub", "fresh")}
     assert "base_model: google-bert/bert-base-uncased" in texts["hub"]
     assert "base_model" not in texts["local"] + texts["fresh"]
@@ -219,7 +203,8 @@ def hub(monkeypatch):
 
 
 def test_a_push_is_one_commit_of_card_results_and_models(glue_bench, finished, hub):
-    keep(finished, "add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1")
+    finished.keep("add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1")
+    finished.plan()
     said = glue_bench("card", finished.path, "--push", "me/it")
     assert said.err == ""
     assert said.out == "pushed: https://huggingface.co/me/it/commit/1\n"
@@ -237,7 +222,8 @@ def test_a_push_is_one_commit_of_card_results_and_models(glue_bench, finished, h
 
 @pytest.mark.usefixtures("hub")
 def test_what_the_hub_refuses_is_one_line(refused, finished, monkeypatch):
-    keep(finished, "add-rte-lr2e-05-s3")
+    finished.keep("add-rte-lr2e-05-s3")
+    finished.plan()
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
     assert "cannot push to 'me/it': " in refused("card", finished.path, "--push", "me/it")
     assert "unknown arm 'ad'" in refused("card", finished.path, "--arm", "ad")

@@ -1,16 +1,13 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
-import json
 import sys
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 from simulated import REGIMES, simulate
-from stored import ROWS
+from stored import ROWS, history_of
 
-from glue_bench.records.intrinsic import IntrinsicRecord
-from glue_bench.records.record import PretrainingRecord
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, compare, read_outcomes
 from glue_bench.tables.contrasts import statistics_page
@@ -46,7 +43,7 @@ def fill(
             bench.finish(outcomes.task, seeds[seed - 1], score / 100, arm=arm, **where)
             bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
         if labels:
-            bench.store.write_labels(outcomes.task, "d", {"validation": outcomes.labels})
+            bench.label(outcomes.task, {"validation": outcomes.labels})
     bench.plan(**plan or {})
     return bench.store
 
@@ -103,38 +100,26 @@ def test_missing_labels_are_said_with_what_to_do(bench):
     assert set(found["verdict"]) == {""}
 
 
-def test_runs_on_different_data_are_not_compared(bench):
-    store = fill(bench)
-    path = next((store.folder / "records").glob("*.json"))
-    path.write_text(path.read_text().replace('"digest": "d"', '"digest": "e"'))
-    assert whys(store).str.startswith("its runs were made on different data").all()
-
-
 def test_missing_and_diverged_predictions_concern_their_arm_alone(bench):
-    store = fill(bench)
-    path = next((store.folder / "predictions").glob("higher-*.safetensors"))
-    logits = store.read_predictions(path.stem)["validation"]
-    bench.predict(path.stem, {"validation": np.full_like(logits, np.nan)})
+    store, cell = fill(bench), "higher-sst2-lr2e-05-s1"
+    bench.predict(cell, {"validation": np.full_like(bench.logits[cell]["validation"], np.nan)})
+    bench.plan()
     assert whys(store).to_dict() == {
         "high": "",
         "higher": "a run has diverged, or predicted another number of rows (higher)",
     }
-    path.unlink()
-    assert whys(store)["higher"] == "the predictions of a run are missing (higher)"
+    bench.file(cell, "logits.safetensors").unlink()
+    assert whys(store)["higher"].startswith(f"cells/{cell}/logits.safetensors: cannot be read (No such file")
 
 
 def test_an_arm_whose_score_is_of_another_epoch_than_its_predictions_is_not_tested(bench):
     """`high` has a run that was best before its last epoch; the others were best at the end."""
-    store = fill(bench, plan={"config": {"protocol": {"epoch": "best"}}})
-    for path in (store.folder / "records").glob("*.json"):
-        record = json.loads(path.read_text())
-        last = record["scores"]["validation"]["accuracy"]
-        values = [last + 0.01 if path.stem == "high-sst2-lr2e-05-s1" else last - 0.01, last]
-        record["history"] = [
-            {"epoch": epoch, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
-            for epoch, value in enumerate(values, 1)
-        ]
-        path.write_text(json.dumps(record))
+    store, plan = fill(bench), {"config": {"protocol": {"epoch": "best"}}}
+    for name, (_, facts) in bench.runs.items():
+        last = facts["scores"]["validation"]["accuracy"]
+        values = [last + 0.01 if name == "high-sst2-lr2e-05-s1" else last - 0.01, last]
+        facts["history"] = history_of("validation", "accuracy", *values)
+    bench.plan(**plan)
     assert whys(store).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
     assert OTHER_EPOCH in statistics_page(compare(open_board(store.folder))).to_markdown()
 
@@ -150,7 +135,7 @@ def test_only_runs_at_the_chosen_rate_count(bench):
     assert outcomes.scores[low].min() > 50
 
 
-@pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "gone"]], 1)])
+@pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "higher"]], 2)])
 def test_contrasts_of_the_protocol(bench, contrasts, rows):
     found = compare(open_board(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}}).folder)).of(
         "declared"
@@ -166,14 +151,10 @@ def measured(bench, counts):
     piece = generator.normal(2000, 200, size=300)
     for (arm, seed), count in counts.items():
         loss = (piece - (100 if arm == "high" else 0) + generator.normal(0, 5, 300))[: len(count)]
-        facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
-        record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
         hits = np.round(count * (0.9 if arm == "high" else 0.5))
-        bench.store.intrinsic.write(
-            record, {"validation_loss": np.stack([loss, count]), "swap_1": np.stack([hits, count])}
-        )
-    facts = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm, seed in counts]
-    bench.plan(pretrainings=facts)
+        sums = {"validation_loss": np.stack([loss, count]), "swap_1": np.stack([hits, count])}
+        bench.pretrain(arm, seed, sums=sums)
+    bench.plan()
     return compare(open_board(bench.path))
 
 
@@ -205,15 +186,12 @@ def with_losses(bench, documents):
     measured(bench, counts)
     pieces = len(documents)
     for arm, seed in counts:
-        identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
-        facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "origin": "pretrained", "losses": []}
-        facts |= {"schema_version": 1, "steps": 1, "tokens": 1, "seconds": 1.0, "stream": "s"}
-        record = PretrainingRecord.model_validate(facts | {"identity": identity | {"settings": {}}})
         # In each document the difference is another one, the same in all of its pieces.
         own = (arm == "high") * (1 + 0.3 * np.sin(documents)) + 0.01 * seed * np.arange(pieces) / pieces
         losses = np.linspace(1.0, 3.0, pieces) + own
         stored = {"loss_sum": losses, "count": np.ones(pieces, np.int64), "document": documents}
-        bench.store.write_pretraining(record, stored)
+        bench.pretrain(arm, seed, pieces=stored)
+    bench.plan()
     return compare(open_board(bench.path)).of("reference").set_index(["column", "arm"])
 
 
@@ -250,7 +228,7 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
             bench.finish("rte", seed, value, arm=arm, origin="pretrained" if arm == "add" else "grafted")
             said = np.arange(ROWS) < value * ROWS
             bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([~said, said], axis=1)})
-    bench.store.write_labels("rte", "d", {"validation": np.ones(ROWS, int)})
+    bench.label("rte", {"validation": np.ones(ROWS, int)})
     arms = [{"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"} for arm in scores]
     found = compare(open_board(bench.plan(config={"arms": arms})))
     groups = {(one.group.origin, one.group.reference): one.group.arms for one in found.assessed}

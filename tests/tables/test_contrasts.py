@@ -44,10 +44,8 @@ def fill(bench, *, seeds=2, labels=True, rates=None, source="tsv"):
             bench.cells[-1]["cell_id"], {split: np.eye(3)[one.predictions[run]] for split, one in logits.items()}
         )
     if labels:
-        bench.store.write_labels("cola", "d", {"validation": cola.labels})
-        bench.store.write_labels(
-            "mnli", "d", {"validation_matched": matched.labels, "validation_mismatched": mismatched.labels}
-        )
+        bench.label("cola", {"validation": cola.labels})
+        bench.label("mnli", {"validation_matched": matched.labels, "validation_mismatched": mismatched.labels})
     bench.plan()
     return bench.store
 
@@ -87,7 +85,7 @@ def test_seeds_agree_where_each_difference_has_the_sign_of_the_mean(bench):
     for arm in ("add", "other"):
         for seed in (1, 2, 3):
             bench.predict(f"{arm}-rte-lr2e-05-s{seed}", {"validation": np.eye(2)[np.arange(400) % 2]})
-    bench.store.write_labels("rte", "d", {"validation": np.arange(400) % 2})
+    bench.label("rte", {"validation": np.arange(400) % 2})
     comparison = find(bench.plan())
     (row,) = contrasts_frame(comparison).to_dict("records")
     assert (row["agree"], row["paired"]) == (2, 3)
@@ -217,8 +215,8 @@ def test_equivalence_and_pairs_on_request(bench, glue_bench):
 
 def test_power_prints_seeds(bench, glue_bench):
     folder = fill(bench).folder
-    assert "Seeds needed" in glue_bench("power", folder, "--difference", 5).out
-    said = glue_bench("power", folder, "--difference", 40, "--costs", 100, 1, "--format", "csv").out
+    assert "Seeds needed" in glue_bench("statistics", folder, "--difference", 5).out
+    said = glue_bench("statistics", folder, "--difference", 40, "--costs", 100, 1, "--format", "csv").out
     rows = list(csv.DictReader(io.StringIO(said)))
     assert [row["column"] for row in rows] == ["average", "cola", "mnli_m", "mnli_mm"]
     assert [float(row["cost"]) for row in rows] == [100.0 + int(row["finetuning_seeds"]) for row in rows]
@@ -236,7 +234,7 @@ def test_one_arm_has_no_contrasts_and_nothing_run_has_no_spread(bench, new_bench
     assert glue_bench("statistics", alone, "--format", "csv").out.startswith("kind,origin")
     empty = new_bench("empty")
     empty.plan()
-    assert "nothing has run yet" in refused("power", empty.store.folder, "--difference", 1)
+    assert "nothing has run yet" in refused("statistics", empty.store.folder, "--difference", 1)
 
 
 def test_mistakes_are_one_line(bench, refused, tmp_path):
@@ -244,4 +242,4 @@ def test_mistakes_are_one_line(bench, refused, tmp_path):
     assert "no experiment in" in refused("statistics", tmp_path / "none")
     assert "unknown format" in refused("statistics", folder, "--format", "xls")
     assert "--equivalent 0" in refused("statistics", folder, "--equivalent", 0)
-    assert "--difference 0" in refused("power", folder, "--difference", 0)
+    assert "--difference 0" in refused("statistics", folder, "--difference", 0)

@@ -9,7 +9,6 @@ from sklearn.metrics import matthews_corrcoef
 from glue_bench.data.diagnostic import CATEGORIES, read_diagnostic
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.records.predicted import Predicted
 from glue_bench.tables.board import open_board
 from glue_bench.tables.diagnostics import diagnostics_page, score_diagnostic
 
@@ -39,13 +38,13 @@ def guesses(seed: int, right: float = 0.7) -> np.ndarray:
     return np.where(generator.random(ROWS) < right, LABELS, generator.integers(0, 3, ROWS))
 
 
-def finish(bench, seed=1, predicted=None, digest=None, value=0.5, **where) -> None:
-    bench.finish("mnli", seed, value, **where)
-    cell_id = bench.cells[-1]["cell_id"]
+def finish(bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", partial=False, **where) -> None:
+    cell = bench.expect("mnli", seed, **where)
+    bench.record(cell, value, source=source, partial=partial, diagnostic=digest)
     splits = {"test_matched": np.zeros((1, 3), np.float32)}
     if predicted is not None:
         splits["test_ax"] = np.eye(3, dtype=np.float32)[predicted]
-    bench.store.tests.write(cell_id, Predicted(splits, digest))
+    bench.predict(cell["cell_id"], {"validation_matched": np.zeros((1, 3)), **splits})
 
 
 def row(frame, category="", phenomenon="", arm="add"):
@@ -124,7 +123,8 @@ def test_whether_the_sentences_are_those_predicted_is_said(bench, diagnostic):
     bench.plan()
     said = "labels and predictions are known to agree in their number only"
     assert said not in diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)).to_markdown()
-    finish(bench, 1, LABELS, digest="other")
+    bench.change("add-mnli-lr2e-05-s1", diagnostic="0" * 64)
+    bench.plan()
     assert said in diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)).to_markdown()
 
 
@@ -142,7 +142,7 @@ def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
 def test_runs_without_the_diagnostic_set_are_refused(bench, diagnostic):
     finish(bench, 1)
     bench.plan()
-    with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; --yes trains the runs"):
+    with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; set `finetuning"):
         score_diagnostic(open_board(bench.path), diagnostic)
 
 
@@ -154,8 +154,8 @@ def test_another_number_of_rows_is_refused(bench, diagnostic):
 
 
 def test_runs_on_different_data_are_refused(bench, diagnostic):
-    finish(bench, 1, LABELS, digest="a")
-    finish(bench, 2, LABELS, digest="b")
+    finish(bench, 1, LABELS, digest="a" * 64)
+    finish(bench, 2, LABELS, digest="b" * 64)
     bench.plan()
     with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
         score_diagnostic(open_board(bench.path), diagnostic)

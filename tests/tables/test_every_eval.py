@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from stored import ROWS, labels_of
+from stored import ROWS, digest, history_of, labels_of
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
@@ -22,7 +22,7 @@ from glue_bench.tables.every_eval import write_logs
 class Texts:
     """Made-up texts for the made-up labels; `digest` is what the records say of their data."""
 
-    digest = "d"
+    digest = digest("d")
 
     def load(self, task):
         text = [f"\N{SNOWMAN} {row}" for row in range(ROWS)]
@@ -37,8 +37,8 @@ def written(bench, tmp_path, monkeypatch):
     source = Texts()
     monkeypatch.setattr(every_eval, "open_source", lambda _: source)
 
-    def write(arm="add", data="texts", digest="d", plan=None):
-        source.digest = digest
+    def write(arm="add", data="texts", of="d", plan=None):
+        source.digest = digest(of)
         bench.plan(**plan or {})
         told = write_logs([open_board(bench.path)], tmp_path / "out", "my-lab", data)
         (path,) = [tmp_path / "out" / name for name in told["files"] if f"-{arm}/" in name and name.endswith("json")]
@@ -58,9 +58,7 @@ def test_a_score_is_the_mean_with_its_standard_error_and_the_lines_give_it(bench
     bench.finish_predicted("rte", "add", 0.7, seeds=3, spread=0.05)
     log, lines, _ = written()
     (result,) = log["evaluation_results"]
-    values = [
-        json.loads(path.read_bytes())["scores"]["validation"]["accuracy"] for path in bench.path.glob("records/*")
-    ]
+    values = [facts["scores"]["validation"]["accuracy"] for _, facts in bench.runs.values()]
     told = result["score_details"]
     assert told["score"] == pytest.approx(np.mean(values))
     assert told["uncertainty"]["standard_error"]["value"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(3))
@@ -131,7 +129,7 @@ def test_only_a_benchmarks_scores_are_stated(bench, new_bench, written, tmp_path
 def test_lines_are_of_the_very_data_that_was_predicted(bench, written):
     bench.finish_predicted("rte", "add", 0.7, seeds=1)
     with pytest.raises(UserError, match="the data of rte are not those that 'add-rte-lr2e-05-s1' was made with"):
-        written(digest="e")
+        written(of="e")
     bench.predict("add-rte-lr2e-05-s1", {"validation": np.zeros((3, 2))})
     with pytest.raises(UserError, match="has no predictions for each of validation's 400 rows"):
         written()
@@ -139,13 +137,7 @@ def test_lines_are_of_the_very_data_that_was_predicted(bench, written):
 
 def test_an_earlier_epoch_has_a_score_but_no_lines_and_no_error_over_examples(bench, written):
     bench.finish_predicted("rte", "add", 0.7, seeds=1)
-    (path,) = bench.path.glob("records/*")
-    record = json.loads(path.read_bytes())
-    record["history"] = [
-        {"epoch": epoch, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
-        for epoch, value in enumerate((0.9, 0.7), 1)
-    ]
-    path.write_text(json.dumps(record))
+    bench.change("add-rte-lr2e-05-s1", history=history_of("validation", "accuracy", 0.9, 0.7))
     best = {"config": {"protocol": {"epoch": "best"}}}
     (result,) = written(data=None, plan=best)[0]["evaluation_results"]
     assert result["score_details"]["score"] == 0.9

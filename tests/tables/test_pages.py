@@ -16,14 +16,13 @@ from rich.console import Console
 from stored import SHAPE
 
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
-from glue_bench.records.intrinsic import IntrinsicRecord
 from glue_bench.tables import budget_page, contrasts, pages
-from glue_bench.tables.baselines import BASELINES
 from glue_bench.tables.board import make_board, open_board
 from glue_bench.tables.compare import Comparison, compare
 from glue_bench.tables.export import find
 from glue_bench.tables.numbers import MISSING, title_of
 from glue_bench.tables.pages import LEGEND, MARKS, SMALLEST, leaderboard_page, screen_page
+from glue_bench.tables.results import BASELINES
 from glue_bench.tables.table import Page
 
 ROOT = Path(__file__).parents[2]
@@ -235,12 +234,9 @@ def test_the_validation_loss_is_a_column_whose_lowest_is_best(bench, primary):
             bench.finish_predicted(task, arm, accuracy)
         for seed in (1, 2, 3):
             loss = pieces - 50 * (arm == "untied") + generator.normal(0, 5, 300)
-            facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
-            record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
             sums = {"validation_loss": np.stack([loss, counts]), "swap_1": np.stack([counts * 0.7, counts])}
-            bench.store.intrinsic.write(record, sums)
-    planned = [{"pretraining_id": f"{arm}-{n}", "arm": arm, "seed": n} for arm in bench.arms for n in (1, 2, 3)]
-    page, (table, *_) = shown(bench.plan(pretrainings=planned, config={"protocol": {"primary": primary}}))
+            bench.pretrain(arm, seed, sums=sums)
+    page, (table, *_) = shown(bench.plan(config={"pretraining": {}, "protocol": {"primary": primary}}))
     measures = ["Val. loss", "Difference", "Swap test", "Avg. of 2"]
     order = measures if primary != "average" else ["Avg. of 2", "Difference", "Val. loss", "Swap test"]
     assert table.header == ["Arm", "Params", *order, "SST-2", "RTE"]
@@ -261,11 +257,10 @@ def test_a_measure_of_fewer_pretrainings_than_planned_is_marked(bench):
             cell |= {"pretraining_seed": seed, "steps": 100}
             if seed < 3:
                 bench.record(cell, 0.5 + seed / 10)
-                facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "pretraining_seed": seed}
-                record = IntrinsicRecord(schema_version=1, step=1, tokens=1, measures=(), **facts)
-                bench.store.intrinsic.write(record, {"validation_loss": np.stack([pieces + seed, counts])})
-    planned = [{"pretraining_id": f"{arm}-{n}", "arm": arm, "seed": n} for arm in bench.arms for n in range(1, 5)]
-    _, (table, *_) = shown(bench.plan(pretrainings=planned))
+                bench.pretrain(arm, seed, sums={"validation_loss": np.stack([pieces + seed, counts])})
+            else:
+                bench.pretrain(arm, seed, finished=False)
+    _, (table, *_) = shown(bench.plan(config={"pretraining": {}}))
     assert [rows_of(table)[arm]["Val. loss"][-1] for arm in ("add", "untied")] == ["*", "*"]
 
 
@@ -311,7 +306,7 @@ def test_which_epoch_of_which_seeds_is_reported(bench, protocol, said):
     bench.finish("rte", 1)
     setup = facts(bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}}))
     assert said in setup["Reported"]
-    assert setup["Fine-tuning"] == "rate 2e-05; 0.1 of train held out"
+    assert setup["Fine-tuning"] == "epochs 3; batch 32; length 128; rate 2e-05; 0.1 of train held out"
 
 
 def test_how_much_of_the_data_there_was(bench, new_bench):
@@ -329,12 +324,14 @@ def test_how_much_of_the_data_there_was(bench, new_bench):
 
 def test_what_was_left_out_is_counted_and_named(bench):
     bench.finish("rte", 1)
-    bench.record({**bench.cells[0], "cell_id": "stale"})
-    damaged = bench.expect("rte", 2)
-    (bench.path / "records" / f"{damaged['cell_id']}.json").write_text("{")
-    setup = facts(bench.plan())
+    bench.finish("rte", 2)
+    _, damaged = (cell["cell_id"] for cell in bench.cells)
+    bench.plan()
+    bench.file(damaged).write_text("{")
+    (bench.path / "cells" / "stray").mkdir()
+    setup = facts(bench.path)
     assert setup["Runs"] == "1 of 2 planned; 1 records left out"
-    assert "not valid JSON" in setup["Left out"]
+    assert f"cells/{damaged}/record.json: damaged or edited" in setup["Left out"]
 
 
 def test_what_each_arm_is(bench):

@@ -196,7 +196,7 @@ def pretrained(*names, steps=100):
         "arms": {name: {"parameters": 1_000_000} for name in names},
         "config": {
             "arms": [{"name": name, "options": {}, "checkpoint": "scratch"} for name in names],
-            "pretraining": {"start": "scratch", "steps": steps, "batch_tokens": 32},
+            "pretraining": {"steps": steps, "batch_tokens": 32, "length": 8},
         },
     }
 

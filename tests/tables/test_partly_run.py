@@ -8,7 +8,6 @@ from figure_texts import texts_of
 from read_pages import read_markdown
 from stored import Bench
 
-from glue_bench.records.record import PretrainingRecord
 from glue_bench.tables.board import open_board
 from glue_bench.tables.budget_page import budget_page
 from glue_bench.tables.compare import compare
@@ -29,13 +28,18 @@ def pretrain(bench, arm, seed, stream="of {}"):
     generator = np.random.default_rng([ord(arm[0]), seed])
     count = np.full(300, 50)
     sums = LOSSES[arm] * count + generator.normal(0, 5, 300)
-    identity = {"variant": "add", "options": {}, "tokenizer": "t", "start": "s", "corpus": "c", "packing": 2}
     point = {"step": 10, "tokens": 900, "train_loss": 4.0, "validation_loss": sums.sum() / count.sum(), "seconds": 1.0}
-    facts = {"pretraining_id": f"{arm}-{seed}", "arm": arm, "origin": "pretrained", "losses": [point]}
-    facts |= {"schema_version": 1, "steps": 10, "tokens": 900, "seconds": 1.0, "stream": stream.format(seed)}
-    facts |= {"identity": identity | {"settings": {}}, "validation_loss": point["validation_loss"]}
-    record = PretrainingRecord.model_validate(facts)
-    bench.store.write_pretraining(record, {"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)})
+    facts = {"steps": 10, "tokens": 900, "stream": stream.format(seed), "losses": [point]}
+    pieces = {"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)}
+    bench.pretrain(arm, seed, pieces=pieces, validation_loss=point["validation_loss"], **facts)
+
+
+def wait(bench, arms) -> None:
+    """The pretrainings that are planned beside those."""
+    for arm in arms:
+        for seed in SEEDS:
+            if f"{arm}-{seed}" not in bench.pretrained:
+                bench.pretrain(arm, seed, steps=10, finished=False)
 
 
 def make_study(bench, half=2, contrasts=CONTRASTS) -> Path:
@@ -47,9 +51,9 @@ def make_study(bench, half=2, contrasts=CONTRASTS) -> Path:
         bench.arms[arm] |= {"parameters": 1_000_000 * (place + 1)}
         for seed in SEEDS[: {"half": half, "later": 0}.get(arm, 3)]:
             pretrain(bench, arm, seed)
-    planned = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in bench.arms for seed in SEEDS]
+    wait(bench, bench.arms)
     protocol = {"primary": "validation_loss", "contrasts": contrasts}
-    return bench.plan(pretrainings=planned, config={"protocol": protocol})
+    return bench.plan(config={"protocol": protocol, "pretraining": {}})
 
 
 def table_of(page, place=0):
@@ -65,8 +69,8 @@ def test_arms_that_are_pretrained_and_not_fine_tuned_have_a_page(new_bench):
         bench.expect("rte", arm=arm)
         for seed in SEEDS[: 2 if arm == "add" else 3]:
             pretrain(bench, arm, seed)
-    planned = [{"pretraining_id": f"{arm}-{seed}", "arm": arm, "seed": seed} for arm in LOSSES for seed in SEEDS]
-    path = bench.plan(pretrainings=planned, config={"protocol": {"primary": "validation_loss"}})
+    wait(bench, LOSSES)
+    path = bench.plan(config={"protocol": {"primary": "validation_loss"}, "pretraining": {}})
     _, rows = table_of(leaderboard_page(find(path)))
     assert [row[0] for row in rows] == ["add", "half", "none", "smallest difference"]
 
@@ -129,8 +133,9 @@ def test_whether_all_arms_of_a_seed_were_shown_the_same_is_said(study, new_bench
     facts = dict(table_of(budget_page(read_results(study)), 1)[1])
     assert facts["Shown"] == "the same tokens, masks and order for all arms of a seed (of 1, of 2, of 3)"
     bench = new_bench("c")
-    path = make_study(bench)
+    make_study(bench)
     pretrain(bench, "none", 2, "of another")
+    path = bench.plan()
     assert "NOT the same" in dict(table_of(budget_page(read_results(path)), 1)[1])["Shown"]
 
 

@@ -1,7 +1,9 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from stored import DATA, digest
 
 import glue_bench
 from glue_bench.data.tasks import TRAINABLE
@@ -48,7 +50,6 @@ def test_records_outside_the_plan_are_left_out_and_counted(bench):
 
 
 def test_without_a_plan_nothing_is_known(bench):
-    bench.finish(seed=1)
     with pytest.raises(UserError, match=r"no plan\.json"):
         read_results(bench.path)
 
@@ -57,11 +58,11 @@ def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
     for seed in (1, 2):
         bench.finish(seed=seed)
     bench.plan()
-    (bench.path / "records" / f"{bench.cells[0]['cell_id']}.json").write_text("{")
+    bench.file("add-rte-lr2e-05-s1").write_text("{")
     results = read_results(bench.path)
     assert results.cells["finished"].tolist() == [False, True]
     (problem,) = results.problems
-    assert problem.startswith("records/add-rte-lr2e-05-s1.json: not valid JSON")
+    assert problem.startswith("cells/add-rte-lr2e-05-s1/record.json: damaged or edited")
 
 
 def test_an_undefined_score_is_nan(bench):
@@ -70,24 +71,55 @@ def test_an_undefined_score_is_nan(bench):
     assert all(math.isnan(value) for value in read_results(bench.path).scores["value"])
 
 
-@pytest.mark.parametrize(
-    ("cell", "message"),
-    [({"task": "rtee"}, "unknown task 'rtee'.*'rte'"), ({"origin": "graftd"}, "unknown origin.*'grafted'")],
-)
-def test_unknown_names_are_the_users_to_fix(bench, cell, message):
-    bench.cells.append({**bench.expect(), **cell})
+def test_the_data_are_those_of_the_plan(bench):
+    bench.record(bench.expect(seed=1), data={"source": "demo", "partial": True, "rows": {"train": 9}, "revision": "r"})
     bench.plan()
-    with pytest.raises(UserError, match=message):
-        read_results(bench.path)
-
-
-def test_the_data_source_is_what_the_records_say(bench):
-    bench.expect(seed=1)
-    bench.plan()
-    assert read_results(bench.path).data_source == "tsv"
-    bench.record(bench.cells[0], source="demo", partial=True)
     results = read_results(bench.path)
     assert (results.data_source, results.partial_tasks) == ("demo", ("rte",))
+    assert results.tasks.loc["rte", ["digest", "rows", "revision"]].tolist() == [DATA, {"train": 9}, "r"]
+
+
+def test_what_baselines_score_is_told_from_their_stored_predictions(bench):
+    gold = {"validation": np.array([0, 1, 1, 0])}
+    bench.finish()
+    bench.label("rte", gold, **{"bag of words": {"validation": np.array([0, 1, 0, 0])}, "always right": gold})
+    frame = read_results(bench.plan()).baselines
+    assert frame.values.tolist() == [
+        ["rte", "validation", "accuracy", "majority class", 50.0],
+        ["rte", "validation", "accuracy", "always right", 100.0],
+        ["rte", "validation", "accuracy", "bag of words", 75.0],
+    ]
+
+
+def test_damaged_labels_are_no_error_and_give_no_baselines(bench):
+    bench.finish()
+    bench.label("rte", {"validation": np.array([0, 1])})
+    bench.plan()
+    (path,) = (bench.path / "labels").iterdir()
+    path.write_bytes(b"x")
+    assert read_results(bench.path).baselines.empty
+
+
+def test_a_run_whose_start_was_made_anew_since_is_of_lost_weights(bench):
+    """What is not known, as in migrated records, is not claimed."""
+    weights = {1: digest("new")}
+    for seed, started in enumerate(("new", "old", None), 1):
+        pretraining = bench.pretrain(seed=seed, weights=None if seed == 3 else weights).id
+        cell = bench.expect(seed=seed) | {"steps": 1, "pretraining_seed": seed, "pretraining": pretraining}
+        bench.cells[-1] = cell
+        bench.record(cell, started_from=started and digest(started))
+    assert read_results(bench.plan()).cells["of_lost_weights"].tolist() == [False, True, False]
+
+
+def test_so_is_one_whose_mnli_run_was_made_anew_since(bench):
+    bench.record(bench.expect("mnli"), weights=digest("new"))
+    for seed, started in ((1, "new"), (2, "old")):
+        cell = bench.expect("rte", seed) | {"mnli": "add-mnli-lr2e-05-s1"}
+        bench.cells[-1] = cell
+        bench.record(cell, started_from=digest(started))
+    results = read_results(bench.plan())
+    assert results.cells["of_lost_weights"].tolist() == [False, False, True]
+    assert results.from_mnli == ("rte",)
 
 
 # Seeds of pretraining
@@ -118,13 +150,6 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(two_pretrainings):
     assert header == "arm,variant,origin,task,split,metric,learning_rate,pretraining_seed,seed,value"
 
 
-def test_cells_of_earlier_versions_have_the_seed_of_their_plan(bench):
-    bench.expect("cola")["steps"] = 9
-    bench.expect("rte")
-    bench.plan(config={"pretraining": {"seed": 5}})
-    assert read_results(bench.path).after(9)["pretraining_seed"].tolist() == [5]
-
-
 def test_without_pretraining_there_is_no_seed_of_one(bench):
     bench.finish()
     folder = bench.plan()
@@ -135,4 +160,5 @@ def test_without_pretraining_there_is_no_seed_of_one(bench):
 def test_no_other_file_reads_records_for_people():
     package = Path(glue_bench.__file__).parent
     files = (package / "tables").rglob("*.py")
-    assert {file.name for file in files if "records.store" in file.read_text()} == {"arrays.py", "results.py"}
+    found = {file.name for file in files if "records.store" in file.read_text()}
+    assert found == {"arrays.py", "results.py", "card.py"}

@@ -7,15 +7,13 @@ import shutil
 import pytest
 import yaml
 from figure_texts import texts_of
-from older_results import OLDER
 from read_pages import parse_html, read_html, read_markdown
 from reported import LONG, fill
 from stored import Bench
 
-from glue_bench.config import load_experiment, parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
-from glue_bench.records.value import SCHEMA_VERSION
 from glue_bench.tables.budget_page import budget_page
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import find
@@ -94,7 +92,8 @@ def test_its_figures_are_drawn_and_named(made, text):
 def test_what_a_plan_holds_is_shown_and_never_run(bench):
     nasty = '</code><script>alert(1)</script><img src=x onerror="alert(1)">'
     bench.expect("rte", 1)
-    made = make_report(find(bench.plan(config={"name": nasty}, data_source="demo")))
+    pretraining = {"corpus": "demo", "steps": 1, "tokenizer": nasty}
+    made = make_report(find(bench.plan(config={"pretraining": pretraining}, data_source="demo")))
     read = parse_html(made.to_html())
     assert made.banner == BANNER
     assert "Published tables" not in [part.title for part in made.parts]
@@ -131,8 +130,9 @@ def test_an_experiment_without_records_has_a_report(bench):
     assert "0 of 1 planned" in make_report(find(bench.plan(data_source="demo"))).to_html()
 
 
-def test_pretraining_has_figures_and_its_page(tmp_path):
-    comparison = find(shutil.copytree(OLDER, tmp_path / "tiny"))
+def test_pretraining_has_figures_and_its_page(tmp_path, pytestconfig):
+    folder = pytestconfig.rootpath / "results" / "study_screen"
+    comparison = find(shutil.copytree(folder, tmp_path / "screen"))
     (part,) = (part for part in make_report(comparison).parts if part.title == "Pretraining")
     assert [figure.name for figure in part.figures] == ["loss", "parameters"]
     assert [table.rows for table in part.tables] == [
@@ -173,17 +173,16 @@ def test_environments_are_columns_with_their_counts(bench):
 def test_the_experiment_that_is_shown_is_the_one_that_was_run(name, pytestconfig):
     """It can be run again: with the places of data and text, which nobody else is to know, it is the same."""
     experiment = load_experiment(pytestconfig.rootpath / "configs" / f"{name}.yaml")
-    config = experiment.model_dump(exclude={"data": True, "pretraining": {"corpus"}})
-    shown = yaml.safe_load(experiment_text(Plan(schema_version=SCHEMA_VERSION, cells=(), config=config)))
+    shown = yaml.safe_load(experiment_text(Plan(experiment=experiment, arms={}, tasks={}, tokens={}, cells=())))
     if shown.get("pretraining"):
         shown["pretraining"]["corpus"] = "demo"
-    again = parse_experiment(shown | {"data": "demo"})
-    assert again.model_dump(exclude={"data": True, "pretraining": {"corpus"}}) == config
+    again, places = load_experiment(shown | {"data": "demo"}), {"data": True, "pretraining": {"corpus"}}
+    assert again.model_dump(exclude=places) == experiment.model_dump(exclude=places)
 
 
 def test_where_someone_keeps_a_checkpoint_is_not_shown():
-    config = {"arms": [{"name": "add", "checkpoint": "/home/me/secret/bert"}]}
-    text = experiment_text(Plan(schema_version=SCHEMA_VERSION, cells=(), config=config))
+    given = {"name": "x", "data": "demo", "arms": [{"variant": "add", "checkpoint": "/home/me/secret/bert"}]}
+    text = experiment_text(Plan(experiment=load_experiment(given), arms={}, tasks={}, tokens={}, cells=()))
     assert "bert" in text
     assert "secret" not in text
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
+from stored import digest, history_of
 
 from glue_bench.data.submission import FILES, MAJORITY, lint
 from glue_bench.data.tasks import TASKS, TRAINABLE
@@ -22,10 +22,7 @@ def store_logits(bench, cell, without=(), rows=None) -> dict[str, np.ndarray]:
         file.split: generator.normal(2, 2, (rows or file.rows, TASKS[file.task].num_labels)).astype(np.float32)
         for file in files
     }
-    # The safetensors format has no empty file; every cell predicts its validation split.
-    (bench.path / "predictions" / f"{cell['cell_id']}.safetensors").write_bytes(
-        save(logits | {"validation": np.zeros((1, 1), np.float32)})
-    )
+    bench.predict(cell["cell_id"], logits | {"validation": np.zeros((1, 1), np.float32)})
     return logits
 
 
@@ -159,7 +156,7 @@ def test_the_manifest_says_where_every_file_is_from(bench):
         "rows": 3000,
         "cell_id": "add-rte-lr2e-05-s3",
         "split": "test",
-        "data": "d",
+        "data": digest("d"),
         "learning_rate": 2e-5,
         "seed": 3,
         "validation": 60.0,
@@ -168,11 +165,7 @@ def test_the_manifest_says_where_every_file_is_from(bench):
 
 
 def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench):
-    history = [
-        {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": value}}}
-        for i, value in enumerate((0.6, 0.7, 0.5), start=1)
-    ]
-    bench.record(bench.expect("rte"), 0.5, history=history)
+    bench.record(bench.expect("rte"), 0.5, history=history_of("validation", "accuracy", 0.6, 0.7, 0.5))
     store_logits(bench, bench.cells[-1])
     bench.plan(config={"protocol": {"epoch": "best"}})
     assert chosen(bench).value == pytest.approx(70)
@@ -230,15 +223,14 @@ def test_an_arm_without_test_predictions_is_refused(bench):
 def test_damaged_predictions_are_named(bench):
     finish(bench, "rte")
     bench.plan()
-    (bench.path / "predictions" / "add-rte-lr2e-05-s1.safetensors").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"add-rte-lr2e-05-s1\.safetensors: cannot be read"):
+    bench.file("add-rte-lr2e-05-s1", "tests.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"add-rte-lr2e-05-s1/tests\.safetensors: cannot be read"):
         gather(open_board(bench.path))
 
 
 def test_predictions_of_another_shape_are_named(bench):
     bench.finish("rte")
+    bench.predict("add-rte-lr2e-05-s1", {"test": np.zeros((3, 3), np.float32)})
     bench.plan()
-    path = bench.path / "predictions" / "add-rte-lr2e-05-s1.safetensors"
-    path.write_bytes(save({"test": np.zeros((3, 3), np.float32)}))
     with pytest.raises(UserError, match=r"predictions of 'add-rte-lr2e-05-s1', split 'test': rte: logits of shape"):
         gather(open_board(bench.path))

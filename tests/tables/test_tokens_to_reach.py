@@ -1,14 +1,10 @@
 """When an arm has caught up with the reference, and which arm that is."""
 
-import json
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from older_results import OLDER
 
 from glue_bench.tables.budget import at_an_end, budget_frame, tokens_to_reach
 from glue_bench.tables.compare import reference_arm
@@ -51,17 +47,22 @@ def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
     assert reference_arm({"none": "none", "untied": "untied"}) == "none"
 
 
+CURVES = {"add": (5.0, 4.0, 3.0), "untied": (5.0, 3.0, 2.0), "untied-relative": (5.0, 2.5, 2.5), "none": (6.0, 5.0, 4)}
+
+
 @pytest.mark.parametrize("reference", [None, "untied", "untied-relative"])
-def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, tmp_path):
-    folder = shutil.copytree(OLDER, tmp_path / "tiny")
-    plan = json.loads((folder / "plan.json").read_bytes())
-    if reference:
-        plan["config"]["protocol"] = {"reference": reference}
-        (folder / "plan.json").write_text(json.dumps(plan))
-    budgets = budget_frame(read_results(folder)).set_index("arm")
+def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, bench):
+    for arm, losses in CURVES.items():
+        bench.finish(arm=arm)
+        points = [
+            {"step": n, "tokens": 100 * n, "train_loss": loss, "validation_loss": loss, "seconds": n}
+            for n, loss in enumerate(losses, 1)
+        ]
+        bench.pretrain(arm, losses=points, validation_loss=losses[-1], tokens=300)
+    budgets = budget_frame(read_results(bench.plan(config={"protocol": {"reference": reference}}))).set_index("arm")
     losses, tokens = budgets["validation_loss"], budgets["tokens_to_reference"]
     goal = losses[reference or "add"]
-    assert tokens[reference or "add"] == budgets["tokens"][reference or "add"]
+    assert tokens[reference or "add"] == {None: 300, "untied": 300, "untied-relative": 200}[reference]
     assert (tokens.isna() == (losses > goal)).all()
     assert (tokens[losses < goal] < budgets["tokens"][losses < goal]).all()
 

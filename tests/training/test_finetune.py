@@ -9,12 +9,15 @@ import torch
 import torch.nn.functional as F
 from tiny_pretraining import CPU, STILL
 
-from glue_bench.config import Cell, parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
+from glue_bench.model.checkpoints import weights_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
+from glue_bench.records.values import Cell
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
@@ -34,18 +37,19 @@ class Bench:
     inputs: Inputs
 
     def cell(self, arm="add", task="cola", seed=1) -> Cell:
-        return next(c for c in self.inputs.experiment.cells() if (c.arm.name, c.task, c.seed) == (arm, task, seed))
+        _, cells = settle_jobs(self.inputs.experiment, self.inputs)
+        return next(cell for cell in cells if (cell.arm, cell.task, cell.seed) == (arm, task, seed))
 
     def run(self, *which, compute=CPU, **options) -> Outcome:
         return finetune(self.cell(*which), self.inputs, compute, **options)
 
     def classifier(self, arm="add", task="cola", seed=1):
-        return self.inputs.initial(self.cell(arm, task).arm).classifier(TASKS[task].labels or ("score",), seed)
+        return self.inputs.initial(self.inputs.arm(arm)).classifier(TASKS[task].labels or ("score",), seed)
 
 
 @pytest.fixture
 def bench_of(tiny):
-    return lambda **changes: Bench(Inputs(parse_experiment(tiny(**changes))))
+    return lambda **changes: Bench(Inputs(load_experiment(tiny(**changes))))
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def bench(bench_of) -> Bench:
 def bits(outcome: Outcome) -> dict:
     """What must not differ between two runs of a cell: all but the seconds."""
     arrays = {name: logits.tobytes() for name, logits in outcome.predictions.items()}
-    return arrays | outcome.facts.model_dump(exclude={"seconds"})
+    return arrays | outcome.facts.model_dump(exclude={"seconds", "training_seconds"})
 
 
 def labels(task: str, split: str) -> np.ndarray:
@@ -82,18 +86,17 @@ def test_a_cell_leaves_scores_history_and_predictions(bench, task):
 
 def test_the_facts_are_complete_when_the_model_is_kept(bench):
     kept, told = [], []
-    outcome = bench.run(
-        keep=lambda *given: kept.append(given), progress=lambda step, steps, _: told.append((step, steps))
-    )
-    [(model, facts)] = kept
-    assert facts == outcome.facts
-    assert (facts.origin, facts.micro_batch_size, facts.precision) == ("scratch", None, None)
+    outcome = bench.run(keep=kept.append, progress=lambda step, steps, _: told.append((step, steps)))
+    (model,), facts = kept, outcome.facts
+    assert facts.weights == weights_digest(model.base_model.state_dict())
+    assert bench.run().facts.weights is None
+    assert (facts.started_from, facts.micro_batch_size, facts.precision) == (None, None, None)
     made = facts.environment
     assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
     assert {"torch", "transformers"} <= made.packages.keys()
-    assert 0 < facts.seconds.training <= facts.seconds.total
+    assert 0 < facts.training_seconds <= facts.seconds
     assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier().parameters())
-    assert facts.tokens.training == 2 * int(bench.inputs.tokens(bench.cell()).splits["train"].lengths.sum())
+    assert facts.training_tokens == 2 * int(bench.inputs.tokens(bench.cell()).splits["train"].lengths.sum())
     assert told == [(step, 6) for step in range(1, 7)]
     found = model.eval()(
         torch.from_numpy(bench.inputs.tokens(bench.cell()).splits["test"].take(np.array([0])).ids[None]).long()
@@ -128,7 +131,7 @@ def test_heads_are_equal_across_variants_for_equal_seeds_and_fit_the_task(bench)
 def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, make_bert, pooler):
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]), pooler=pooler)
     bench = bench_of(checkpoint=str(folder), arms=ARMS)
-    start = bench.inputs.initial(bench.cell("untied").arm)
+    start = bench.inputs.initial(bench.inputs.arm("untied"))
     before = {name: tensor.clone() for name, tensor in start.weights.items()}
     heads = [bench.classifier(arm, seed=seed) for arm in ARMS for seed in (1, 2)]
     poolers = [head.base.pooler.dense.weight for head in heads]
@@ -138,7 +141,10 @@ def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, m
         assert all(torch.equal(each, poolers[0]) for each in poolers[::2])
         assert not torch.equal(poolers[0], poolers[1])
     assert torch.equal(heads[0].classifier.weight, heads[2].classifier.weight)
-    assert [bench.run(arm).facts.origin for arm in ("add", "untied")] == ["pretrained", "grafted"]
+    facts = [bench.run(arm).facts for arm in ("add", "untied")]
+    assert [each.graft_is_exact is None for each in facts] == [True, False]
+    assert facts[0].started_from == weights_digest(bench.inputs.initial(bench.inputs.arm("add")).weights)
+    assert facts[1].started_from == weights_digest(before)
     assert all(torch.equal(start.weights[name], tensor) for name, tensor in before.items())
 
 
@@ -152,7 +158,7 @@ def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, 
     train, seen = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"], []
     for epoch in range(1, epochs + 1):
         seen += [int(train.lengths[batch.rows].sum()) for batch in training_batches(train, 16, 0, 1, epoch)]
-    assert facts.tokens.training == sum(seen[:updates])
+    assert facts.training_tokens == sum(seen[:updates])
 
 
 class Greedy(VARIANTS["add"]):
@@ -197,12 +203,12 @@ def test_where_memory_is_short_batches_go_through_in_parts(own, monkeypatch, err
     whole = own(VARIANTS["add"], **values).run("own")
     assert whole.facts.micro_batch_size is None
     kept = []
-    parted = own(Greedy, **values).run("own", keep=lambda _, facts: kept.append(facts))
+    parted = own(Greedy, **values).run("own", keep=kept.append)
     assert parted.facts.micro_batch_size == 4
-    assert kept == [parted.facts]
+    assert len(kept) == 1
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
     assert parted.predictions["validation"] == pytest.approx(whole.predictions["validation"], abs=1e-4)
-    assert parted.facts.tokens == whole.facts.tokens
+    assert parted.facts.training_tokens == whole.facts.training_tokens
 
 
 def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, monkeypatch):
@@ -257,7 +263,7 @@ def test_weights_stay_float32_and_a_finished_cell_leaves_nothing_behind(bench):
 
     seen = []
 
-    def keep(model, _):
+    def keep(model):
         assert {tensor.dtype for tensor in model.parameters()} == {torch.float32}
         seen.append(weakref.ref(model))
 

@@ -6,30 +6,34 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from stored import read_records
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
-from glue_bench.api import run
-from glue_bench.config import parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.hub import HubSource
 from glue_bench.data.sources import DemoSource
 from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store
-from glue_bench.sweep.plan import plan_cells
+from glue_bench.records.plan import Plan
+from glue_bench.sweep.plan import make_plan, settle_jobs
+from glue_bench.training.compute import Compute
+from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-
+CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
 TEXTS = ("a cat sat on the mat", "the dog ran")
 
 
 @pytest.fixture
 def inputs_of(tiny):
-    return lambda **changes: Inputs(parse_experiment(tiny(**changes)))
+    return lambda **changes: Inputs(load_experiment(tiny(**changes)))
+
+
+def plan_of(inputs: Inputs) -> Plan:
+    return make_plan(inputs.experiment, inputs)
 
 
 def change(folder: str) -> None:
@@ -78,8 +82,8 @@ def beside(inputs_of):
     def of(source, *predicted):
         inputs = inputs_of(tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]})
         inputs.source = source
-        cells = {cell.task: cell for cell in inputs.experiment.cells()}
-        return inputs, lambda task: inputs.tokens(cells[task]).splits
+        _, cells = settle_jobs(inputs.experiment, inputs)
+        return inputs, lambda task: inputs.tokens(next(cell for cell in cells if cell.task == task)).splits
 
     return of
 
@@ -88,30 +92,28 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
     inputs, splits = beside(DemoSource(), "test")
     assert len(splits("mnli")[AX_SPLIT]) == len(generate("ax")["test"])
     assert AX_SPLIT not in splits("rte")
-    ids = [cell.id for cell in plan_cells(inputs.experiment, inputs)]
+    ids = [cell.id for cell in plan_of(inputs).cells]
     for source in (WithoutAx(), OfflineHub()):
         inputs, splits = beside(source, "test")
         assert AX_SPLIT not in splits("mnli")
-        assert [cell.id for cell in plan_cells(inputs.experiment, inputs)] == ids
+        assert [cell.id for cell in plan_of(inputs).cells] == ids
     inputs, splits = beside(BrokenAx())
-    assert plan_cells(inputs.experiment, inputs)
+    assert plan_of(inputs).cells
     assert not [name for name in splits("mnli") if name.startswith("test")]
     inputs, _ = beside(BrokenAx(), "test")
     with pytest.raises(UserError, match="is damaged"):
-        plan_cells(inputs.experiment, inputs)
+        plan_of(inputs)
 
 
-def test_which_diagnostic_set_was_predicted_is_stored_and_changes_no_prediction(tiny, tmp_path, monkeypatch):
-    found, values = [], tiny(tasks=["mnli"], arms=["add"], finetuning={"predict": ["validation", "test"]})
-    for name in ("with", "without"):
-        if name == "without":
-            monkeypatch.setattr("glue_bench.data.sources.DemoSource", WithoutAx)
-        store = Store(run(values, results=tmp_path / name).folder)
-        (record,) = read_records(store)
-        found.append(store.tests.read(record.cell_id))
-    assert [each.diagnostic for each in found] == [DemoSource().load("ax").digest, None]
-    assert set(found[0].logits) - set(found[1].logits) == {AX_SPLIT}
-    assert all((found[0].logits[split] == logits).all() for split, logits in found[1].logits.items())
+def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
+    found = []
+    for source in (DemoSource(), WithoutAx()):
+        inputs, _ = beside(source, "test")
+        found.append(finetune(plan_of(inputs).cells[0], inputs, CPU))
+    assert [each.facts.diagnostic for each in found] == [DemoSource().load("ax").digest, None]
+    first, second = (each.predictions for each in found)
+    assert first.keys() - second.keys() == {AX_SPLIT}
+    assert all((first[split] == logits).all() for split, logits in second.items())
 
 
 def save(folder: Path, second: int = 1, types: int = 2) -> str:
@@ -133,7 +135,7 @@ def test_a_segment_without_a_row_is_refused_before_any_compute(inputs_of, tmp_pa
     inputs = inputs_of(checkpoint=save(tmp_path / "bert", second, types), arms=["add"], tasks=["rte"])
     said = f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' embeds {types}; give"
     with pytest.raises(UserError, match=said):
-        plan_cells(inputs.experiment, inputs)
+        plan_of(inputs)
 
 
 def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have_two(inputs_of, tmp_path):
@@ -144,6 +146,23 @@ def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have
     arms = [{"name": name, "variant": "add", "checkpoint": folder} for name, folder in folders.items()]
     inputs = inputs_of(arms=arms, tasks=["rte"])
     assert [inputs.segments(arm) for arm in inputs.experiment.arms] == [(2, 2), (2, 1), (2, 0)]
-    two, one, _ = (inputs.tokens(cell).splits["train"] for cell in inputs.experiment.cells())
+    two, one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
     assert (one.ids == two.ids).all()
     assert (one.segments.max(), two.segments.max(), len(one.segments)) == (0, 1, len(one.ids))
+
+
+# A part of the rows
+
+
+def test_a_limit_cuts_train_and_validation_and_a_tasks_own_one_train_alone(inputs_of):
+    whole, both, own = (
+        inputs_of(arms=["add"], tasks=["rte"], **changes)
+        for changes in ({}, {"limit": 8}, {"finetuning": {"tasks": {"rte": {"limit": 8}}}})
+    )
+    rows = [{name: len(split) for name, split in each.data("rte").splits.items()} for each in (whole, both, own)]
+    assert rows[1] == rows[0] | {"train": 8, "validation": 8}
+    assert rows[2] == rows[0] | {"train": 8}
+    assert own.train("rte").equals(both.train("rte"))
+    assert len({each.data("rte").digest for each in (whole, both, own)}) == 3
+    tokens = own.tokens(plan_of(own).cells[0]).splits
+    assert (len(tokens["train"]), len(tokens["validation"])) == (8, rows[0]["validation"])

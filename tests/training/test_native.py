@@ -13,11 +13,11 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from glue_bench.config import parse_experiment
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.model.native import NativeClassifier, attention
-from glue_bench.sweep.plan import plan_cells
+from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training import finetune as finetuning
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
@@ -64,7 +64,7 @@ def inputs_of(tiny):
     """What a tiny experiment with these arms on RTE starts from; changes are merged into it."""
 
     def of(*arms, **changes):
-        return Inputs(parse_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)))
+        return Inputs(load_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)))
 
     return of
 
@@ -90,8 +90,8 @@ def padded_batch(inputs, folder):
 def test_logits_before_training_are_those_of_transformers_own_model_and_tokenizer(family, folder_of, inputs_of):
     folder = folder_of(family)
     inputs = inputs_of(native(folder))
-    [planned] = plan_cells(inputs.experiment, inputs)
-    ours = inputs.initial(planned.cell.arm).classifier(LABELS, 1).eval()
+    [cell] = make_plan(inputs.experiment, inputs).cells
+    ours = inputs.initial(inputs.arm(cell.arm)).classifier(LABELS, 1).eval()
     theirs = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval()
     theirs.config.pad_token_id = 0
     body = theirs.base_model.state_dict(prefix=f"{theirs.base_model_prefix}.")
@@ -109,8 +109,8 @@ def test_logits_before_training_are_those_of_transformers_own_model_and_tokenize
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_cell_is_trained_as_with_its_whole_table_of_tokens(family, folder_of, inputs_of, monkeypatch):
     inputs = inputs_of(native(folder_of(family)))
-    [cell] = inputs.experiment.cells()
-    model, tokens = inputs.initial(cell.arm).classifier(LABELS, 1), inputs.tokens(cell)
+    _, [cell] = settle_jobs(inputs.experiment, inputs)
+    model, tokens = inputs.initial(inputs.arm(cell.arm)).classifier(LABELS, 1), inputs.tokens(cell)
     with used_rows_only(model, tokens.splits["train"].ids):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
@@ -119,7 +119,7 @@ def test_a_cell_is_trained_as_with_its_whole_table_of_tokens(family, folder_of, 
     np.testing.assert_allclose(
         outcome.predictions["validation"], whole.predictions["validation"], atol=2e-4 if family != "bart" else 0
     )
-    assert outcome.facts.origin == "as published"
+    assert cell.origin == "as published"
 
 
 def without_dropout(model):
@@ -175,12 +175,12 @@ def test_attention_is_that_of_transformers_with_dropout_of_its_weights(mask, sca
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, inputs_of, tmp_path):
     inputs = inputs_of(native(folder_of(family)))
-    [cell] = inputs.experiment.cells()
+    _, [cell] = settle_jobs(inputs.experiment, inputs)
     tokens = inputs.tokens(cell)
-    kept = finetune(cell, inputs, CPU, keep=lambda model, _: model.save_pretrained(tmp_path))
+    kept = finetune(cell, inputs, CPU, keep=lambda model: model.save_pretrained(tmp_path))
     assert "glue_bench" not in (tmp_path / "config.json").read_text()
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    start = inputs.initial(cell.arm)
+    start = inputs.initial(inputs.arm(cell.arm))
     loaded = NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
     found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), CPU)
     np.testing.assert_allclose(found, kept.predictions["validation"], atol=1e-5)
@@ -209,7 +209,7 @@ def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
         folder = save_family(tmp_path / f"{side}{segments}", "bert", words)
         save_tokenizer(folder, words, segments=segments, side=side)
         inputs = inputs_of(native(folder, name="one"))
-        ids.add(plan_cells(inputs.experiment, inputs)[0].id)
+        ids.add(settle_jobs(inputs.experiment, inputs)[1][0].id)
     assert len(ids) == 3
 
 
@@ -232,7 +232,7 @@ def edited(folder, **changes):
 def test_a_checkpoint_that_cannot_be_read_is_one_line(tmp_path, words, inputs_of, changes, said):
     inputs = inputs_of(native(edited(save_family(tmp_path / "bert", "bert", words), **changes)))
     with pytest.raises(UserError, match=said) as caught:
-        plan_cells(inputs.experiment, inputs)
+        make_plan(inputs.experiment, inputs)
     assert "\n" not in str(caught.value)
 
 
@@ -242,7 +242,7 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(tmp_path, words, inputs_
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     inputs = inputs_of(native(folder))
     with pytest.raises(UserError):
-        plan_cells(inputs.experiment, inputs)
+        make_plan(inputs.experiment, inputs)
     assert not (tmp_path / "ran").exists()
 
 
@@ -251,4 +251,4 @@ def test_texts_longer_than_the_model_takes_are_refused(folder_of, inputs_of):
         length = 64 if family == "bert" else 33  # RoBERTa's own count begins behind the padding token
         inputs = inputs_of(native(folder_of(family)), finetuning={"max_length": length})
         with pytest.raises(UserError, match=said):
-            plan_cells(inputs.experiment, inputs)
+            make_plan(inputs.experiment, inputs)

@@ -302,8 +302,9 @@ def test_cells_are_scored_without_order_and_keep_their_ids(tiny, tmp_path):
         run(tiny(name=name, tasks=["cola"], finetuning={"order": order}), results=tmp_path)
         for name, order in (("plain", False), ("order", True))
     ]
-    plain, asked = (Store(summary.folder).scan_records()[0] for summary in summaries)
-    assert [one.cell_id for one in plain] == [one.cell_id for one in asked]
+    stores = [Store(summary.folder) for summary in summaries]
+    plain, asked = ([*store.finished(store.plan()).records.values()] for store in stores)
+    assert [one.cell.id for one in plain] == [one.cell.id for one in asked]
     assert [one.scores for one in plain] == [one.scores for one in asked]
     assert not any(one.order for one in plain)
     none = next(one for one in asked if one.cell.arm == "none")

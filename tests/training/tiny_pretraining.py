@@ -12,9 +12,11 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from glue_bench.config import ArmPretraining, parse_experiment
+from glue_bench.config import Arm, load_experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.start import Start
+from glue_bench.records.values import Pretraining
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.inputs import Inputs
@@ -90,7 +92,7 @@ class Stopped(Exception):
 class Tiny:
     """A pretraining of an experiment of its own: twenty steps of eight sequences, unless told otherwise."""
 
-    run: ArmPretraining
+    run: Pretraining
     inputs: Inputs
 
     @classmethod
@@ -117,7 +119,7 @@ class Tiny:
             "validation_share": 0.1,
             "validations": 2,
         }
-        experiment = parse_experiment(
+        experiment = load_experiment(
             {
                 "name": "tiny",
                 "data": "demo",
@@ -130,31 +132,36 @@ class Tiny:
                 "finetuning": {"learning_rates": [1e-3], "max_length": LENGTH},
             }
         )
-        inputs = Inputs(experiment, path / "checkpoints")
-        run = experiment.pretraining_of(next(experiment.cells()))
-        assert run is not None
+        inputs = Inputs(experiment, path / "results")
+        ((run,), _) = settle_jobs(experiment, inputs)
         return cls(run, inputs)
+
+    @property
+    def arm(self) -> Arm:
+        """What is pretrained."""
+        return self.inputs.arm(self.run.arm)
 
     @property
     def place(self) -> PretrainingFolder:
         """Where it is kept."""
-        return self.inputs.pretraining_folder(self.run)
+        return self.inputs.checkpoints(self.run.id)
+
+    def checkpoint(self, step: int = 20) -> Path:
+        """The folder of the checkpoint after `step` steps."""
+        return self.inputs.store.checkpoint(self.run.id, step)
 
     def finish(self, stop: int = 0, compute: Compute = CPU) -> Pretrained:
         """Run it to its end, or until it tells of step `stop`."""
-        points = pretrain(self.run, self.inputs, compute)
-        while True:
-            try:
-                point = next(points)
-            except StopIteration as end:
-                return end.value
-            if point.step == stop:
-                points.close()
+
+        def progress(step: int, *_: Any) -> None:
+            if step == stop:
                 raise Stopped
+
+        return pretrain(self.run, self.inputs, compute, progress=progress)
 
     def weights(self, step: int = 20) -> dict[str, torch.Tensor]:
         """The checkpoint after `step` steps."""
-        return load_file(self.place.checkpoint(step) / "model.safetensors")
+        return load_file(self.checkpoint(step) / "model.safetensors")
 
     def files(self) -> dict[str, bytes]:
         """Every file of its folder."""

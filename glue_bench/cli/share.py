@@ -1,0 +1,177 @@
+"""Verbs for others: a submission to the GLUE site, a model card, a bundle of results, and whether one is true."""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glue_bench.cli.app import FAILED, Folder, app
+from glue_bench.cli.printing import check_output, echo_some, new_table, print_table, say, warn
+from glue_bench.errors import LONGEST, UserError, shortened
+from glue_bench.terminal import echo
+
+if TYPE_CHECKING:
+    from glue_bench.tables.submission import Submission
+
+Arm = Annotated[str | None, typer.Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
+
+
+@app.command()
+def submit(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
+    ] = None,
+    arm: Arm = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json tells its runs.")
+    ] = None,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="The majority class in place of files that have no predictions.")
+    ] = False,
+    check: Annotated[
+        Path | None, typer.Option(metavar="FILE.zip", help="Only look for mistakes in a zip, whoever made it.")
+    ] = None,
+) -> None:
+    """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
+    if check is not None:
+        if folder or arm or output or fill:
+            raise UserError("--check takes a zip alone, without an experiment or any other option")
+        _check(check)
+        return
+    if folder is None or output is None:
+        raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
+    from glue_bench.data.submission import lint
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.submission import complete, gather
+
+    check_output(output, ".zip", "a submission")
+    _write(complete(gather(open_board(folder), arm), filling=fill), output)
+    warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
+
+
+def _check(path: Path) -> None:
+    from glue_bench.data.archive import LARGEST_ZIP
+    from glue_bench.data.submission import FILES, lint
+    from glue_bench.files import read_file
+
+    try:
+        findings = lint(read_file(path, LARGEST_ZIP), str(path))
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+    echo_some(findings)
+    if findings:
+        raise typer.Exit(FAILED)
+    echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
+
+
+def _write(submission: "Submission", output: Path) -> None:
+    from glue_bench.tables.submission import write_submission
+
+    told = write_submission(submission, output)
+    table = new_table("file", "rows", "run", "validation")
+    for name, origin in told["files"].items():
+        run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
+        value = origin.get("validation")
+        table.add_row(name, str(origin["rows"]), run, "-" if value is None else f"{value:.2f}")
+    print_table(table)
+    echo(f"\nwritten to {output} (SHA-256 {told['sha256']}), its runs to {output.with_suffix('.json')}")
+    if submission.filled:
+        echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
+    if submission.is_demo:
+        echo("made-up data: a zip to look at, not to hand in")
+
+
+@app.command()
+def card(
+    folder: Folder,
+    arm: Arm = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card, results and models there.")
+    ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
+    ] = None,
+) -> None:
+    """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
+    from glue_bench.tables.card import card as make_card
+    from glue_bench.tables.card import push_card, write_card
+
+    made = make_card(folder, arm)
+    if made.without:
+        echo(f"no model is kept of {', '.join(made.without)} (finetuning.keep: best keeps them)", fg="yellow", err=True)
+    if output is not None:
+        write_card(made, output)
+        echo(f"written to {output}: {len(made.files)} files, {len(made.models)} models")
+    if push is not None:
+        echo(f"pushed: {push_card(made, push)}")
+    if output is None and push is None:
+        echo(made.text, nl=False)
+
+
+@app.command()
+def export(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results, or a folder of them."),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle, or with eee a folder.")
+    ],
+    format: Annotated[
+        str, typer.Option("--format", help="zip, a bundle, or eee, scores in the schema of Every Eval Ever.")
+    ] = "zip",
+    organization: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="With eee: also a line for each example, with its texts.")
+    ] = None,
+) -> None:
+    """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
+
+    With `--format eee`, write the scores, their uncertainties and the examples as logs of Every Eval Ever.
+    """
+    from glue_bench.api import export as write
+    from glue_bench.audit.verify import verify as verify_results
+
+    if format == "zip":
+        check_output(output, ".zip", "a bundle")
+    elif data:
+        say("reading the data and the predictions ...")
+    written = write(folders, output, format=format, organization=organization, data=data)
+    if isinstance(written, dict):
+        echo_some([output / name for name in written["files"]])
+        echo_some([f"{name}: {why}" for name, why in written["left_out"].items()], "left out: ", err=True)
+        return
+    with output.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    size = f"{len(written.files)} files, {output.stat().st_size / 1e6:.1f} MB"
+    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {digest})")
+    faults = [fault for verified in verify_results(output) for fault in verified.faults]
+    warn(f"glue-bench verify {output} will find", faults)
+
+
+@app.command()
+def verify(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment's results.")
+    ],
+) -> None:
+    """Check digests, ids, that predictions give the scores and records the tables; exit status 1 where they do not."""
+    from glue_bench.audit.verify import verify as verify_results
+
+    found = verify_results(path)
+    for verified in found:
+        echo(f"{verified.name}\n")
+        table = new_table("check", "result", "what was found")
+        for check in verified.checks:
+            table.add_row(check.name, "FAULT" if check.faults else "good", shortened(check.found, LONGEST // 2))
+        print_table(table)
+        echo()
+    faults = [fault for verified in found for fault in verified.faults]
+    echo_some(faults, "fault: ")
+    count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
+    echo(f"{path}: {count if faults else 'good'}")
+    if faults:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,346 @@
+"""How a cell is fine-tuned and how an arm is pretrained: sections of an experiment file, frozen and checked."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from glue_bench.data.tasks import TRAINABLE, find_task
+from glue_bench.errors import UserError, plain, unknown
+
+# Upper bounds are far beyond any encoder or run there is. What exceeds them would end in an error of memory, or of a
+# library, only after work has been done.
+MOST_TEXT, MOST_POSITIONS, MOST_STEPS, MOST_ROWS = 4096, 2**17, 10**9, 10**9
+SCRATCH = "scratch"
+FROM_MNLI = ("rte", "mrpc", "stsb")
+"""What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
+
+
+def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
+    """The values. Raises ValueError if one is given twice."""
+    twice = {str(value) for value, count in Counter(values).items() if count > 1}
+    if twice:
+        raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
+    return values
+
+
+def known_tasks(names: Iterable[str]) -> list[str]:
+    """The tasks of these names, as GLUE writes them. Raises ValueError if there is none, or one is given twice."""
+    tasks = []
+    for name in names:
+        try:
+            tasks.append(find_task(name).name)
+        except UserError:
+            tasks.append("")
+        if tasks[-1] not in TRAINABLE:
+            raise ValueError(str(unknown("task", name, TRAINABLE)))
+    return distinct(tasks)
+
+
+def printable(text: str) -> str:
+    """The text. Raises ValueError if it has a character that would control a terminal."""
+    if plain(text) != text or "\n" in text:
+        raise ValueError("it has characters that cannot be printed")
+    return text
+
+
+Place = Annotated[str, StringConstraints(min_length=1, max_length=MOST_TEXT), AfterValidator(printable)]
+"""A file, a folder, a URL, or a name of the hub."""
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
+Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)]
+LearningRate = Annotated[float, Field(gt=0, le=100)]
+LearningRates = Annotated[list[LearningRate], Field(min_length=1), AfterValidator(distinct)]
+
+
+class Section(BaseModel):
+    """A part of the experiment file: immutable, and no key that it does not know."""
+
+    # strict: `seeds: "1"` is a mistake, not the number 1.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    short: ClassVar[Mapping[str, str]] = {}
+    """Keys for one value, by the keys for lists that they are short for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        for short, full in cls.short.items():
+            if short in given and full in given:
+                raise ValueError(f"give {short} or {full}, not both")
+        return {cls.short.get(key, key): [value] if key in cls.short else value for key, value in given.items()}
+
+
+class Hyperparameters(Section):
+    """What one cell is trained with: every value settled."""
+
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    max_length: int
+    warmup_ratio: float
+    weight_decay: float
+    adam_epsilon: float
+    clip_norm: float
+    max_steps: int | None = None
+    held_out_share: float | None = None
+    predictions: Literal["float16"] | None = None
+
+    def steps(self, in_epoch: int) -> int:
+        """The updates of a run whose epochs have so many."""
+        steps = in_epoch * self.epochs
+        return steps if self.max_steps is None else min(steps, self.max_steps)
+
+
+class TaskSettings(Section):
+    """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`.
+
+    With `limit`, only so many rows of train are used; validation stays whole.
+    """
+
+    learning_rates: LearningRates | None = None
+    epochs: int | None = Field(None, gt=0, le=10_000)
+    batch_size: int | None = Field(None, gt=0, le=2**16)
+    max_length: int | None = Field(None, ge=4, le=MOST_POSITIONS)
+    limit: int | None = Field(None, ge=2, le=MOST_ROWS)
+
+
+class Finetuning(Section):
+    """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise.
+
+    With `max_steps` a run ends after so many updates, if its epochs have more. `held_out_share` of each training set is
+    kept out of training and scored after every epoch. Tasks of `from_mnli` start from the encoder of the arm's own MNLI
+    run with the same seed, at `mnli_rate` where MNLI has several rates. `predict` says which splits are predicted in
+    the end; test splits, which a submission reads, cost time alone. With `predictions: float16` logits are rounded
+    before they are scored and stored, which halves what a cell leaves. With `order` what a cell has learnt is also
+    scored on validation sets whose words are shuffled. With `keep` fine-tuned models stay on the disk: of all runs, or
+    of each arm and task that of the run which a submission takes.
+    """
+
+    learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
+    epochs: int = Field(10, gt=0, le=10_000)
+    batch_size: int = Field(32, gt=0, le=2**16)
+    max_length: int = Field(128, ge=4, le=MOST_POSITIONS)
+    warmup_ratio: float = Field(0.06, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    adam_epsilon: float = Field(1e-6, gt=0)
+    clip_norm: float = Field(1.0, gt=0)
+    max_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
+    held_out_share: float | None = Field(None, gt=0, le=0.5)
+    from_mnli: Annotated[list[str], AfterValidator(known_tasks)] = []
+    mnli_rate: float | None = Field(None, gt=0)
+    order: bool = False
+    predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = ["validation"]
+    predictions: Literal["float16"] | None = None
+    keep: Literal["best", "all"] | None = None
+    tasks: dict[str, TaskSettings] = {}
+
+    @field_validator("predict")
+    @classmethod
+    def _validation_is_scored(cls, splits: list[str]) -> list[str]:
+        if "validation" not in splits:
+            raise ValueError("validation is always predicted; give [validation] or [validation, test]")
+        return splits
+
+    @field_validator("from_mnli")
+    @classmethod
+    def _may_start_from_mnli(cls, tasks: list[str]) -> list[str]:
+        for task in tasks:
+            if task not in FROM_MNLI:
+                raise ValueError(f"'{task}' cannot start from MNLI; those that can: {', '.join(FROM_MNLI)}")
+        return tasks
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
+        return dict(zip(known_tasks(tasks), tasks.values(), strict=True))
+
+    @model_validator(mode="after")
+    def _mnli_rate_is_one(self) -> "Finetuning":
+        rates = self.rates("mnli")
+        if self.mnli_rate is not None and not self.from_mnli:
+            raise ValueError("mnli_rate needs from_mnli, the tasks that start from that run")
+        if self.from_mnli and self.mnli_rate is None and len(rates) > 1:
+            raise ValueError(f"from_mnli: mnli has the rates {rates}; say with mnli_rate which run to start from")
+        if self.mnli_rate is not None and self.mnli_rate not in rates:
+            raise ValueError(f"mnli_rate {self.mnli_rate:g} is none of mnli's learning rates {rates}")
+        return self
+
+    @property
+    def predicts_test(self) -> bool:
+        """Whether test splits, and the diagnostic set beside MNLI, are predicted."""
+        return "test" in self.predict
+
+    def rates(self, task: str) -> list[float]:
+        """The learning rates that are tried on a task."""
+        return getattr(self.tasks.get(task), "learning_rates", None) or self.learning_rates
+
+    def limit(self, task: str) -> int | None:
+        """The rows of train that are used of a task; None for all."""
+        return getattr(self.tasks.get(task), "limit", None)
+
+    def hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
+        """What a cell of the task is trained with at one of its rates."""
+        shared = {key: getattr(self, key) for key in Hyperparameters.model_fields if key != "learning_rate"}
+        own = self.tasks.get(task, TaskSettings()).model_dump(exclude={"learning_rates", "limit"}, exclude_none=True)
+        return Hyperparameters(learning_rate=learning_rate, **shared | own)
+
+
+class RateSearch(Section):
+    """How each arm's learning rate is chosen: every rate is tried for `steps` steps with each of `seeds`.
+
+    The rate with the lowest mean validation loss over the seeds is taken, the lowest such rate if several have it.
+    `seed: 0` is short for a list of one.
+    """
+
+    short: ClassVar = {"seed": "seeds"}
+
+    steps: int = Field(gt=0, le=MOST_STEPS)
+    seeds: Seeds = [0]
+
+
+def one_or_more(corpus: Any) -> Any:
+    """A place as a list of one."""
+    return [corpus] if isinstance(corpus, str) else corpus
+
+
+class PretrainingSettings(Section):
+    """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
+
+    With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
+    arm is pretrained once with each of `seeds`; all arms of one seed see the same masks and order. Of several
+    `learning_rates`, each arm is given the one that `rate_search` chooses. `seed: 1` and `learning_rate: 1e-4` are
+    short for lists of one. Each key is explained in docs/pretraining.md.
+
+    The settings of one run are those with one seed (`with_seed`) and, if there is no rate to choose, one rate.
+    """
+
+    short: ClassVar = {"seed": "seeds", "learning_rate": "learning_rates"}
+
+    corpus: Annotated[list[Place], Field(min_length=1), BeforeValidator(one_or_more), AfterValidator(distinct)]
+    documents: Literal["files", "blank_lines"] = "files"
+    segments: Literal["one", "pairs"] = "one"
+    start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
+    tokenizer: Place | None = None
+    steps: int = Field(gt=0, le=MOST_STEPS)
+    batch_tokens: int = Field(8192, gt=0, le=2**30)
+    micro_batch_tokens: int | None = Field(None, gt=0, le=2**30)
+    length: int = Field(128, ge=8, le=MOST_POSITIONS)
+    mask_probability: float = Field(0.15, gt=0, lt=1)
+    learning_rates: LearningRates = [1e-4]
+    rate_search: RateSearch | None = None
+    schedule: Literal["linear", "trapezoid"] = "linear"
+    warmup_ratio: float = Field(0.01, ge=0, le=1)
+    decay_share: float | None = Field(None, gt=0, le=1)
+    dropout: float | None = Field(None, ge=0, lt=1)
+    weight_decay: float = Field(0.01, ge=0)
+    adam_epsilon: float = Field(1e-6, gt=0)
+    clip_norm: float = Field(1.0, gt=0)
+    seeds: Seeds = [1]
+    validation_share: float = Field(0.03, gt=0, lt=1)
+    validations: int = Field(10, gt=0, le=10_000)
+    checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = []
+    finetune_checkpoints: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> "PretrainingSettings":
+        late = [step for step in self.checkpoints if step >= self.steps]
+        if late:
+            raise ValueError(f"checkpoints {late} are not before the last step, {self.steps}, which is always kept")
+        for key in ("batch_tokens", "micro_batch_tokens"):
+            if (getattr(self, key) or self.length) < self.length:
+                raise ValueError(f"{key} {getattr(self, key)} holds no sequence of length {self.length}")
+        if self.tokenizer and self.start != SCRATCH:
+            raise ValueError("tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint")
+        return self
+
+    @model_validator(mode="after")
+    def _search_fits(self) -> "PretrainingSettings":
+        rates, search = self.learning_rates, self.rate_search
+        if search is None:
+            if len(rates) > 1:
+                raise ValueError(
+                    f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
+                )
+            return self
+        if len(rates) == 1:
+            raise ValueError("rate_search has nothing to choose from; give several learning_rates, or leave it out")
+        if search.steps > self.steps:
+            raise ValueError(f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps")
+        if compared := set(search.seeds) & set(self.seeds):
+            raise ValueError(
+                f"rate_search.seeds: {min(compared)} is among the seeds {self.seeds}: the rate would be chosen on a "
+                "run that is compared; give the search other seeds"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> "PretrainingSettings":
+        if self.schedule == "linear" and self.decay_share is not None:
+            raise ValueError("decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up")
+        if self.schedule == "trapezoid" and self.decay_share is None:
+            raise ValueError(
+                "schedule: trapezoid needs decay_share, the part of the steps at the end in which the rate falls, "
+                "such as 0.2"
+            )
+        if self.warmup_ratio + (self.decay_share or 0.0) > 1:
+            raise ValueError(
+                f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
+            )
+        return self
+
+    @property
+    def seed(self) -> int:
+        """The seed of one run's settings."""
+        return self.seeds[0]
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of one run's settings."""
+        return self.learning_rates[0]
+
+    def with_seed(self, seed: int) -> "PretrainingSettings":
+        """The settings of the run with one of the seeds; its rate may still have to be chosen."""
+        return self.model_copy(update={"seeds": [seed]})
+
+    def at(self, rate: float) -> "PretrainingSettings":
+        """The settings at one rate, without a search."""
+        return self.model_copy(update={"learning_rates": [rate], "rate_search": None})
+
+    def searches(self) -> "list[PretrainingSettings]":
+        """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""
+        if self.rate_search is None:
+            return []
+        kept = {"checkpoints": [], "finetune_checkpoints": False, "validations": 1, "steps": self.rate_search.steps}
+        runs = [self.at(rate).with_seed(seed) for rate in self.learning_rates for seed in self.rate_search.seeds]
+        return [run.model_copy(update=kept) for run in runs]
+
+    @property
+    def rows(self) -> int:
+        """Sequences in a batch."""
+        return self.batch_tokens // self.length
+
+    @property
+    def rows_at_once(self) -> int:
+        """Sequences that are computed at once."""
+        return min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) // self.length
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps whose checkpoints are kept, the last one included."""
+        return [*sorted(self.checkpoints), self.steps]
+
+    @property
+    def finetuned_steps(self) -> list[int]:
+        """Steps whose checkpoints are fine-tuned."""
+        return self.kept_steps if self.finetune_checkpoints else [self.steps]

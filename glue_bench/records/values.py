@@ -1,0 +1,345 @@
+"""What is on disk, as frozen values: what is run, and what comes of it."""
+
+import hashlib
+import json
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    field_serializer,
+    model_validator,
+)
+
+from glue_bench.config import Hyperparameters, PretrainingSettings
+from glue_bench.records.environment import Environment
+from glue_bench.records.value import Digest, Lines, Scores, Sealed, Text, Value, Whole, Word, trainable
+
+COMPUTES = 1
+"""Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""
+
+
+class Work(Value):
+    """What cells and pretrainings have in common: what decides them.
+
+    The id ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
+    given; `model_copy` keeps it, so change only fields that are not hashed with that.
+    """
+
+    NOT_HASHED: ClassVar = frozenset({"id", "origin"})
+
+    id: Annotated[str, StringConstraints(pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)] = ""
+    arm: Word
+    variant: Word
+    options: dict[str, Any] = Field({})
+    """Those of the variant that differ from their defaults."""
+    plugin: Digest | None = None
+    """Of the source of a variant of the user's own."""
+    tokenizer: Digest
+    checkpoint: Text
+    """What the arm starts from, before any pretraining of ours: the digest of its files, or the sizes of fresh
+    weights."""
+    origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
+    """How the weights come to be that the arm's cells start from."""
+
+    @field_serializer("settings", mode="wrap", check_fields=False)
+    def _settled(self, settings: Any, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(settings).items() if value is not None}
+
+    @model_validator(mode="after")
+    def _with_id(self) -> Self:
+        if not self.id:
+            object.__setattr__(self, "id", f"{self.slug}-{self.hash}")
+        return self
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id."""
+        raise NotImplementedError
+
+    @property
+    def hashed(self) -> dict[str, Any]:
+        """The fields that decide the result."""
+        return {name: value for name, value in self.document().items() if name not in self.NOT_HASHED}
+
+    @property
+    def hash(self) -> str:
+        """The end of the id, as this version makes it."""
+        text = json.dumps({**self.hashed, "computes": COMPUTES}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """The ids of the jobs that have to end before it."""
+        raise NotImplementedError
+
+
+class Cell(Work):
+    """One fine-tuning run, with all that decides its result."""
+
+    task: Annotated[str, AfterValidator(trainable)]
+    data: Digest
+    """Of all rows of the task that the run may see."""
+    settings: Hyperparameters
+    seed: Whole
+    pretraining: Word | None = None
+    """The id of the pretraining that it starts from."""
+    pretraining_seed: Whole | None = None
+    steps: Whole | None = None
+    """After how many steps of that pretraining."""
+    mnli: Word | None = None
+    """The id of the cell whose encoder it starts from."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.pretraining, self.mnli) if name)
+
+    @property
+    def slug(self) -> str:
+        pretraining = "" if self.pretraining_seed in (None, 1) else f"-p{self.pretraining_seed}"
+        steps = "" if self.steps is None else f"{pretraining}-step{self.steps}"
+        return f"{self.arm}-{self.task}-lr{self.settings.learning_rate:g}-s{self.seed}{steps}"
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells a cell of a plan from the others, as `--only` and tables name it."""
+        pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
+        return {
+            "arm": self.arm,
+            "variant": self.variant,
+            "task": self.task,
+            "learning_rate": self.settings.learning_rate,
+            "seed": self.seed,
+            **pretrained,
+        }
+
+    @property
+    def label(self) -> str:
+        """It in words."""
+        steps = "" if self.steps is None else f" after {self.steps} steps"
+        return f"{self.arm}{steps} on {self.task}, rate {self.settings.learning_rate:g}, seed {self.seed}"
+
+
+class Pretraining(Work):
+    """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights."""
+
+    NOT_HASHED: ClassVar = Work.NOT_HASHED | {"rate"}
+    ONLY_WATCH: ClassVar = frozenset(
+        {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
+    )
+    """Settings that decide no weights, or whose content is hashed in their place."""
+
+    corpus: Digest
+    packing: Whole
+    """The version of how sequences are cut from the text."""
+    settings: PretrainingSettings
+    """Those of this run alone: `seeds` has one, and the corpus is no place but a digest."""
+    parts: Whole | None = None
+    """How many tokens are computed at once, if that decides the weights: in parts, with dropout."""
+    searches: tuple[Word, ...] = ()
+    """The ids of the runs that its learning rate is chosen from."""
+    is_search: bool = False
+    """Whether it is such a run, which keeps no weights."""
+    rate: float | None = None
+    """The learning rate that the search has chosen; the id hashes the rates and the search, not the choice."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return self.searches
+
+    @property
+    def seed(self) -> int:
+        """The one seed."""
+        return self.settings.seeds[0]
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The rate that it is trained with, None as long as a search has to choose it."""
+        alone = self.settings.learning_rates[0] if len(self.settings.learning_rates) == 1 else None
+        return alone if self.rate is None else self.rate
+
+    @property
+    def slug(self) -> str:
+        return self.arm
+
+    @property
+    def hashed(self) -> dict[str, Any]:
+        fields = super().hashed
+        settings = {name: value for name, value in fields["settings"].items() if name not in self.ONLY_WATCH}
+        return {**fields, "settings": settings}
+
+    @property
+    def label(self) -> str:
+        """It in words, without seed 1, which most experiments have alone."""
+        if self.is_search:
+            return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps"
+        return self.arm if self.seed == 1 else f"{self.arm}, seed {self.seed}"
+
+
+class Epoch(Value):
+    """One epoch of a run; the scores include those on rows held out of train."""
+
+    epoch: Whole
+    train_loss: float
+    scores: Scores
+
+
+class RunFacts(Value):
+    """What training says of a finished cell. `scores` and `collapsed` are those after its last epoch.
+
+    `collapsed` are the splits on which the run gave one answer to everything, `order` the scores on validation sets
+    with shuffled words, where the experiment asks for them. `training_seconds` are those of training steps alone.
+    `micro_batch_size` is set where memory was too short for whole batches, `precision` where it had to run in another
+    one than the environment says. `diagnostic` is the digest of the diagnostic set (AX), if that was predicted.
+    """
+
+    scores: Scores
+    history: tuple[Epoch, ...]
+    collapsed: tuple[Word, ...] = ()
+    order: Scores = Field({})
+    seconds: float
+    training_seconds: float | None = None
+    training_tokens: Whole
+    parameters: Whole
+    graft_is_exact: bool | None = None
+    variance_kept: dict[str, float] = Field({})
+    micro_batch_size: Whole | None = None
+    precision: Text | None = None
+    diagnostic: Digest | None = None
+    started_from: Digest | None = None
+    """`weights_digest` of the encoder that it started from. None in migrated records alone."""
+    weights: Digest | None = None
+    """`weights_digest` of the encoder that it ended with, if its model was kept."""
+    environment: Environment
+
+
+class Record(RunFacts, Sealed):
+    """A finished cell. `logits` and `tests` are the `arrays_digest` of the arrays beside it.
+
+    `model` has the SHA-256 of each file of the model that was kept. `Store.write` fills these in, and the digest.
+    """
+
+    cell: Cell
+    logits: Digest | None = None
+    tests: Digest | None = None
+    model: dict[Word, Digest] | None = None
+
+    @property
+    def job(self) -> Cell:
+        """What was run."""
+        return self.cell
+
+    @classmethod
+    def of(cls, cell: Cell, facts: RunFacts) -> "Record":
+        """The record of a cell, before it is stored."""
+        return cls(cell=cell, **dict(facts))
+
+
+class LossPoint(Value):
+    """A point of a loss curve; without a validation loss where it was not measured."""
+
+    step: Whole
+    tokens: Whole
+    train_loss: float
+    validation_loss: float | None = None
+    seconds: float
+
+
+class Measure(Value):
+    """A measure of a pretrained encoder by its name in tables. The standard error is over `n` sequences.
+
+    `value` is a loss or its rise in nats, or of the swap test a share from 0 to 1.
+    """
+
+    name: Word
+    value: float
+    standard_error: float | None = None
+    n: Whole
+
+
+class PretrainingFacts(Value):
+    """What training says of a finished pretraining: its cost and its loss curve.
+
+    `stream` is a hash over everything that the arm was shown, in order; `segment_pairs` the share of the training
+    sequences that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were
+    computed at once in the end.
+    """
+
+    steps: Whole
+    tokens: Whole
+    seconds: float
+    tokens_per_second: float | None = None
+    peak_memory_bytes: Whole | None = None
+    stream: Text
+    train_loss: float | None = None
+    validation_loss: float | None = None
+    validation_tokens: Whole | None = None
+    corpus_tokens: Whole | None = None
+    losses: tuple[LossPoint, ...]
+    segment_pairs: float = 0.0
+    micro_batch_tokens: Whole | None = None
+    weights: dict[Whole, Digest] | None = None
+    """By step the `weights_digest` of the encoder in its checkpoint. None for searches, and in migrated records."""
+    environment: Environment
+
+
+class PretrainingRecord(PretrainingFacts, Sealed):
+    """A finished pretraining, its `rate` the one that its search has chosen, and the measures of its last checkpoint.
+
+    `measures` are empty where they failed; they were taken on `measure_tokens` tokens of validation text.
+    `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it. `Store.write_pretraining` fills in these
+    two, and the digest.
+    """
+
+    pretraining: Pretraining
+    measures: tuple[Measure, ...] = ()
+    measure_tokens: Whole | None = None
+    piece_losses: Digest | None = None
+    sums: Digest | None = None
+
+    @property
+    def job(self) -> Pretraining:
+        """What was run."""
+        return self.pretraining
+
+    @classmethod
+    def of(
+        cls,
+        pretraining: Pretraining,
+        facts: PretrainingFacts,
+        measures: tuple[Measure, ...] = (),
+        measure_tokens: int | None = None,
+    ) -> "PretrainingRecord":
+        """The record of a pretraining, before it is stored."""
+        return cls(pretraining=pretraining, **dict(facts), measures=measures, measure_tokens=measure_tokens)
+
+
+class Failure(Value):
+    """Why the last attempt of a job failed. `lost`: its worker ended without a word, or was silent for too long."""
+
+    id: Word
+    error: Lines
+    traceback: Lines = ""
+    environment: Environment = Environment()
+    lost: bool = False
+
+
+class Progress(Value):
+    """How far a job under way is. Times are seconds since 1970; `loss` is the last one known."""
+
+    id: Word
+    worker: Text
+    """`host:pid`"""
+    began: float
+    updated: float
+    step: Whole = 0
+    steps: Whole | None = None
+    """How many there are; None before the first one, while inputs are made."""
+    loss: float | None = None
+
+
+Job = Cell | Pretraining
+Result = Record | PretrainingRecord | Failure
+"""What comes of a job."""

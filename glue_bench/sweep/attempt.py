@@ -1,0 +1,213 @@
+"""One job in one process: it is trained, and what comes of it is stored. Meanwhile a file tells how far it is."""
+
+import math
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from glue_bench.analysis.held_out import HeldOut
+from glue_bench.analysis.word_order import order_sums
+from glue_bench.config import Experiment
+from glue_bench.errors import DiskError, UserError
+from glue_bench.files import disk_trouble, results_written_to
+from glue_bench.model.checks import check_order
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.plugins import load_file
+from glue_bench.records.values import (
+    Cell,
+    Failure,
+    Job,
+    Measure,
+    Pretraining,
+    PretrainingFacts,
+    PretrainingRecord,
+    Progress,
+    Record,
+    Result,
+)
+from glue_bench.sweep.plan import changed_files
+from glue_bench.training.compute import AUTO, Compute, choose_compute, on_threads
+from glue_bench.training.finetune import finetune
+from glue_bench.training.inputs import Inputs, is_test
+from glue_bench.training.loop import NonFiniteLossError
+from glue_bench.training.loop import Progress as Tell
+from glue_bench.training.pretrain import Pretrained, pretrain
+from glue_bench.training.pretrained import OtherComputerError
+from glue_bench.training.quiet import quiet_libraries
+
+TOLD_SECONDS = 2.0  # between two writings of how far a job is
+SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
+Measured = tuple[tuple[Measure, ...], int | None, dict[str, np.ndarray]]
+
+
+def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO) -> "Worker":
+    """A worker in a process of its own, which has its share of the machine.
+
+    Raises:
+        UserError: a plugin cannot be loaded here, or there is no such device.
+    """
+    quiet_libraries()
+    for path in experiment.plugins:
+        load_file(Path(path).expanduser())
+    torch.set_num_threads(experiment.resources.cpus)
+    return Worker(Inputs(experiment, folder), choose_compute(device, precision))
+
+
+class Worker:
+    """Runs jobs one after another. A failing job ends itself, never the sweep."""
+
+    def __init__(self, inputs: Inputs, compute: Compute) -> None:
+        self.inputs, self.store, self.compute = inputs, inputs.store, compute
+
+    def run(self, job: Job) -> Result:
+        """Train, and store the record, or why there is none.
+
+        Raises:
+            UserError: what every job would meet: a full disk, other files than those that the plan was made of, or a
+                model or a state to start from that is damaged.
+        """
+        with self._telling(job.id) as tell:
+            try:
+                self._await(job)
+                return self._pretrain(job, tell) if isinstance(job, Pretraining) else self._finetune(job, tell)
+            except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without it
+                return self._fail(job, str(error))
+            except UserError:
+                raise
+            except Exception as error:
+                _check_disk(error)
+                where = " in pretraining" if isinstance(job, Pretraining) else ""
+                return self._fail(job, f"{type(error).__name__}{where}: {error}", traceback.format_exc())
+
+    def _await(self, job: Job) -> None:
+        """Refuse a job that would be another one with the files of this machine; wait for what it starts from."""
+        if changed := changed_files(job, self.inputs):
+            raise UserError(
+                f"{socket.gethostname()} has another {', '.join(changed)} for '{job.id}' than the machine that planned "
+                "it; all machines must see the same files"
+            )
+        until = time.monotonic() + SEEN_SECONDS
+        while time.monotonic() < until and not all(self.store.stamp(name) for name in job.after):
+            time.sleep(0.5)
+
+    def _finetune(self, cell: Cell, tell: Tell) -> Record:
+        with self.store.aside() as aside:
+
+            def keep(model: PreTrainedModel) -> None:
+                model.save_pretrained(aside)
+                self.inputs.tokenizer(self.inputs.arm(cell.arm)).save_pretrained(aside)
+
+            keeps = self._keeps(cell)
+            outcome = finetune(cell, self.inputs, self.compute, keep=keep if keeps else None, progress=tell)
+            kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
+            logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
+            tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
+            with results_written_to(self.store.folder):
+                return self.store.write(Record.of(cell, outcome.facts), logits, tests, aside if keeps else None)
+
+    def _keeps(self, cell: Cell) -> bool:
+        """Whether the cell's model stays: the experiment keeps models, or other cells start from this one."""
+        tuning = self.inputs.experiment.finetuning
+        is_source = cell.task == "mnli" and cell.settings.learning_rate == (tuning.mnli_rate or tuning.rates("mnli")[0])
+        return tuning.keep is not None or (bool(tuning.from_mnli) and is_source)
+
+    def _pretrain(self, job: Pretraining, tell: Tell) -> PretrainingRecord | Failure:
+        """Pretrain an arm. A rate at which a run of a search diverges is a result, too: the worst of all."""
+        try:
+            left = pretrain(job, self.inputs, self.compute, progress=tell)
+        except NonFiniteLossError as error:
+            if not job.is_search:
+                raise
+            facts = PretrainingFacts(stream="", environment=self.compute.environment(), **error.spent)
+            return self._store(PretrainingRecord.of(job, facts))
+        measures, tokens, sums = ((), None, {}) if job.is_search else self._measure(job, left.model)
+        if failure := None if job.is_search else self._dead_positions(job, left):
+            return failure
+        record = PretrainingRecord.of(job, PretrainingFacts(**left.facts), measures, tokens)
+        return self._store(record, left.validation, sums)
+
+    def _store(self, record: PretrainingRecord, *arrays: Mapping[str, np.ndarray]) -> PretrainingRecord:
+        """The record, after which the state to go on from is of no use, nor is the folder of a search."""
+        folder = self.inputs.checkpoints(record.pretraining.id)
+        with results_written_to(self.store.folder):
+            stored = self.store.write_pretraining(record, *arrays)
+            folder.drop_state()
+            if record.pretraining.is_search:
+                folder.drop()
+        return stored
+
+    def _measure(self, job: Pretraining, model: EncoderForMaskedLM) -> Measured:
+        """How much the encoder uses the order of words. What fails here is left out: it is a by-product."""
+        arm, settings = self.inputs.arm(job.arm), job.settings
+        text = HeldOut(self.inputs.text(arm)["validation"], self.inputs.tokenizer(arm), settings.mask_probability)
+        with suppress(Exception), on_threads(self.compute.threads_for(model.config.hidden_size)):
+            found = order_sums(model, text, settings.length)
+            errors = {name: sums.standard_error for name, sums in found.items()}
+            measures = (
+                Measure(name=name, value=one.value, standard_error=_known(errors[name]), n=one.n)
+                for name, one in found.items()
+            )
+            sums = {name: np.stack([one.sums, one.counts]) for name, one in found.items()}
+            return tuple(measures), sum(len(probe.ids) for probe in text.probes), sums
+        return (), None, {}
+
+    def _dead_positions(self, job: Pretraining, left: Pretrained) -> Failure | None:
+        """What `check_order` says of what pretraining has made of the arm: it decides for all cells after it."""
+        arm, weights = self.inputs.arm(job.arm), left.facts["weights"]
+        try:
+            for steps in job.settings.finetuned_steps:
+                folder = self.store.checkpoint(job.id, steps)
+                check_order(self.inputs.read_model(folder, arm, weights[steps]), arm.name)
+        except UserError as error:
+            return self._fail(job, str(error), traceback.format_exc())
+        return None
+
+    def _fail(self, job: Job, error: str, trace: str = "") -> Failure:
+        failure = Failure(id=job.id, error=error, traceback=trace, environment=self.compute.environment())
+        with results_written_to(self.store.folder):
+            self.store.write_failure(failure)
+        return failure
+
+    @contextmanager
+    def _telling(self, name: str) -> Iterator[Tell]:
+        """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
+        began, told = time.time(), -math.inf
+
+        def tell(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
+            nonlocal told
+            if time.monotonic() - told >= TOLD_SECONDS:
+                told, last = time.monotonic(), None if loss is None else loss()
+                facts = {"step": step, "steps": steps, "loss": None if last is None else _known(last)}
+                here, now = f"{socket.gethostname()}:{os.getpid()}", time.time()
+                with suppress(OSError):
+                    self.store.write_progress(Progress(id=name, worker=here, began=began, updated=now, **facts))
+
+        tell(0, None, None)
+        told = -math.inf
+        try:
+            yield tell
+        finally:
+            with suppress(OSError):
+                self.store.drop_progress(name)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _check_disk(error: Exception) -> None:
+    """Raise a DiskError if that is what an error is about, which the next job would meet, too."""
+    if problem := disk_trouble(error):
+        where = getattr(error, "filename", None)
+        place = f" '{where}'" if where else ", to the results or the cache folder"
+        raise DiskError(
+            f"cannot write{place}: {problem}; earlier cells are kept, the same command goes on from there"
+        ) from error

@@ -1,0 +1,239 @@
+"""The loop of a sweep: which job runs next, what follows from one that has ended, and how a sweep ends early."""
+
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from math import inf
+from types import FrameType
+from typing import Any, NoReturn
+
+from glue_bench.records.plan import Plan
+from glue_bench.records.store import Store
+from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Result
+from glue_bench.sweep.executors import Executor, Terminated
+from glue_bench.sweep.jobs import best_rate, search_losses
+from glue_bench.sweep.progress import describe_job
+
+LOSSES = 2
+"""How often a job is run again after the worker that ran it was lost."""
+TURN_SECONDS = 1.0
+INTERRUPTED, TERMINATED = "interrupted", "terminated"
+
+
+class Observer:
+    """Watches a sweep. One that raises an error is left out from then on."""
+
+    def begin(self) -> None:
+        """Nothing runs yet."""
+
+    def started(self, job: Job) -> None:
+        """An executor has taken the job."""
+
+    def ended(self, job: Job, result: Result) -> None:
+        """The job will not run again."""
+
+    def say(self, line: str) -> None:
+        """Something that a person should know."""
+
+    def end(self) -> None:
+        """Nothing runs any more; told whatever happened."""
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What came of the jobs: errors by the ids of those that failed, and the ids of those that did not.
+
+    `cause`: why the loop ended early, "interrupted" (Ctrl-C) or "terminated" (SIGTERM); empty if it did not.
+    """
+
+    finished: tuple[str, ...]
+    failed: dict[str, str]
+    cause: str
+
+
+def drive(
+    jobs: Sequence[Job],
+    executor: Executor,
+    store: Store,
+    plan: Plan,
+    watching: Sequence[Observer],
+    *,
+    give_up_after: float | None,
+    choose: Callable[[], Collection[str]],
+) -> Driven:
+    """Run the jobs, each after those that it starts from, in the order given as far as the executor has room.
+
+    A job of which nothing was heard for `give_up_after` seconds is given up. Under `keep: best`, `choose` says which
+    finished cells keep their models.
+
+    Raises:
+        UserError: what every job would meet.
+    """
+    loop, cause = _Loop(jobs, executor, store, plan, list(watching), give_up_after, choose), ""
+    try:
+        with _signals(loop.signals), executor if jobs else nullcontext():
+            loop.run()
+    except KeyboardInterrupt as error:
+        cause = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    failed = {job_id: result.error for job_id, result in loop.results.items() if isinstance(result, Failure)}
+    return Driven(tuple(job_id for job_id in loop.results if job_id not in failed), failed, cause)
+
+
+@dataclass
+class _Loop:
+    jobs: Sequence[Job]
+    executor: Executor
+    store: Store
+    plan: Plan
+    watching: list[Observer]
+    give_up_after: float | None
+    choose: Callable[[], Collection[str]]
+    results: dict[str, Result] = field(default_factory=dict)
+    running: dict[str, Job] = field(default_factory=dict)
+    losses: Counter[str] = field(default_factory=Counter)
+    heard: dict[str, tuple[Any, float]] = field(default_factory=dict)
+    listened_at: float = 0.0
+    signals: list[type[KeyboardInterrupt]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.waiting, self.group = {job.id: job for job in self.jobs}, dict[str, tuple[str, str]]()
+        self.alike, self.followers = defaultdict[tuple[str, str], list[str]](list), defaultdict[str, list[str]](list)
+        for cell in self.plan.cells:
+            self.group[cell.id] = cell.arm, cell.task
+            self.alike[cell.arm, cell.task].append(cell.id)
+            if cell.mnli:
+                self.followers[cell.mnli].append(cell.id)
+
+    def run(self) -> None:
+        self._tell("begin")
+        try:
+            while self.waiting or self.running:
+                if self.signals:  # one that was raised where Python lets nothing out
+                    raise self.signals[0]
+                while self.executor.free > 0 and (job := next(filter(self._is_ready, self.waiting.values()), None)):
+                    del self.waiting[job.id]
+                    self._start(job)
+                for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
+                    self._ended(job, result)
+                self._give_up()
+            self._drop_models(self.group)  # and what a killed driver has left
+        finally:
+            self._tell("end")
+
+    def _is_ready(self, job: Job) -> bool:
+        return not any(name in self.waiting or name in self.running for name in job.after)
+
+    def _start(self, job: Job) -> None:
+        results = map(self.results.get, job.after)
+        ready: Job | Failure = next((result for result in results if isinstance(result, Failure)), job)
+        if isinstance(ready, Pretraining) and ready.searches:
+            ready = self._at_best_rate(ready)
+        if isinstance(ready, Failure):
+            self._fail(job, ready.model_copy(update={"id": job.id}))
+            return
+        self.store.drop_progress(job.id)  # that of an attempt that was lost
+        self.heard[job.id] = None, time.monotonic()
+        self.running[job.id] = ready
+        self.executor.submit(ready)
+        self._tell("started", ready)
+
+    def _ended(self, job: Job, result: Result) -> None:
+        del self.running[job.id]
+        if not (isinstance(result, Failure) and result.lost):
+            self._finish(job, result)
+        elif self.losses[job.id] < LOSSES:
+            self.losses[job.id] += 1
+            self.waiting = {job.id: job, **self.waiting}
+            self._tell("say", f"{describe_job(job)}: its worker was lost ({result.error}); it runs again")
+        else:
+            error = f"its worker was lost {LOSSES + 1} times: {result.error}"
+            self._fail(job, result.model_copy(update={"error": error}))
+
+    def _fail(self, job: Job, failure: Failure) -> None:
+        """A failure that no worker has stored."""
+        self.store.write_failure(failure)
+        self._finish(job, failure)
+
+    def _finish(self, job: Job, result: Result) -> None:
+        self.results[job.id] = result
+        self.store.drop_progress(job.id)
+        if isinstance(job, Cell):
+            self._drop_models(filter(None, (job.id, job.mnli)))
+        self._tell("ended", job, result)
+
+    def _at_best_rate(self, job: Pretraining) -> Pretraining | Failure:
+        """The pretraining at the rate of the lowest validation loss of its search."""
+        found = {name: self.results.get(name) or self.store.pretraining(name) for name in job.searches}
+        losses = search_losses(job, {name: one for name, one in found.items() if isinstance(one, PretrainingRecord)})
+        rate = best_rate(losses)
+        shown = ", ".join(f"{each:g}: {f'{loss:.4f}' if loss < inf else 'diverged'}" for each, loss in losses.items())
+        if rate is None:
+            return Failure(id=job.id, error=f"every learning rate of the search diverged ({shown}); add lower ones")
+        self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({shown})")
+        return job.model_copy(update={"rate": rate})
+
+    def _drop_models(self, ended: Iterable[str]) -> None:
+        """Delete the models of these cells, and of those beside them, that nobody needs any more."""
+        keep = self.plan.experiment.finetuning.keep
+        names = {name for name in ended if self.followers[name]}
+        if keep == "best":
+            groups = {self.group[name]: self.alike[self.group[name]] for name in ended}
+            open_ids = self.waiting.keys() | self.running.keys()
+            over = {name for ids in groups.values() if open_ids.isdisjoint(ids) for name in ids}
+            names = over - {*self.choose()} if over else set()
+        for name in names if keep != "all" else ():
+            if all(self.store.record(follower) for follower in self.followers[name]):
+                self.store.drop_model(name)
+
+    def _give_up(self) -> None:
+        """End the workers of jobs of which nothing was heard for too long."""
+        now, patience = time.monotonic(), self.give_up_after
+        if patience is None or now < self.listened_at + patience / 60:
+            return
+        self.listened_at, said = now, {progress.id: progress for progress in self.store.progress()}
+        for job_id, job in self.running.items():
+            (before, since), progress = self.heard[job_id], said.get(job_id)
+            if progress != before or (progress is None and self.executor.queues):
+                self.heard[job_id] = progress, now
+            elif now - since > patience:
+                self.heard[job_id] = before, now
+                where = f" on {progress.worker}" if progress else ""
+                self._tell(
+                    "say", f"{describe_job(job)}{where}: nothing was heard of it for {patience:g} s; it is given up"
+                )
+                self.executor.cancel(job)
+
+    def _tell(self, what: str, *values: Any) -> None:
+        for observer in [*self.watching]:
+            try:
+                getattr(observer, what)(*values)
+            except Exception as error:
+                self.watching.remove(observer)
+                self._tell("say", f"{observer} is left out from here on ({type(error).__name__}: {error})")
+
+
+@contextmanager
+def _signals(asked: list[type[KeyboardInterrupt]]) -> Iterator[None]:
+    """In this block SIGINT and SIGTERM raise, and are put into the list: Python ignores what `__del__` raises."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        raise asked[-1]
+
+    unheard = sys.unraisablehook
+    sys.unraisablehook = lambda one: None if isinstance(one.exc_value, KeyboardInterrupt) else unheard(one)
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        sys.unraisablehook = unheard
+        for number, handler in before.items():
+            signal.signal(number, handler)

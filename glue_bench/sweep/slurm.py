@@ -1,0 +1,280 @@
+"""Jobs in batches on a Slurm cluster, through submitit.
+
+What is stored on the shared disk is the truth; submitit's own results are never read. Without accounting it would wait
+for a killed job forever, and the driver that has sent a job may be gone when it ends.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from glue_bench.config import Resources
+from glue_bench.errors import UserError
+from glue_bench.files import parse_json, read_file, write_atomically
+from glue_bench.records.store import Store
+from glue_bench.records.values import Failure, Job, Pretraining, Result
+from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, lost, needed
+from glue_bench.sweep.progress import Estimate
+
+POLL_SECONDS = 30.0
+"""Seconds between two questions to Slurm, all of them about every job."""
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at what is stored."""
+GOOD_POLLS = 2
+"""A Slurm job that so many answers in a row do not name has ended."""
+UNKNOWN_PACE = 64
+"""How many jobs are sent, each alone, before anything is known of how long they take."""
+CUTS = 3
+"""A cell that the time limit of its Slurm job has cut off so often takes too long."""
+MINUTES = 20
+SHARED = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
+SUBMITITS = ("setup", "array_parallelism")
+IMPOSSIBLE = {
+    *("PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "InvalidAccount"),
+    *("InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
+}
+"""Why Slurm keeps a job that it will never start."""
+HELD = "launch failed requeued held"
+NO_CAUSE = re.compile("^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)")
+"""What srun adds to the last words of a process."""
+USER_ERROR = "glue_bench.errors.UserError: "
+
+
+class Batch:
+    """Jobs one after another in one Slurm job. Started again, it goes on after those that are stored."""
+
+    def __init__(self, make: MakeWorker, folder: Path) -> None:
+        self.make, self.folder, self.cuts = make, folder, Counter[str]()
+
+    def __call__(self, jobs: list[tuple[Job, str]]) -> None:
+        """Run them, as far as nothing newer than the stamp beside each job is stored."""
+        store, worker = Store(self.folder), self.make()
+        for job, stamp in jobs:
+            if store.stamp(job.id) == stamp:
+                self.job = job
+                worker.run(job)
+
+    def checkpoint(self, jobs: list[tuple[Job, str]]) -> Any:
+        """What submitit puts back into the queue when the time limit is near."""
+        self.cuts[self.job.id] += 1
+        if self.cuts[self.job.id] == CUTS and not isinstance(self.job, Pretraining):
+            os.write(2, b"it takes longer than a Slurm job may: give --slurm a larger timeout_min\n")
+            os._exit(1)  # an exception would be raised in the midst of the cell, which would fail of it
+        return needed("submitit", "--slurm").helpers.DelayedSubmission(self, jobs)
+
+
+class Slurm(Executor):
+    """Batches of cells of some minutes; a pretraining goes alone. What a lost driver has sent is taken over."""
+
+    queues = True
+
+    def __init__(
+        self, make: MakeWorker, resources: Resources, store: Store, estimate: Estimate, options: Mapping[str, Any]
+    ) -> None:
+        """`options` are submitit's, those of sbatch, and `minutes`: how much work goes into a batch."""
+        given = dict(options)
+        self.seconds = 60 * float(given.pop("minutes", MINUTES))
+        self.options = {"timeout_min": max(30, int(self.seconds / 30) + 10), "cpus_per_task": resources.cpus}
+        self.options |= {"gpus_per_node": math.ceil(resources.gpus)} if resources.gpus else {}
+        self.options |= given
+        self.store, self.batch, self.estimate = store, Batch(make, store.folder), estimate
+        self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
+        self.fresh, self.stored, self.jobs = list[Job](), list[Job](), dict[str, Job]()
+        self.before = dict[str, str]()
+        self.sent = dict[str, dict[str, str]]()  # the jobs of a batch and what was stored of them before
+        self.absent, self.polled_at, self.looked_at = Counter[str](), 0.0, 0.0
+
+    def __enter__(self) -> Self:
+        """Take over what is under way.
+
+        Raises:
+            UserError: submitit is not installed, or no Slurm answers.
+        """
+        submitit = needed("submitit", "--slurm")
+        config, live = ask("scontrol", "show", "config"), live_jobs(self.name)
+        if config is None or live is None:
+            raise UserError("--slurm: no Slurm answers here; start the command where sbatch and squeue work")
+        self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1
+        self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
+        named = {name: value for name, value in self.options.items() if name in SHARED}
+        named |= {f"slurm_{name}": value for name, value in self.options.items() if name in SUBMITITS}
+        others = {name: value for name, value in self.options.items() if name not in SHARED + SUBMITITS}
+        self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
+        sent = sent_jobs(self.store)
+        self.before = {job_id: stamp for jobs in sent.values() for job_id, stamp in jobs.items()}
+        self.sent = {name: jobs for name, jobs in sent.items() if name in live}
+        if strange := live.keys() - self.sent.keys():  # a driver was lost before it had written them down
+            ask("scancel", *strange)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind and issubclass(kind, Terminated):
+            return
+        if self.sent:
+            ask("scancel", *self.sent)
+        elif kind is None:
+            self.store.slurm.unlink(missing_ok=True)
+            shutil.rmtree(self.logs, ignore_errors=True)
+
+    @property
+    def free(self) -> int:
+        return 10**9 if self.estimate.ended else max(0, UNKNOWN_PACE - len(self.jobs))
+
+    def submit(self, job: Job) -> None:
+        if self.store.stamp(job.id) != self.before.get(job.id, self.store.stamp(job.id)):
+            self.stored.append(job)  # by what an earlier driver has sent, since this one has looked
+            return
+        self.jobs[job.id] = job
+        if not any(job.id in jobs for jobs in self.sent.values()):
+            self.fresh.append(job)
+
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]:
+        self._send()
+        time.sleep(seconds)
+        ended, now = [(job, self._result(job)) for job in self.stored], time.monotonic()
+        self.stored.clear()
+        if now >= self.looked_at + LOOK_SECONDS:
+            self.looked_at = now
+            ended += self._stored()
+        if now >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
+            self.polled_at = now
+            ended += self._lost(live)
+        return ended
+
+    def cancel(self, job: Job) -> None:
+        ask("scancel", *(name for name, jobs in self.sent.items() if job.id in jobs))
+
+    def _send(self) -> None:
+        """Send what was submitted, in arrays of batches.
+
+        Raises:
+            UserError: Slurm refuses it.
+        """
+        batches = iter([*self._batches()])
+        self.fresh = []
+        while some := list(islice(batches, self.most)):
+            jobs = [[(job, self.store.stamp(job.id)) for job in batch] for batch in some]
+            try:
+                with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words come with the error, too
+                    handles = self.engine.map_array(self.batch, jobs)
+            except Exception as error:  # of several classes
+                raise UserError(f"--slurm: Slurm refuses the jobs: {str(error).strip()}") from error
+            for handle, batch in zip(handles, jobs, strict=True):
+                self.sent[handle.job_id] = {job.id: stamp for job, stamp in batch}
+            self._write()
+
+    def _batches(self) -> Iterator[list[Job]]:
+        """Pretrainings alone, and so are cells until something is known of how long they take."""
+        batch, seconds = list[Job](), 0.0
+        for job in self.fresh:
+            expected = self.estimate.seconds(job.id)
+            if isinstance(job, Pretraining) or expected is None:
+                yield [job]
+                continue
+            if batch and seconds + expected > self.seconds:
+                yield batch
+                batch, seconds = [], 0.0
+            batch, seconds = [*batch, job], seconds + expected
+        if batch:
+            yield batch
+
+    def _write(self) -> None:
+        write_atomically(self.store.slurm, json.dumps(self.sent, indent=1).encode())
+
+    def _stored(self) -> Iterator[tuple[Job, Result]]:
+        """What has ended: a batch runs its jobs in their order."""
+        for name, jobs in [*self.sent.items()]:
+            for job_id, stamp in [*jobs.items()]:
+                if self.store.stamp(job_id) == stamp:
+                    break
+                del jobs[job_id]
+                if job := self.jobs.pop(job_id, None):
+                    yield job, self._result(job)
+            if not jobs:
+                del self.sent[name]
+
+    def _result(self, job: Job) -> Result:
+        result = self.store.result(job) or lost(job, "its record is damaged")
+        if not isinstance(result, Failure):
+            self.estimate.learn(job.id, result.seconds)
+        return result
+
+    def _lost(self, live: Mapping[str, str]) -> Iterator[tuple[Job, Result]]:
+        """The job at work in each batch that is gone; those after it are sent again."""
+        for name, why in live.items():
+            if why in IMPOSSIBLE:
+                raise UserError(f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm")
+            if why == HELD:
+                ask("scancel", name)
+        self.absent = Counter({name: self.absent[name] + 1 for name in self.sent if name not in live})
+        for name in [name for name, polls in self.absent.items() if polls >= GOOD_POLLS]:
+            left = [self.jobs[job_id] for job_id in self.sent.pop(name) if job_id in self.jobs]
+            self.fresh += left[1:]
+            for job in left[:1]:
+                del self.jobs[job.id]
+                yield job, lost(job, self._last_words(name))
+        self._write()
+
+    def _last_words(self, name: str) -> str:
+        """The end of a Slurm job's log.
+
+        Raises:
+            UserError: that is what it ended with.
+        """
+        log = self.logs / name.partition("_")[0] / f"{name}_0_log.err"
+        lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+        said = (line for line in reversed(lines) if line.strip() and not NO_CAUSE.search(line))
+        last = next(said, "it was never started")
+        if last.startswith(USER_ERROR):
+            raise UserError(last.removeprefix(USER_ERROR))
+        return f"{last} (Slurm job {name}, {log})"
+
+
+def sent_jobs(store: Store) -> dict[str, dict[str, str]]:
+    """The jobs of each Slurm job that a driver of this folder has sent, as far as it has written them down."""
+    return parse_json(read_file(store.slurm)) if store.slurm.exists() else {}
+
+
+def job_name(store: Store) -> str:
+    """What Slurm calls the jobs of this folder."""
+    return f"glue-bench-{hashlib.sha256(str(store.folder.resolve()).encode()).hexdigest()[:12]}"
+
+
+def refuse_live_jobs(store: Store) -> None:
+    """Another engine may not run what Slurm still runs.
+
+    Raises:
+        UserError: Slurm has jobs of this folder, or cannot be asked.
+    """
+    sent, name = sent_jobs(store), job_name(store)
+    live = live_jobs(name) if sent else {}
+    if live is None or live.keys() & sent.keys():
+        which = f"{len(live)} jobs" if live else "jobs that squeue could not be asked about"
+        raise UserError(f"{store.folder} has {which} in Slurm; go on with --slurm, or end them: scancel --name {name}")
+
+
+def live_jobs(name: str) -> dict[str, str] | None:
+    """Slurm's jobs of this name by their ids, each with why it waits; None where Slurm does not answer now."""
+    said = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%r")
+    return None if said is None else dict(line.split("|", 1) for line in said.splitlines())
+
+
+def ask(*command: str) -> str | None:
+    """What a command of Slurm prints; None where it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout

@@ -1,1 +1,0 @@
-"""Those who watch while a sweep runs: a live table, lines, a log for machines, trackers."""

@@ -1,0 +1,129 @@
+"""Jobs that take a moment and train nothing, and a worker of them that has mishaps.
+
+A file `mishaps/<job>` beside the results says what happens to the job: `die` (SIGKILL), `hang` (SIGSTOP), `raise`,
+`refuse` (a UserError), `diverge`, each the first time alone, or `die always`.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from glue_bench.config import load_experiment
+from glue_bench.errors import UserError
+from glue_bench.records.environment import Environment
+from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
+from glue_bench.records.store import Store
+from glue_bench.records.values import (
+    Cell,
+    Failure,
+    Job,
+    LossPoint,
+    Pretraining,
+    PretrainingRecord,
+    Progress,
+    Record,
+    Result,
+)
+
+DIGEST = "0" * 64
+EXPERIMENT = {
+    "name": "stub",
+    "data": "demo",
+    "arms": ["add"],
+    "tasks": ["mnli", "rte", "cola"],
+    "pretraining": {"corpus": "demo", "steps": 10, "learning_rates": [1e-3]},
+}
+ALIKE = {"arm": "add", "variant": "add", "tokenizer": DIGEST, "checkpoint": "tiny", "origin": "pretrained"}
+
+
+def experiment(**changes):
+    return load_experiment(EXPERIMENT | changes)
+
+
+def cell(seed: int, task: str = "cola", **changes) -> Cell:
+    settings = experiment().finetuning.hyperparameters(task, 1e-3)
+    return Cell(**ALIKE, task=task, data=DIGEST, settings=settings, seed=seed, **changes)
+
+
+def pretraining(rates=(1e-3,), **changes) -> Pretraining:
+    search = {"rate_search": {"steps": 2}} if len(rates) > 1 else {}
+    given = {**EXPERIMENT["pretraining"], "learning_rates": list(rates), **search}
+    settings = experiment(pretraining=given).pretraining
+    return Pretraining(**ALIKE, corpus=DIGEST, packing=1, settings=settings, **changes)
+
+
+def plan(*jobs: Job, **changes) -> Plan:
+    """A plan of these jobs."""
+    cells = tuple(job for job in jobs if isinstance(job, Cell))
+    return Plan(
+        experiment=experiment(**changes),
+        arms={"add": ArmFacts(summary="sum", flops_per_token=1)},
+        tasks={job.task: TaskFacts(source="demo", digest=DIGEST) for job in cells},
+        tokens={job.task: 100 for job in cells},
+        pretrainings=tuple(job for job in jobs if isinstance(job, Pretraining)),
+        cells=cells,
+    )
+
+
+class StubWorker:
+    """As the real one: it writes how far it is, then the record or why there is none."""
+
+    def __init__(self, folder: Path, seconds: float = 0.2) -> None:
+        self.folder, self.store, self.seconds = Path(folder), Store(folder), seconds
+
+    def run(self, job: Job) -> Result:
+        begun = time.time()
+        progress = Progress(id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2)
+        self.store.write_progress(progress)
+        with (self.folder / "attempts").open("a") as file:
+            file.write(f"{job.id} {os.getpid()}\n")
+        time.sleep(self.seconds)
+        self.store.write_progress(progress.model_copy(update={"step": 1, "updated": time.time()}))
+        mishap = self._mishap(job)
+        if mishap in ("die", "die always"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mishap == "hang":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if mishap == "refuse":
+            raise UserError("this machine has other files")
+        self.store.drop_progress(job.id)
+        if mishap == "raise":
+            failure = Failure(id=job.id, error="ValueError: no")
+            self.store.write_failure(failure)
+            return failure
+        if isinstance(job, Pretraining):
+            return self._pretrained(job, mishap)
+        environment = Environment(device="cpu", threads=1, processor=str(os.getpid()))
+        facts = {"scores": {"validation": {"accuracy": 0.5}}, "history": (), "seconds": self.seconds}
+        record = Record(cell=job, **facts, training_tokens=100, parameters=1, environment=environment)
+        return self.store.write(record, {"validation": np.zeros((2, 2), np.float32)})
+
+    def _mishap(self, job: Job) -> str:
+        path = self.folder / "mishaps" / job.id
+        mishap = path.read_text() if path.exists() else ""
+        if mishap and mishap != "die always":
+            path.unlink()
+        return mishap
+
+    def _pretrained(self, job: Pretraining, mishap: str) -> PretrainingRecord:
+        loss = None if mishap == "diverge" else 1 / job.learning_rate
+        facts = {"steps": 10, "tokens": 100, "seconds": self.seconds, "stream": "0", "validation_loss": loss}
+        points = (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)
+        record = PretrainingRecord(pretraining=job, **facts, losses=points, environment=Environment())
+        return self.store.write_pretraining(record)
+
+
+def mishap(store: Store, job: Job, what: str) -> None:
+    """What is to happen to a job."""
+    path = store.folder / "mishaps" / job.id
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(what)
+
+
+def attempts(store: Store, job: Job) -> list[int]:
+    """The processes that have begun a job, in order."""
+    lines = [line.split() for line in (store.folder / "attempts").read_text().splitlines()]
+    return [int(process) for name, process in lines if name == job.id]

@@ -1,0 +1,187 @@
+"""What a person sees of an experiment: counts, pace, how long still, a table that fits into the window, lines."""
+
+import io
+import json
+import time
+
+import pytest
+import stub
+from rich.console import Console
+
+from glue_bench.records.store import Store
+from glue_bench.records.values import Failure, Progress
+from glue_bench.sweep import view as view_module
+from glue_bench.sweep.progress import (
+    LIVE_SECONDS,
+    Counts,
+    Estimate,
+    Snapshot,
+    Watch,
+    describe_counts,
+    describe_pace,
+    describe_progress,
+    describe_result,
+    duration,
+)
+from glue_bench.sweep.view import Lines, Table, view
+
+FIRST = stub.pretraining()
+CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
+PLAN = stub.plan(FIRST, *CELLS)
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    """Three cells of six are done, one is under way, one has failed, and one was under way when its worker died."""
+    made, worker = Store(tmp_path), stub.StubWorker(tmp_path, 0.0)
+    for job in (FIRST, *CELLS[:3]):
+        worker.run(job)
+    now = time.time()
+    under_way = {"worker": "here:4711", "began": now - 60, "step": 10, "steps": 40, "loss": 0.5}
+    made.write_progress(Progress(id=CELLS[3].id, updated=now, **under_way))
+    made.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **under_way))
+    made.write_failure(Failure(id=CELLS[5].id, error="ValueError: no"))
+    worker.run(stub.cell(99))  # outside the plan
+    return made
+
+
+def test_a_look_counts_the_jobs_of_the_plan_by_their_state(store):
+    snapshot = Watch(store, PLAN).look()
+    assert snapshot.arms == {"add": Counts(done=3, running=1, failed=1, missing=1)}
+    assert snapshot.pretrainings == Counts(done=1)
+    assert snapshot.failed == {CELLS[5].label: "ValueError: no"}
+    [line] = snapshot.running
+    assert line == f"{CELLS[3].label}, step 10 of 40, loss 0.500, about 3 min left (here:4711)"
+    assert describe_counts(snapshot) == "3 of 6 cells done, 1 running, 1 failed, 1 missing; 1 of 1 pretrainings"
+
+
+def test_what_runs_again_after_a_failure_is_no_failure(store):
+    now = time.time()
+    store.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=now, updated=now))
+    snapshot = Watch(store, PLAN).look()
+    assert (snapshot.cells.failed, snapshot.cells.running, snapshot.failed) == (0, 2, {})
+
+
+def test_a_later_look_sees_what_has_ended_since(store):
+    watch = Watch(store, PLAN)
+    watch.look()
+    stub.StubWorker(store.folder, 0.0).run(CELLS[4])
+    assert watch.look().cells.done == 4
+
+
+def test_pace_and_time_left_are_told_while_something_runs(store):
+    busy = Watch(store, PLAN).look()
+    assert busy.cells_per_hour > 0
+    assert busy.seconds_left is not None
+    store.drop_progress(CELLS[3].id)
+    idle = Watch(store, PLAN).look()
+    assert (idle.cells_per_hour, idle.seconds_left, idle.tokens_per_second) == (None, None, None)
+
+
+def test_a_snapshot_is_json(store):
+    document = json.loads(json.dumps(Watch(store, PLAN).look().document()))
+    assert document["cells"] == {"done": 3, "running": 1, "failed": 1, "missing": 1}
+    assert document["arms"]["add"]["done"] == 3
+    assert document["failed"] == {CELLS[5].label: "ValueError: no"}
+
+
+def test_the_estimate_learns_seconds_per_cost_for_each_task():
+    cells = [stub.cell(seed, task) for task in ("rte", "mnli") for seed in range(4)]
+    plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000}})
+    estimate = Estimate(plan)
+    assert estimate.seconds(cells[0].id) is None
+    for cell in cells[:3]:
+        estimate.learn(cell.id, 2.0)
+    assert estimate.seconds(cells[3].id) == 2.0
+    assert estimate.seconds(cells[4].id) == 20.0  # as nothing is known of the task
+    estimate.learn(cells[4].id, 50.0)
+    assert estimate.seconds(cells[5].id) == 50.0
+    waiting = [cell.id for cell in cells[5:7]]
+    assert estimate.seconds_left(waiting, {cells[7].id: 20.0}, 1) == 130.0
+    assert estimate.seconds_left(waiting, {cells[7].id: 20.0}, 2) == 65.0
+    assert estimate.seconds_left([], {cells[7].id: 20.0}, 2) == 30.0
+
+
+def test_nothing_is_said_before_there_is_ground():
+    estimate = Estimate(stub.plan(*CELLS))
+    for cell in CELLS[:2]:
+        estimate.learn(cell.id, 1.0)
+    assert estimate.seconds_left([CELLS[3].id], {}, 1) is None
+
+
+def test_durations_are_said_as_people_say_them():
+    said = [duration(seconds) for seconds in (0.42, 40, 720, 3 * 3600 + 300, 52 * 3600)]
+    assert said == ["0.4 s", "40 s", "12 min", "3 h 05 min", "2 d 4 h"]
+
+
+def test_a_pace_says_what_is_known():
+    assert describe_pace(Snapshot({}, Counts(), seconds_left=720.0, cells_per_hour=4.25)) == (
+        "about 12 min left, 4.2 cells/h"
+    )
+    assert describe_pace(Snapshot({}, Counts())) == ""
+
+
+def test_a_job_that_has_just_begun_has_no_steps_yet():
+    progress = Progress(id="a", worker="here:1", began=0.0, updated=0.0)
+    assert describe_progress("add on rte", progress, 1.0) == "add on rte (here:1)"
+
+
+def test_results_in_words(tmp_path):
+    worker = stub.StubWorker(tmp_path, 0.0)
+    assert describe_result(worker.run(CELLS[0])) == "accuracy 50.00, 0.0 s"
+    assert describe_result(worker.run(FIRST)) == "validation loss 1000.000, 0.0 s"
+    assert describe_result(Failure(id="a", error="ValueError: no")) == "FAILED ValueError: no"
+
+
+@pytest.mark.parametrize(("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)])
+def test_the_table_fits_into_the_window(arms, height, width):
+    counts = {f"an-arm-with-a-long-name-{number}": Counts(done=5, missing=5) for number in range(arms)}
+    snapshot = Snapshot(counts, Counts(done=1), [f"cell {number}" for number in range(9)])
+    console = Console(file=io.StringIO(), width=width, height=height)
+    console.print(view(snapshot, width, height, ["a cell", "another"]))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    if arms > height:
+        assert any(f"({arms - (height - 5)} more)" in line for line in lines)
+
+
+def test_of_many_arms_those_are_shown_in_which_something_happens():
+    counts = {f"a{number}": Counts(done=1) for number in range(30)} | {"busy": Counts(running=1)}
+    console = Console(file=io.StringIO(), width=80, height=10)
+    console.print(view(Snapshot(counts, Counts()), 80, 10))
+    assert "busy" in console.file.getvalue()
+
+
+def test_a_log_has_a_line_for_each_job_and_each_minute_one_for_each_that_runs(store, monkeypatch):
+    monkeypatch.setattr(view_module, "MINUTE", 0.05)
+    console = Console(file=io.StringIO(), width=300)
+    lines = Lines(console, Watch(store, PLAN), CELLS[3:])
+    lines.begin()
+    result = stub.StubWorker(store.folder, 0.0).run(CELLS[4])
+    lines.ended(CELLS[4], result)
+    lines.say("a line [in brackets]")
+    time.sleep(0.3)
+    lines.end()
+    text = console.file.getvalue()
+    assert (
+        f"3 jobs to run; 3 of 6 cells done, 1 running, 1 failed, 1 missing; 1 of 1 pretrainings in {store.folder}"
+        in text
+    )
+    assert f"[1/3] {CELLS[4].label}: accuracy 50.00, 0.0 s" in text
+    assert "a line [in brackets]" in text
+    assert f"running {CELLS[3].label}, step 10 of 40" in text
+    assert all(line[:10].count("-") == 2 for line in text.splitlines())
+
+
+def test_the_live_table_lets_failures_scroll_by(store):
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=30)
+    table = Table(console, Watch(store, PLAN))
+    table.begin()
+    table.ended(CELLS[0], Failure(id=CELLS[0].id, error="ValueError: no"))
+    table.say("a line")
+    table.end()
+    text = console.file.getvalue()
+    assert f"{CELLS[0].label}: FAILED ValueError: no" in text
+    assert "a line" in text
+    assert "3 of 6 cells done" in text

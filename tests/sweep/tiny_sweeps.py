@@ -1,0 +1,63 @@
+"""What the tests of sweeps share: settings, readers of results, and a variant that raises when it is told to."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from glue_bench.model.variants import VARIANTS
+from glue_bench.records.store import Store
+from glue_bench.records.values import Pretraining, PretrainingRecord, Record
+from glue_bench.sweep.drive import Observer
+from glue_bench.sweep.run import Summary
+
+SETTINGS = {
+    **{"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rate": 1e-3},
+    **{"validations": 2, "validation_share": 0.05},
+}
+
+
+class Started(Observer):
+    """Notes which jobs are handed out, and what is said."""
+
+    def __init__(self) -> None:
+        self.jobs, self.lines = list[str](), list[str]()
+
+    def started(self, job) -> None:
+        self.jobs.append(f"{job.arm} pretraining" if isinstance(job, Pretraining) else f"{job.arm} {job.task}")
+
+    def say(self, line) -> None:
+        self.lines.append(line)
+
+
+def records(summary: Summary) -> dict[str, Record]:
+    """The records of a sweep's plan, by arm and task."""
+    store = Store(summary.folder)
+    found = store.finished(store.plan()).records.values()
+    return {f"{record.cell.arm} {record.cell.task}": record for record in found}
+
+
+def pretrainings(summary: Summary) -> list[PretrainingRecord]:
+    """The records of its pretrainings, in the plan's order."""
+    store = Store(summary.folder)
+    plan = store.plan()
+    found = store.finished(plan).pretrainings
+    return [found[job.id] for job in plan.pretrainings if job.id in found]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Moody(VARIANTS["add"]):
+    """Raises `error` in the training step of this number (from 0), counted over all steps since it was told to."""
+
+    error: ClassVar[BaseException | None] = None
+    at = 0
+    steps = 0
+
+    def forward(self, token_ids, segment_ids):
+        if self.training and token_ids.device.type != "meta":  # where operations are only counted
+            Moody.steps += 1
+            if Moody.error and Moody.steps > Moody.at:
+                raise Moody.error
+        return super().forward(token_ids, segment_ids)
