@@ -119,7 +119,6 @@ def checkpoint(folder: Path) -> str:
 def serve() -> None:
     """Run each experiment that comes on standard input; answer with the tokens a second of its training."""
     from glue_bench import api
-    from glue_bench.records.store import Store
 
     api.write_results = lambda _: None
     for line in sys.stdin:
@@ -127,15 +126,21 @@ def serve() -> None:
         with tempfile.TemporaryDirectory() as results:
             summary = api.run(values, results=results, device="cpu", precision=precision)
             assert not summary.failed, summary.failed
-            print("speed", next(speeds(Store(summary.folder))), flush=True)
+            print("speed", next(speeds(Path(summary.folder))), flush=True)
 
 
-def speeds(store: Any) -> Iterator[float]:
-    """Tokens a second of the pretraining, if there is one, and of the cell."""
-    for record in store.read_pretrainings():
-        yield record.tokens / record.seconds
-    for record in store.scan_records()[0]:
-        yield record.tokens.training / record.seconds.training
+def speeds(folder: Path) -> Iterator[float]:
+    """Tokens a second of the pretraining, if there is one, and of the cell; in the format of either checkout."""
+    for pattern in ("pretrainings/*/record.json", "pretraining/*.json"):
+        for path in folder.glob(pattern):
+            record = json.loads(path.read_bytes())
+            yield record["tokens"] / record["seconds"]
+    for path in folder.glob("cells/*/record.json"):
+        record = json.loads(path.read_bytes())
+        yield record["training_tokens"] / record["training_seconds"]
+    for path in folder.glob("records/*.json"):
+        record = json.loads(path.read_bytes())
+        yield record["tokens"]["training"] / record["seconds"]["training"]
 
 
 if __name__ == "__main__":
