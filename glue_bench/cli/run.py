@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
 STATUS = {"": 0, "interrupted": INTERRUPTED, "terminated": TERMINATED}
-BUDGET = {
-    "pretraining_seed": "seed",
-    "learning_rate": "rate",
-    "parameters": "parameters",
-    "tokens": "tokens seen",
-    "search_tokens": "tokens of the search",
-    "tokens_per_second": "tokens/s",
-    "validation_loss": "validation loss",
-    "swap_1": "swap test (%)",
-}
 
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 Config = Annotated[
@@ -226,30 +216,11 @@ def _say_troubles(summary: "Summary") -> None:
 
 
 def _print_results(summary: "Summary") -> None:
-    if summary.cause != "terminated":  # whoever ends us waits for seconds
-        _print_budget(summary.folder)
     left = summary.planned - summary.skipped - summary.finished - len(summary.failed)
     echo(f"{summary.finished} cells run, {summary.skipped} were done before, {len(summary.failed)} failed, {left} left")
     echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n")
-    if summary.cause != "terminated":
+    if summary.cause != "terminated":  # whoever ends us waits for seconds
         print_leaderboard(summary.folder, failed=tuple(summary.failed))
-
-
-def _print_budget(folder: Path) -> None:
-    """What pretraining cost each arm and what it learnt; nothing where no arm is pretrained."""
-    from glue_bench.tables.budget import budget_frame, told
-    from glue_bench.tables.budget_page import shown
-    from glue_bench.tables.results import read_results
-
-    budgets = told(budget_frame(read_results(folder)).dropna(subset="tokens"))
-    if budgets.empty:
-        return
-    columns = {name: title for name, title in BUDGET.items() if name in budgets}
-    table = new_table("pretrained arm", *columns.values())
-    for row in budgets.to_dict("records"):
-        table.add_row(row["arm"], *(shown(row[name], name) for name in columns))
-    print_table(table)
-    echo()
 
 
 @app.command()
