@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 import shutil
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,6 +127,12 @@ def test_every_variant_is_in_the_reference():
 
 def stripped(text):
     return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("path", re.findall(r"^::: (\S+)", "".join(PAGES.values()), re.MULTILINE))
+def test_every_docstring_that_a_page_shows_is_there(path):
+    room, _, name = path.rpartition(".")
+    assert getattr(import_module(room), name).__doc__
 
 
 def test_the_list_of_variants_is_what_the_command_prints():
