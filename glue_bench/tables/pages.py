@@ -57,7 +57,8 @@ LEGEND = {
     **dict.fromkeys(("bold", BETTER, WORSE), _VERDICTS),
     "planned": "Planned contrasts are a family of their own, in `statistics.md`. Marks are exploratory beside them.",
     **dict.fromkeys(("majority class", "word overlap", "bag of words"), _FLOORS),
-    SMALLEST: "Smallest difference: what an arm's measured difference must reach to get a mark (median over arms).",
+    SMALLEST: "Smallest difference: what an arm's measured difference must reach to get a mark: the median over arms, "
+    "each has its own.",
     **dict.fromkeys((PARTIAL, COLLAPSED, FEWER, UNLIKE, MISSING), _MARKED),
 }
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
