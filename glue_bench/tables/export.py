@@ -70,7 +70,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
     if len(board.missing):
         return "the same `glue-bench run`, which goes on with what is missing"
     if is_demo(board.results):
-        return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub on a real task)"
+        return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"
     if board.table["arm"].nunique() == 1:
         return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
     if board.steps and board.cells["pretraining_seed"].nunique() == 1:

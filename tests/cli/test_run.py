@@ -35,7 +35,7 @@ def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_pa
     assert f"results: {folder}" in said.out
     assert said.out.splitlines()[-2:] == [
         f"page: {folder / 'report.html'}",
-        "next: glue-bench run --checkpoint NAME --task rte (any encoder of the hub on a real task)",
+        "next: glue-bench run --checkpoint NAME --task rte (any encoder of the hub)",
     ]
     assert "[2/2] none on cola" in said.err
     again = glue_bench("run", config, "--results", tmp_path / "runs")

@@ -90,7 +90,7 @@ def test_every_format_bears_an_experiment_without_records(bench, format):
     [
         ({"failed": ("a",)}, "`glue-bench status toy` (why runs have failed)"),
         ({"missing": True}, "the same `glue-bench run`, which goes on with what is missing"),
-        ({"source": "demo"}, "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub on a real task)"),
+        ({"source": "demo"}, "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"),
         ({"arms": 1}, "`glue-bench table NAME toy` (beside a paper's table; `glue-bench table` lists them)"),
         ({"seeds": 2}, "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"),
         ({"steps": 100}, "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"),
