@@ -22,6 +22,8 @@ from glue_bench.sweep.progress import describe_job
 LOSSES = 2
 """How often a job is run again after the worker that ran it was lost."""
 TURN_SECONDS = 1.0
+START_SECONDS = 300.0
+"""A worker that has not begun its job yet is given up after so many seconds at the earliest."""
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 
 
@@ -200,12 +202,10 @@ class _Loop:
             (before, since), progress = self.heard[job_id], said.get(job_id)
             if progress != before or (progress is None and self.executor.queues):
                 self.heard[job_id] = progress, now
-            elif now - since > patience:
+            elif now - since > (patience if progress else max(patience, START_SECONDS)):
                 self.heard[job_id] = before, now
-                where = f" on {progress.worker}" if progress else ""
-                self._tell(
-                    "say", f"{describe_job(job)}{where}: nothing was heard of it for {patience:g} s; it is given up"
-                )
+                what = describe_job(job) + (f" on {progress.worker}" if progress else "")
+                self._tell("say", f"{what}: nothing was heard of it for {now - since:.0f} s; it is given up")
                 self.executor.cancel(job)
 
     def _tell(self, what: str, *values: Any) -> None:
