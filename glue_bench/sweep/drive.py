@@ -81,7 +81,8 @@ def drive(
         with _signals(loop.signals), executor if jobs else nullcontext():
             loop.run()
     except KeyboardInterrupt as error:
-        cause = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+        first = next(iter(loop.signals), type(error))  # Ray raises one of its own in its place
+        cause = TERMINATED if issubclass(first, Terminated) else INTERRUPTED
     failed = {job_id: result.error for job_id, result in loop.results.items() if isinstance(result, Failure)}
     return Driven(tuple(job_id for job_id in loop.results if job_id not in failed), failed, cause)
 

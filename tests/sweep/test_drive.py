@@ -130,7 +130,10 @@ def test_a_signal_ends_the_sweep_at_once(run, store, number, cause):
         def run(self, job: Job) -> Result:
             if job == jobs[1]:
                 threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
-                time.sleep(60)
+                try:
+                    time.sleep(60)
+                except KeyboardInterrupt as error:
+                    raise KeyboardInterrupt from error  # as Ray does
             return worker.run(job)
 
     before, began = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)], time.monotonic()
