@@ -4,16 +4,12 @@ import dataclasses
 import json
 import re
 import shutil
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given
-from hypothesis import settings as given_settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_models import encoder, pad, segments, states, tokens
 from torch import Tensor
@@ -195,48 +191,6 @@ def test_what_is_not_read_is_refused_in_one_line(
 def change_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-@st.composite
-def combinations(draw: st.DrawFn) -> tuple[str, bool, dict[str, Any]]:
-    """A family, whether it has a masked-LM head, and several settings at once, of which one may be refused."""
-    family = draw(st.sampled_from(list(FAMILIES)))
-    there = {name: values for name, (families, *values) in SETTINGS.items() if family in families}
-    read = {name: st.sampled_from(values[0]) for name, values in there.items() if values[0]}
-    changes = draw(st.fixed_dictionaries({}, optional=read))
-    if draw(st.integers(0, 3)) == 3:
-        name = draw(st.sampled_from([name for name, values in there.items() if values[1]]))
-        changes[name] = draw(st.sampled_from(there[name][1]))
-    return family, draw(st.booleans()), changes
-
-
-def check_combination(family: str, head: bool, changes: dict[str, Any]) -> bool:
-    """Whether it was read, and then equal; otherwise it is refused in one line. What transformers cannot build is."""
-    with tempfile.TemporaryDirectory() as place:
-        folder, theirs = Path(place), None
-        try:
-            theirs = saved(folder, family, head, changes)
-        except Exception:  # whatever transformers says of settings with which it has no model
-            saved(folder, family, head, {})
-            change_config(folder, **changes)
-        try:
-            checkpoint = read_checkpoint(place)
-        except UserError as error:
-            refused = str(error)
-            assert "\n" not in refused
-            return False
-        assert theirs is not None, "what transformers cannot build was read"
-        assert apart(theirs, checkpoint, head) < TOLERANCE
-        return True
-
-
-COMBINED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
-
-
-@given_settings(max_examples=10, **COMBINED)
-@given(combinations())
-def test_any_combination_is_equal_or_refused(drawn: tuple[str, bool, dict[str, Any]]) -> None:
-    check_combination(*drawn)
 
 
 @pytest.mark.parametrize(("padding", "positions"), [(0, 15), (1, 14), (3, 12)])

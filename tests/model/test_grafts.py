@@ -200,16 +200,6 @@ def test_graft_finds_tables_that_are_split_already(tmp_path: Path) -> None:
     assert max_error(again, states(split, ids, None, segments(ids))) < 1e-4
 
 
-def test_a_table_of_zeros_loses_nothing(tmp_path: Path) -> None:
-    """As the segment table of released RoBERTa checkpoints."""
-    checkpoint = bert_start(tmp_path)
-    for name in ("segments", "positions"):
-        checkpoint.weights[f"variant.{name}.weight"].zero_()
-    kept = graft(checkpoint, "concat-split", {}).variance_kept
-    assert (kept["segments"], kept["positions"]) == (1, 1)
-    assert kept["tokens"] < 1
-
-
 @pytest.mark.parametrize("place", ["scores", "none"])
 def test_a_graft_says_that_it_lost_the_segments(place: str, tmp_path: Path) -> None:
     saved(tmp_path, BertModel, "bert")

@@ -21,12 +21,6 @@ def model(request: pytest.FixtureRequest) -> Any:
     return random_model(request.param, encoder_config(num_labels=2))
 
 
-@pytest.mark.parametrize("name", ["position_ids", "inputs_embeds", "output_attentions", "atention_mask", "label"])
-def test_an_argument_that_is_not_here_raises(model: Any, name: str) -> None:
-    with pytest.raises(TypeError, match=f"got an unexpected keyword argument '{name}'"):
-        model(tokens(), **{name: None})
-
-
 def test_hidden_states_are_returned_where_they_are_asked_for(model: Any) -> None:
     ids, mask = pad(tokens(), [11, 7, 2])
     inputs = ids, mask, segments(ids)

@@ -10,7 +10,6 @@ import pytest
 import torch
 import transformers
 from tiny_models import (
-    HEAD_SIZE,
     LAYERS,
     encoder_config,
     max_error,
@@ -25,10 +24,9 @@ from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from glue_bench.model.checkpoints import graft, read_checkpoint
-from glue_bench.model.encoder import BlockScores, EncoderModel
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.fresh import fresh
-from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import angles
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.model.variants.relative import alibi_slopes, offsets, relative_buckets
@@ -303,69 +301,6 @@ def test_a_relative_bias_of_zeros_is_addition() -> None:
     relative, add = encoder("add-relative"), encoder("add")
     torch.nn.init.zeros_(relative.variant.relative.table.weight)
     assert_same(with_weights_of(relative, add), add)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_scores_are_scaled_by_the_number_of_terms(variant: str) -> None:
-    terms = {"four-term": 4, "disentangled": 3}.get(variant, 2 if variant.startswith("untied") else 1)
-    scales = {block.attention.scale for block in EncoderModel(encoder_config(variant)).blocks}
-    assert scales == {(terms * HEAD_SIZE) ** -0.5}
-
-
-def explicit_reset(model: EncoderModel, length: int) -> Tensor:
-    """TUPE-A's score bias (1, h, l, l) by equations 9 and 10, one entry at a time.
-
-    Row 0 of the table is p_theta1, row 1 p_theta2, row i + 1 the position i.
-    """
-    variant = model.variant
-    rows, heads = variant.position_norm(variant.positions.weight), variant.dims.num_heads
-    bias = torch.empty(1, heads, length, length)
-    for head in range(heads):
-        part = slice(head * HEAD_SIZE, (head + 1) * HEAD_SIZE)
-
-        def score(i: int, j: int, part: slice = part) -> Tensor:
-            query = variant.position_query.weight[part] @ rows[i] + variant.position_query.bias[part]
-            key = variant.position_key.weight[part] @ rows[j] + variant.position_key.bias[part]
-            return (query * key).sum() / (2 * HEAD_SIZE) ** 0.5
-
-        for i in range(length):
-            for j in range(length):
-                bias[0, head, i, j] = score(0, 0) if i == 0 else score(1, 1) if j == 0 else score(i + 1, j + 1)
-    return bias
-
-
-@torch.no_grad()
-def test_untied_bias_is_equation_10() -> None:
-    model = random_model(EncoderModel, encoder_config("untied"))
-    ids = tokens(2, 5)
-    start = model.variant(ids, segments(ids))
-    expected = explicit_reset(model, 5)
-    torch.testing.assert_close(start.bias, expected, atol=1e-5, rtol=1e-5)
-    assert float((expected - expected.transpose(2, 3)).abs().max()) > 0.1
-    assert float(expected.std()) > 0.1
-    assert torch.equal(start.hidden, model.variant.words_and_segments(ids, segments(ids)))
-
-
-@torch.no_grad()
-def test_untied_attention_is_equation_10() -> None:
-    """The first block's attention, written out: softmax(x W^Q (x W^K)^T / sqrt(2k) + bias) x W^V."""
-    model = random_model(EncoderModel, encoder_config("untied"))
-    hidden = states(model, tokens(1, 5))[0]
-    bias = explicit_reset(model, 5)
-    query, key, value = model.blocks[0].attention.qkv(hidden).view(5, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
-    weights = (query @ key.transpose(1, 2) / (2 * HEAD_SIZE) ** 0.5 + bias[0]).softmax(-1)
-    mixed = model.blocks[0].attention.out((weights @ value).permute(1, 0, 2).reshape(1, 5, -1))
-    found = model.blocks[0].attention(hidden, BlockScores(bias, None, None, whole=False))
-    torch.testing.assert_close(found, mixed, atol=1e-5, rtol=1e-5)
-
-
-def test_untied_bias_is_computed_once_for_all_blocks() -> None:
-    model = random_model(EncoderModel, encoder_config("untied", num_hidden_layers=3))
-    calls = []
-    model.variant.position_query.register_forward_hook(lambda *_: calls.append("query"))
-    model.variant.position_key.register_forward_hook(lambda *_: calls.append("key"))
-    states(model, tokens())
-    assert sorted(calls) == ["key", "query"]
 
 
 every_untied = pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])

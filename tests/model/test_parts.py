@@ -7,7 +7,6 @@ import torch
 from tiny_models import (
     HIDDEN,
     POSITIONS,
-    encoder,
     encoder_config,
     max_error,
     random_model,
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import fresh
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import PLACES
 
@@ -143,16 +141,6 @@ def test_a_share_that_leaves_a_part_nothing_is_refused(share: float, parts: str)
         EncoderModel(split_config(share))
 
 
-def test_wider_tables_give_tokens_the_width_of_add_and_are_projected_back() -> None:
-    """5/4 of the dimensions with a share of 1/5, as 160 with 0.2 beside 128."""
-    wide = fresh(EncoderModel, split_config(0.2, embedding_size=HIDDEN * 5 // 4))
-    add = fresh(EncoderModel, encoder_config("add"))
-    assert torch.equal(wide.variant.words.weight, add.variant.words.weight)
-    assert wide.variant.positions.weight.shape == (POSITIONS, HIDDEN // 4)
-    assert wide.project.weight.shape == (HIDDEN, HIDDEN * 5 // 4)
-    assert add.project is None
-
-
 @torch.no_grad()
 def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other() -> None:
     variant = random_model(EncoderModel, split_config()).variant
@@ -160,22 +148,3 @@ def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other() -> Non
     hidden = variant(ids, segments(ids)).hidden
     assert torch.equal(hidden[..., :TOKENS], variant.words(ids) + variant.segments(segments(ids)))
     assert torch.equal(hidden[..., TOKENS:], variant.positions.weight[:11].expand(3, -1, -1))
-
-
-def padded_to_add(model: EncoderModel) -> EncoderModel:
-    """The additive encoder whose tables are zero in the other part's dimensions."""
-    weights = model.state_dict()
-    share = model.variant.positions.embedding_dim
-    for name, (left, right) in {"words": (0, share), "segments": (0, share), "positions": (TOKENS, 0)}.items():
-        weights[f"variant.{name}.weight"] = torch.nn.functional.pad(weights[f"variant.{name}.weight"], (left, right))
-    return encoder(encoder_config("add"), weights)
-
-
-def test_it_is_addition_of_tables_that_do_not_overlap() -> None:
-    split = random_model(EncoderModel, split_config())
-    add = padded_to_add(split)
-    ids = tokens()
-    assert max_error(states(split, ids, None, segments(ids)), states(add, ids, None, segments(ids))) < 1e-6
-    with torch.no_grad():
-        add.variant.positions.weight[:, 0] = torch.arange(POSITIONS)
-    assert max_error(states(split, ids), states(add, ids)) > 1e-2

@@ -4,16 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from option_sets import ARMS, OPTIONS
 from tiny_models import (
     NARROW,
     POSITIONS,
     encoder_config,
-    max_error,
-    pad,
     random_model,
-    states,
     tokens,
 )
 from transformers import AutoModelForMaskedLM
@@ -70,49 +66,12 @@ def test_which_rows_of_the_untied_table_learn() -> None:
 
 
 @every_variant
-@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.float32])
-def test_mask_of_any_type(variant: str, dtype: torch.dtype) -> None:
-    model = random_model(EncoderModel, encoder_config(variant))
-    ids, mask = pad(tokens(), [11, 5, 2], padding_id=0)
-    assert max_error(states(model, ids, mask.to(dtype)), states(model, ids, mask)) == 0
-
-
-@every_variant
 @pytest.mark.parametrize("sizes", [{}, {"embedding_size": NARROW}], ids=["wide", "narrow"])
 def test_decoder_is_tied_to_the_words(variant: str, sizes: dict[str, int], tmp_path: Path) -> None:
     model = EncoderForMaskedLM(encoder_config(variant, **sizes))
     model.save_pretrained(tmp_path)
     for candidate in (model, AutoModelForMaskedLM.from_pretrained(tmp_path)):
         assert candidate.decoder.weight is candidate.base.variant.words.weight
-
-
-@pytest.mark.parametrize(
-    ("token_ids", "segment_ids", "said"),
-    [
-        (tokens()[0], None, r"integers of shape \(batch, length\), not torch\.int64 of shape \(11,\)"),
-        (tokens().float(), None, r"not torch\.float32 of shape \(3, 11\)"),
-        (tokens(), tokens()[:, :1], r"segment ids have shape \(3, 1\), token ids \(3, 11\)"),
-    ],
-)
-def test_wrong_ids_are_refused_where_annotations_are_not_checked(
-    token_ids: torch.Tensor, segment_ids: torch.Tensor | None, said: str
-) -> None:
-    """As outside the tests: `__wrapped__` is the function without its checks. The last would broadcast."""
-    with pytest.raises(ValueError, match=said):
-        EncoderModel.hidden_states.__wrapped__(EncoderModel(encoder_config("none")), token_ids, None, segment_ids)
-
-
-@pytest.mark.parametrize(
-    ("options", "origin", "start"),
-    [
-        ({}, "scratch", "; the projection starts at random"),
-        ({"init": "identity"}, "scratch", "; the projection starts as the sum, which is 'add' exactly"),
-        ({}, "grafted", "; the projection starts as the sum, which is 'add' exactly"),
-        ({}, "pretrained", ""),
-    ],
-)
-def test_an_arm_of_concat_says_how_its_projection_starts(options: dict[str, str], origin: str, start: str) -> None:
-    assert VARIANTS["concat"].described(options, origin) == VARIANTS["concat"].summary + start
 
 
 TABLES = ("words", "positions", "segments")

@@ -177,19 +177,6 @@ def test_what_is_no_text_is_refused(write, monkeypatch, content, message):
     assert said(folder) == f"corpus file '{folder / 'b.txt'}' {message}"
 
 
-def test_a_folder_that_cannot_be_read_is_refused(write, monkeypatch):
-    """Its text would be missing without a word."""
-    folder, scandir = write(a__1_txt="One.", b__2_txt="Two."), os.scandir
-
-    def denied(path):
-        if str(path).endswith("/b"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", denied)
-    assert said(folder) == f"cannot read corpus folder '{folder / 'b'}': Permission denied"
-
-
 NO_ROUTE = "cannot read corpus 'hub:a/b' (no route); give text files or a folder instead"
 
 

@@ -16,7 +16,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
-from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification, classification_loss
+from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.training.compute import Compute
 from glue_bench.training.loop import (
     NonFiniteLossError,
@@ -180,43 +180,6 @@ def test_predictions_are_in_the_splits_order_and_draw_nothing(split):
             np.testing.assert_allclose(found[row], model(batch.ids, batch.mask, batch.segments).logits[0], atol=1e-6)
 
 
-class Toy(nn.Module):
-    """Embeds, averages, classifies."""
-
-    def __init__(self, labels: int = 3) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, labels)
-
-    def forward(self, ids, mask, segments):  # noqa: ARG002
-        real = torch.ones(ids.shape, dtype=torch.bool) if mask is None else mask
-        hidden = (self.words(ids) * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-        return type("Logits", (), {"logits": self.head(hidden)})
-
-
-def batch(rows: int = 7, floats: bool = False) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(20, (rows, 5), generator=generator)
-    labels = torch.rand(rows, generator=generator) if floats else torch.randint(3, (rows,), generator=generator)
-    mask = torch.arange(5) < torch.arange(rows)[:, None] % 5 + 1
-    return Batch(ids, torch.zeros_like(ids), mask, labels, torch.arange(rows).numpy())
-
-
-@pytest.mark.parametrize("floats", [False, True], ids=["classes", "scores"])
-@pytest.mark.parametrize("rows", [1, 2, 3, 6, 7, 100, None])
-def test_parts_have_the_loss_and_the_gradient_of_the_whole(rows, floats):
-    labels = 1 if floats else 3
-    whole, parted, given = Toy(labels), Toy(labels), batch(floats=floats)
-    loss = classification_loss(whole(given.ids, given.mask, given.segments).logits, given.labels)
-    loss.backward()
-    losses = list(part_losses(parted, given, CPU, rows))
-    assert len(losses) == -(-7 // min(rows or 7, 7))
-    sum(losses).backward()
-    torch.testing.assert_close(sum(losses), loss)
-    for ours, theirs in zip(parted.parameters(), whole.parameters(), strict=True):
-        assert torch.equal(ours.grad, theirs.grad) if len(losses) == 1 else torch.allclose(ours.grad, theirs.grad)
-
-
 class Apart(TorchDispatchMode):
     """Refuses every operation, but a copy to the device, in which tensors of the host and of the device meet."""
 
@@ -268,20 +231,6 @@ def test_the_model_is_that_of_adamw_on_the_whole_table(split, variant):
     short, whole = (with_used_rows(model_of(variant).double(), split, rows=rows) for rows in (True, False))
     assert short.keys() == whole.keys()
     for name, weight in short.items():
-        torch.testing.assert_close(weight, whole[name], rtol=1e-9, atol=1e-12, msg=name)
-
-
-@pytest.mark.parametrize("replaced", [False, True], ids=["same parameters", "new parameters"])
-def test_what_was_learnt_stays_where_training_moves_the_model(split, replaced):
-    """Whether a move keeps the parameters and changes what they hold, or replaces them; torch does either."""
-    whole, model = with_used_rows(model_of().double(), split, rows=False), model_of()
-    model.to = lambda _: model.double()  # in the place of another device
-    torch.__future__.set_overwrite_module_params_on_conversion(replaced)
-    try:
-        found = with_used_rows(model, split, rows=True)
-    finally:
-        torch.__future__.set_overwrite_module_params_on_conversion(False)
-    for name, weight in found.items():
         torch.testing.assert_close(weight, whole[name], rtol=1e-9, atol=1e-12, msg=name)
 
 

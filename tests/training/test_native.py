@@ -11,12 +11,11 @@ from families import FAMILIES, save_family, save_tokenizer
 from tiny_pretraining import CPU
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.model.native import NativeClassifier, attention
+from glue_bench.model.native import NativeClassifier
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training import finetune as finetuning
 from glue_bench.training.finetune import finetune
@@ -153,25 +152,6 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mask", [None, torch.arange(7) < torch.tensor([7, 5, 1])[:, None]])
-@pytest.mark.parametrize("scaling", [None, 0.3])
-def test_attention_is_that_of_transformers_with_dropout_of_its_weights(mask, scaling):
-    query, key, value = torch.randn(3, 3, 2, 7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    given = None if mask is None else mask[:, None, None].expand(-1, -1, 7, -1)
-    module = nn.Module()
-    module.is_causal = False
-    still, _ = attention(module, query, key, value, given, scaling=scaling)
-    mean = torch.zeros_like(still)
-    torch.manual_seed(1)
-    for _ in range(1000):
-        mean += attention(module, query, key, value, given, dropout=0.1, scaling=scaling)[0] / 1000
-    torch.testing.assert_close(mean, still, atol=0.1, rtol=0)
-    expected = sdpa_attention_forward(module, query, key, value, given, scaling=scaling)[0]
-    torch.testing.assert_close(still, expected)
-    tiny_rate, _ = attention(module, query, key, value, given, dropout=1e-6, scaling=scaling)
-    torch.testing.assert_close(tiny_rate, expected, atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, inputs_of, tmp_path):
     inputs = inputs_of(native(folder_of(family)))
@@ -244,11 +224,3 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(tmp_path, words, inputs_
     with pytest.raises(UserError):
         make_plan(inputs.experiment, inputs)
     assert not (tmp_path / "ran").exists()
-
-
-def test_texts_longer_than_the_model_takes_are_refused(folder_of, inputs_of):
-    for family, said in (("bert", "max_length 64 exceeds the 33 positions"), ("roberta", "cannot run on 33 tokens")):
-        length = 64 if family == "bert" else 33  # RoBERTa's own count begins behind the padding token
-        inputs = inputs_of(native(folder_of(family)), finetuning={"max_length": length})
-        with pytest.raises(UserError, match=said):
-            make_plan(inputs.experiment, inputs)

@@ -376,18 +376,6 @@ def test_parts_of_a_batch_lose_nothing(vocabulary):
     assert same_batch(batch.rows(0, 8), batch)
 
 
-def test_the_digest_is_of_all_that_a_model_is_given_and_asked(vocabulary):
-    batch = batch_of(packed_of(ROWS), vocabulary)
-    digests = {batch.digest}
-    batch = dataclasses.replace(batch, segments=torch.zeros_like(batch.ids))
-    digests.add(batch.digest)
-    for name in ("ids", "mask", "places", "targets", "segments"):
-        changed = getattr(batch, name).clone()
-        changed.view(-1)[0] = not changed.view(-1)[0]
-        digests.add(dataclasses.replace(batch, **{name: changed}).digest)
-    assert len(digests) == 7
-
-
 def test_held_out_text_is_masked_the_same_way_at_every_call(vocabulary, monkeypatch):
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 3)
     text = packed_of(ROWS)

@@ -1,5 +1,6 @@
-"""Pretraining an arm: plain torch's updates, one stream and start for all arms, honest losses, and what it cost."""
+"""Pretraining an arm: plain torch's updates, one stream for all arms, honest losses, and runs that can be killed."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -9,20 +10,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from option_sets import ARMS
-from tiny_pretraining import CPU, LENGTH, STILL, Tiny, fresh, timeless
-from transformers import get_linear_schedule_with_warmup
+from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, timeless
+from torch.nn.functional import cross_entropy
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, get_linear_schedule_with_warmup
 
 from glue_bench.config import PretrainingSettings
-from glue_bench.model.checkpoints import graft, read_checkpoint, weights_digest
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import number
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.values import PretrainingFacts
 from glue_bench.training import packing
 from glue_bench.training import pretrain as module
+from glue_bench.training.inputs import TRAINED
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.pretrain import build_masked_lm, is_due, rate_factor
+from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.tokenizers import tokenizer_digest
 
 BF16 = replace(CPU, bf16=True)
 
@@ -99,9 +106,6 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     assert max(moved) > 1e-3
 
 
-# What arms share
-
-
 def test_all_arms_see_the_same_stream_and_share_their_fresh_modules(tmp_path):
     left = [Tiny.of(tmp_path / str(n), *arm, steps=2).finish().facts for n, arm in enumerate(ARMS)]
     assert len({facts["stream"] for facts in left}) == len({facts["tokens"] for facts in left}) == 1
@@ -117,39 +121,6 @@ def test_all_arms_see_the_same_stream_and_share_their_fresh_modules(tmp_path):
     assert differ == {name for name in reference if name.endswith("weight") and "norm" not in name}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"seed": 2}, {"steps": 5}, {"mask_probability": 0.3}, {"batch_tokens": 4 * LENGTH}, {"length": LENGTH - 4}],
-    ids=str,
-)
-def test_another_setting_gives_another_stream(tmp_path, changes):
-    first, other = (
-        Tiny.of(tmp_path / str(n), **{"steps": 4} | each).finish().facts["stream"]
-        for n, each in enumerate(({}, changes))
-    )
-    assert first != other
-
-
-@pytest.mark.parametrize("arm", ARMS, ids=str)
-def test_every_weight_but_the_poolers_learns(tmp_path, arm):
-    model = build_masked_lm(fresh(*arm), 1)
-    batch = batch_of(Tiny.of(tmp_path), 0)
-    model(batch.ids, batch.mask, places=batch.places).logits.sum().backward()
-    assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
-    assert {name.split(".")[1] for name, p in model.named_parameters() if not p.requires_grad} == {"pooler"}
-
-
-def test_weights_that_a_start_has_are_kept(tmp_path):
-    tiny = Tiny.of(tmp_path, steps=4)
-    tiny.finish()
-    start = graft(read_checkpoint(str(tiny.checkpoint(4))), "add", {})
-    model = build_masked_lm(start, 7)
-    assert all(torch.equal(model.base.state_dict()[name], tensor) for name, tensor in start.weights.items())
-    assert {"dense.weight", "head_norm.weight", "decoder.bias"} <= set(start.head)
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in start.head.items())
-    assert model.decoder.weight is model.base.variant.words.weight
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
     tiny = Tiny.of(tmp_path / "its own", steps=3, dropout=rate)
@@ -157,17 +128,6 @@ def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
     expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().facts
     assert tiny.finish().facts["train_loss"] == expected["train_loss"]
     assert EncoderForMaskedLM.from_pretrained(tiny.checkpoint(3)).config.hidden_dropout_prob == 0.1
-
-
-# Losses
-
-
-def test_the_loss_falls(tmp_path):
-    losses = Tiny.of(tmp_path, scratch={"hidden_size": 32}, steps=60, learning_rate=1e-2).finish().facts["losses"]
-    validations = [point["validation_loss"] for point in losses if point["validation_loss"] is not None]
-    assert len(validations) == 2
-    assert losses[0]["train_loss"] == pytest.approx(np.log(65), abs=0.3)  # nothing known yet
-    assert max(losses[-1]["train_loss"], *validations) < np.log(12) + 0.3  # which twelve words there are
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
@@ -215,9 +175,6 @@ def test_what_is_due_so_many_times_is_due_no_more_often_and_evenly(steps, times)
     assert max(np.diff([0, *due])) - min(np.diff([0, *due])) <= 1
 
 
-# What is done where it fails
-
-
 class Greedy(VARIANTS["add"]):
     """Has memory for two rows in training, and from the third step on for one."""
 
@@ -261,9 +218,6 @@ def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
     assert spent["seconds"] >= spent["losses"][-1]["seconds"]
 
 
-# Rates and facts
-
-
 def settings(**changes) -> PretrainingSettings:
     return PretrainingSettings(
         **{"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rate": 1.0} | changes
@@ -301,11 +255,139 @@ def test_the_facts_are_complete(tmp_path):
     assert len(facts["stream"]) == 64
 
 
-def test_a_process_that_finds_the_last_step_done_only_says_so_again(tmp_path):
+@pytest.mark.parametrize("losses", [20, 2], ids=["a point a step", "two points"])
+@pytest.mark.parametrize("arm", [("add", {}), ("concat", {}), ("untied", {"segments": "scores"})], ids=str)
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, arm, losses):
+    """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(module, "LOSSES", losses)
+    whole, broken = (Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2) for name in ("whole", "broken"))
+    expected = whole.finish()
+    for step in (10, 20):
+        with pytest.raises(Stopped):
+            broken.finish(stop=step)
+        torch.manual_seed(step)
+    assert broken.place.read_state()["progress"]["step"] == 19
+    assert timeless(broken.finish()) == timeless(expected)
+    for step in (9, 20):
+        assert all(torch.equal(broken.weights(step)[name], tensor) for name, tensor in whole.weights(step).items())
+
+
+def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
-    first, before = tiny.finish(), tiny.files()
-    again = tiny.finish()
-    assert timeless(again) == timeless(first)
-    assert again.facts["seconds"] == first.facts["seconds"]
-    assert all((again.validation[name] == values).all() for name, values in first.validation.items())
-    assert tiny.files() == before
+    with pytest.raises(Stopped):
+        tiny.finish(stop=12)
+    left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
+    assert [*left.facts["weights"]] == [5, 15, 20]
+    assert all(tiny.place.holds(step, digest) for step, digest in left.facts["weights"].items())
+    assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
+
+
+def refused(call, folder: PretrainingFolder) -> str:
+    """The message, and that nothing was touched."""
+
+    def contents():
+        return {path: path.read_bytes() for path in folder.folder.rglob("*") if path.is_file()}
+
+    before = contents()
+    with pytest.raises(UserError) as caught:
+        call()
+    assert contents() == before
+    return str(caught.value)
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A pretraining with a state to go on from."""
+    tiny = Tiny.of(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "SAVE_SECONDS", 0)
+        with pytest.raises(Stopped):
+            tiny.finish(stop=4)
+    return tiny
+
+
+def test_the_state_of_another_rate_is_no_use(interrupted):
+    """Another search may have chosen another one."""
+    other = replace(interrupted, run=interrupted.run.model_copy(update={"rate": 1e-5}))
+    assert other.place.resumed_state(CPU, 1e-5) is None
+    expected = interrupted.place.resumed_state(CPU, interrupted.run.learning_rate)
+    assert expected["progress"]["step"] == 3
+
+
+def test_a_run_of_a_search_keeps_no_weights(tmp_path):
+    tiny = Tiny.of(tmp_path)
+    search = replace(tiny, run=tiny.run.model_copy(update={"is_search": True}))
+    left = search.finish()
+    assert left.facts["weights"] == {}
+    assert left.facts["validation_loss"] > 0
+    assert not search.checkpoint().exists()
+
+
+def test_the_state_of_another_device_or_precision_is_refused(interrupted):
+    place, bf16 = interrupted.place, replace(CPU, bf16=True)
+    assert refused(lambda: interrupted.finish(compute=bf16), place) == (
+        f"'{place.folder / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
+        "give --device cpu --precision float32, or delete it to start this arm anew"
+    )
+    gpu = replace(bf16, device=torch.device("cuda"))
+    assert "but this run computes on cuda in bf16" in refused(lambda: place.resumed_state(gpu, 3e-3), place)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "half", "garbage", "text"])
+def test_a_damaged_state_is_refused(interrupted, damage):
+    path = interrupted.place.folder / "resume.pt"
+    whole = path.read_bytes()
+    path.write_bytes(
+        {
+            "empty": b"",
+            "cut": whole[:-1],
+            "half": whole[: len(whole) // 2],
+            "garbage": b"garbage\n" * 20,
+            "text": b"half a state",
+        }[damage]
+    )
+    message = refused(interrupted.finish, interrupted.place)
+    assert message.startswith(f"cannot read '{path}' (")
+    assert message.endswith("); delete it to start this arm anew")
+    assert "\n" not in message
+
+
+def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):
+    """As where the record was deleted, and the state with it, or a checkpoint is wanted since."""
+    tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
+    tiny.finish()
+    names = ["resume.pt", "step-10", "step-20", "step-5"]
+    assert sorted(path.name for path in tiny.place.folder.iterdir()) == names
+    assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
+    before = tiny.files()
+    tiny.place.drop_state()
+    for step in (5, 10, 20):
+        (tiny.checkpoint(step) / "model.safetensors").write_bytes(b"of a run that has no record")
+    tiny.finish()
+    weights = {name: content for name, content in before.items() if name.endswith("model.safetensors")}
+    assert {name: tiny.files()[name] for name in weights} == weights
+
+
+@pytest.mark.parametrize("variant", ["add", "concat", "untied", "disentangled"])
+def test_a_checkpoint_is_transformers(tmp_path, variant):
+    tiny = Tiny.of(tmp_path, variant, scratch=STILL)
+    left, where = tiny.finish(), str(tiny.checkpoint(20))
+    assert not [name for name in tiny.weights() if "pooler" in name]
+    assert json.loads((tiny.checkpoint(20) / "config.json").read_text())["origin"] == TRAINED["scratch"]
+    model = AutoModelForMaskedLM.from_pretrained(where).eval()
+    assert isinstance(model, EncoderForMaskedLM)
+    assert model.config.variant == variant
+    tokenizer, total, count = tiny.inputs.tokenizer(tiny.arm), 0.0, 0
+    with torch.inference_mode():
+        for batch in evaluation_batches(tiny.inputs.text(tiny.arm)["validation"], Vocabulary.of(tokenizer), 0.15):
+            logits = model(batch.ids, batch.mask, places=batch.places).logits
+            total += float(cross_entropy(logits, batch.targets, reduction="sum"))
+            count += len(batch.targets)
+    assert left.facts["validation_loss"] == pytest.approx(total / count, rel=1e-5)
+    base = AutoModel.from_pretrained(where)
+    assert isinstance(base, EncoderModel)
+    loaded = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith("pooler.")}
+    assert all(torch.equal(tensor, model.base.state_dict()[name]) for name, tensor in loaded.items())
+    assert tokenizer_digest(AutoTokenizer.from_pretrained(where)) == tokenizer_digest(tokenizer)

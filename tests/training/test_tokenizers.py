@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import CTRLTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from glue_bench.api import run
 from glue_bench.errors import UserError
@@ -19,7 +19,6 @@ from glue_bench.training.tokenizers import (
     cached_tokenizer,
     encode,
     load_tokenizer,
-    segment_types,
     tokenizer_digest,
     train_tokenizer,
 )
@@ -206,32 +205,6 @@ def test_the_digest_changes_with_what_changes_an_id_and_with_nothing_else(case):
     before, after = train_tokenizer(TEXTS, 90), (COUNTS | COUNTS_NOT)[case](train_tokenizer(TEXTS, 90))
     assert (all_that_it_decides(after) != all_that_it_decides(before)) == (case in COUNTS)
     assert (tokenizer_digest(after) != tokenizer_digest(before)) == (case in COUNTS)
-
-
-def slow_tokenizer(folder, merges="a b</w>", **settings):
-    folder.mkdir()
-    tokens = ["<unk>", "a</w>", "b</w>", "ab</w>", "a", "a@@", "b", "<pad>", "b@@"]
-    (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
-    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
-    return CTRLTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), pad_token="<pad>", **settings)
-
-
-def test_a_tokenizer_in_python_is_all_of_its_files_and_settings(tmp_path):
-    first = slow_tokenizer(tmp_path / "first")
-    first.save_pretrained(tmp_path / "saved")
-    same = [slow_tokenizer(tmp_path / "moved"), CTRLTokenizer.from_pretrained(tmp_path / "saved"), first]
-    assert {tokenizer_digest(tokenizer) for tokenizer in same} == {tokenizer_digest(first)}
-    others = [
-        slow_tokenizer(tmp_path / "merges", merges="b a</w>"),
-        slow_tokenizer(tmp_path / "unknown", unk_token="a@@"),
-        slow_tokenizer(tmp_path / "side", truncation_side="left"),
-    ]
-    assert len({tokenizer_digest(tokenizer) for tokenizer in (first, *others)}) == 4
-    assert encode(first, ["a ab", "b"]) == first(["a ab", "b"], add_special_tokens=False)["input_ids"]
-
-
-def test_segments_are_counted(tokenizer):
-    assert (segment_types(tokenizer), segment_types(changed(tokenizer, third_segment))) == (2, 3)
 
 
 TOKENIZER = train_tokenizer(SENTENCES, 150)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from glue_bench.data.task_data import TaskData
 from glue_bench.training.masking import MaskedBatch
@@ -84,16 +83,6 @@ def test_every_example_is_what_the_tokenizer_makes_of_it(data, length):
             assert split.lengths[row] == len(expected["input_ids"])
 
 
-def test_in_one_segment_nothing_else_changes():
-    made = tokenise(pairs(), TOKENIZER, 32)
-    one = made.in_one_segment()
-    for name, split in made.splits.items():
-        assert split.segments.any()
-        assert not one.splits[name].segments.any()
-        assert len(one.splits[name].segments) == len(split.ids)
-        assert one.splits[name].ids is split.ids
-
-
 def test_what_is_equal_is_tokenised_once_and_anything_else_anew(cache):
     watched = Watched()
     first, again = (tokenise(pairs(), watched, 32).splits["train"] for _ in range(2))
@@ -145,11 +134,6 @@ def batch_split(lengths) -> TokenisedSplit:
     )
 
 
-def places_of_padding(lengths, batches) -> int:
-    """Places that hold padding."""
-    return sum(int(lengths[rows].max()) * len(rows) - int(lengths[rows].sum()) for rows in batches)
-
-
 def rows_of(batches) -> list[list[int]]:
     return [batch.rows.tolist() for batch in batches]
 
@@ -161,46 +145,6 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     sizes = sorted(len(batch) for batch in batches)
     assert sizes[1:] == [batch_size] * (len(sizes) - 1)
     assert len(batches) == -(-len(lengths) // batch_size)
-
-
-def met_again(first, second) -> float:
-    """Of the pairs of rows that share a batch of the first epoch, the share that does so in the second, too."""
-
-    def batch_of_row(batches) -> np.ndarray:
-        places = np.empty(sum(map(len, batches)), dtype=np.int64)
-        for place, rows in enumerate(batches):
-            places[rows] = place
-        return places
-
-    def pairs(counts) -> int:
-        return int((counts * (counts - 1) // 2).sum())
-
-    earlier, later = batch_of_row(first), batch_of_row(second)
-    both = np.bincount(earlier * len(second) + later)
-    return pairs(both) / pairs(np.bincount(earlier))
-
-
-def transformers_batches(lengths, batch_size, seed) -> list[np.ndarray]:
-    sampler = LengthGroupedSampler(batch_size, lengths=lengths.tolist(), generator=torch.Generator().manual_seed(seed))
-    rows = np.array(list(sampler))
-    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-
-
-@pytest.mark.parametrize("rows", [635, 2490, 3668, 8551], ids=["WNLI", "RTE", "MRPC", "CoLA"])
-def test_epochs_vary_and_pad_as_much_as_transformers_grouping(rows):
-    """At the sizes of small tasks, which a run of a fixed length would hold nearly whole."""
-    lengths = np.random.default_rng(rows).gamma(4.0, 12.0, size=rows).astype(np.int64) + 5
-
-    def measured(batches_of) -> tuple[np.ndarray, np.ndarray]:
-        epochs = [[batches_of(2 * pair + epoch) for epoch in range(2)] for pair in range(10)]
-        again = np.array([met_again(*pair) for pair in epochs])
-        return again, np.array([places_of_padding(lengths, batches) for pair in epochs for batches in pair])
-
-    ours = measured(lambda seed: bucketed_rows(lengths, 32, np.random.default_rng(seed)))
-    theirs = measured(lambda seed: transformers_batches(lengths, 32, seed))
-    for measure, peers in zip(ours, theirs, strict=True):
-        noise = np.sqrt(measure.var(ddof=1) / len(measure) + peers.var(ddof=1) / len(peers))
-        assert abs(measure.mean() - peers.mean()) < 4 * noise
 
 
 def test_seed_and_epoch_decide_the_batches():
