@@ -83,7 +83,7 @@ def checkpoint_folder(name: str, data: str, task: str, aside: Path, tokenizer_of
     from transformers import BertConfig, BertModel
 
     from glue_bench.data.sources import open_source
-    from glue_bench.training.quiet import quiet_transformers
+    from glue_bench.training.compute import quiet_transformers
     from glue_bench.training.tokenizers import load_tokenizer, train_tokenizer
 
     quiet_transformers()

@@ -22,10 +22,9 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute
+from glue_bench.training.compute import choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.quiet import quiet_libraries
 from measure import column, command, in_turns, machine, report, table, with_quartiles
 from options import BatchSize, Checkpoint, Data, Device, Json, Precision, Task, Threads
 from ours import Given

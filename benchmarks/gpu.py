@@ -22,11 +22,10 @@ from cells import Settings, checkpoint_folder
 from glue_bench.config import Experiment, load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import Compute, choose_compute
+from glue_bench.training.compute import Compute, choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
-from glue_bench.training.quiet import quiet_libraries
 from measure import OURS, column, command, in_turns, machine, over_peers, report, row_table, table, with_quartiles
 from options import Checkpoint, Data, Json, Task
 from workers import Worker, set_environment

@@ -19,14 +19,13 @@ from transformers import (
 from transformers.modeling_outputs import MaskedLMOutput
 
 from glue_bench.config import PretrainingSettings
-from glue_bench.model.start import Start
+from glue_bench.model.checkpoints import Start
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training import pretrain as pretraining
-from glue_bench.training.compute import choose_compute
+from glue_bench.training.compute import choose_compute, quiet_libraries
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import pretrain
-from glue_bench.training.quiet import quiet_libraries
 from peer import Clock, plain_arguments
 from workers import Round
 

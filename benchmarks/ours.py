@@ -7,14 +7,12 @@ from typing import Any
 from cells import Settings
 from glue_bench.config import NATIVE, Arm
 from glue_bench.data.tasks import TASKS
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.native import read_native
-from glue_bench.model.start import Start
 from glue_bench.records.values import Cell
-from glue_bench.training.compute import choose_compute
+from glue_bench.training.compute import choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.quiet import quiet_libraries
 from glue_bench.training.tokens import TokenisedTask
 from workers import Round
 

@@ -28,8 +28,8 @@ from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.values import Cell
+from glue_bench.training.compute import quiet_libraries
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.quiet import quiet_libraries
 from workers import Round
 
 EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow

@@ -22,10 +22,9 @@ from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute
+from glue_bench.training.compute import choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.quiet import quiet_libraries
 from measure import OURS, machine, row_table
 from peer import as_dataset, train_and_score
 

@@ -65,7 +65,7 @@ def _serve(pipe: Connection, make: Callable[..., Round], arguments: tuple[Any, .
     import torch
     import torch._dynamo  # an optimiser's first use imports it: it belongs to the imports of all contenders
 
-    from glue_bench.training.memory import peak_bytes, reset_peak
+    from glue_bench.training.compute import peak_bytes, reset_peak
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     reset_peak(device)

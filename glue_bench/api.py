@@ -116,8 +116,8 @@ def plan(
     """
     from glue_bench.sweep.plan import make_plan
     from glue_bench.sweep.run import find_work
+    from glue_bench.training.compute import quiet_libraries
     from glue_bench.training.inputs import Inputs
-    from glue_bench.training.quiet import quiet_libraries
 
     quiet_libraries()
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)

@@ -14,14 +14,13 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft
+from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.plugins import PLUGINS, load_file, place, remove_plugins
-from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import EncoderInput, Variant
 from glue_bench.model.variants.options import canonical_options, check_variant

@@ -60,7 +60,7 @@ def save_family(folder: Path, family: str, texts: tuple[str, ...] = ("one two th
     import torch
     from transformers import AutoConfig, AutoModel
 
-    from glue_bench.training.quiet import quiet_transformers
+    from glue_bench.training.compute import quiet_transformers
 
     settings, segments, side = FAMILIES[family]
     quiet_transformers()

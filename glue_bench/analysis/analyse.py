@@ -16,9 +16,8 @@ from glue_bench.analysis.tables import measure_correlation, measure_dimensions, 
 from glue_bench.analysis.terms import measure_effect, measure_terms
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.errors import UserError, unknown
-from glue_bench.training.compute import choose_compute
+from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.corpus import open_corpus
-from glue_bench.training.quiet import quiet_transformers
 
 SEQUENCES = 512
 DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"

@@ -19,11 +19,10 @@ from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.hooks import Deep, read_deep
 from glue_bench.analysis.tables import InputSum, input_sum
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import read_checkpoint, weights_digest
+from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, weights_digest
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
-from glue_bench.model.start import encoder, masked_lm
 from glue_bench.records.stored import Stored
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText

@@ -1,25 +1,27 @@
-"""From a checkpoint of any known family to an encoder with any variant: translate, then graft."""
+"""From a checkpoint of any known family to an encoder with any variant: translate, check, then graft."""
 
 import argparse
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AutoConfig
+from jaxtyping import Int
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, set_seed
+from transformers import __version__ as TRANSFORMERS
 from transformers.activations import ACT2FN
 
 from glue_bench.errors import UserError, first_line, quoted
-from glue_bench.model.checks import check_parity
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES, TUPE, rename
-from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads
+from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads, unfilled
+from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.locate import checked_weights, fingerprint, locate, read_json, read_weights, unpickle
-from glue_bench.model.start import Start, fitting_head
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.model.variants.options import canonical_options, segments_enter
 
@@ -35,6 +37,84 @@ class Meter:
 
 
 METERS = [(Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
+TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
+LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Start:
+    """A configuration, and weights of EncoderModel (none: all fresh; without a pooler where a checkpoint has none).
+
+    `head` is that of EncoderForMaskedLM, where the checkpoint has a whole one that fits. `exact` and `variance_kept`
+    are a graft's (`Grafted`); without one nothing is lost. `name` is what the user called the checkpoint.
+    """
+
+    config: EncoderConfig
+    weights: dict[str, Tensor]
+    origin: str
+    exact: bool = True
+    variance_kept: Mapping[str, float] = field(default_factory=dict)
+    head: Mapping[str, Tensor] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def positions(self) -> int | None:
+        """The longest text in tokens that the encoder takes; None where nothing bounds it."""
+        return self.config.max_position_embeddings
+
+    @property
+    def segment_types(self) -> int:
+        """How many segments the encoder tells apart; 0 where it is given none."""
+        return self.config.type_vocab_size
+
+    def classifier(self, labels: Sequence[str], seed: int) -> nn.Module:
+        """The encoder under a fresh head with an output a label. Equal seeds give equal heads, whatever the variant."""
+        set_seed(seed)
+        config = EncoderConfig.from_dict(self.config.to_dict() | label_settings(labels))
+        kind = EncoderForSequenceClassification
+        model = unfilled(kind, config) if self.weights else kind(config)
+        model.base.load_state_dict(self.weights, strict=False)
+        has_pooler = "pooler.dense.weight" in self.weights
+        # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
+        set_seed(seed)
+        for module in [model.classifier] if has_pooler else [model.base.pooler.dense, model.classifier]:
+            model._init_weights(module)
+        return model
+
+
+def label_settings(labels: Sequence[str]) -> dict[str, Any]:
+    """How transformers' configurations have the labels of a classifier."""
+    names = dict(enumerate(labels))
+    return {"num_labels": len(names), "id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def encoder(start: Start) -> EncoderModel:
+    """The encoder of a start; what it has no weights for, such as a pooler, is fresh."""
+    model = fresh(EncoderModel, start.config)
+    model.load_state_dict(start.weights, strict=False)
+    return model
+
+
+def masked_lm(start: Start) -> EncoderForMaskedLM:
+    """The encoder with its masked-LM head; raises UserError where the start has none."""
+    if not start.head:
+        said = "has no masked-LM head, or not all of it; give one that was saved with its head"
+        raise UserError(f"checkpoint '{start.name}' {said}")
+    model = fresh(EncoderForMaskedLM, start.config)
+    state = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
+    model.load_state_dict(state, strict=False)
+    return model
+
+
+def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a masked-LM head if it is whole and of this encoder's shapes, else none."""
+    if not head:
+        return {}
+    expected = on_meta(EncoderForMaskedLM, config).state_dict()
+    names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
+    found = {name: head[name] for name in names if name in head}
+    fits = len(found) == len(names) and all(found[name].shape == expected[name].shape for name in names)
+    return found if fits else {}
 
 
 def read_checkpoint(name: str, revision: str | None = None, digest: str | None = None) -> Start:
@@ -199,3 +279,62 @@ def weights_digest(weights: Mapping[str, Tensor]) -> str:
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
+
+
+@torch.no_grad()
+def check_parity(folder: Path, start: Start) -> None:
+    """Compare hidden states, and the logits where there is a masked-LM head, with those of transformers' own model.
+
+    Both read the same random tokens in float32, of which one sequence is padded.
+
+    Raises:
+        UserError: they differ by more than TOLERANCE, are not finite, or transformers cannot compute the checkpoint.
+    """
+    (ids, segments, mask), name = parity_tokens(start.config), f"checkpoint '{start.name}'"
+    with drawing():
+        ours = (masked_lm(start) if start.head else encoder(start)).eval()
+        try:
+            theirs = (AutoModelForMaskedLM if start.head else AutoModel).from_pretrained(
+                str(folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                chunk_size_feed_forward=0,  # another order of the same work, which not every length permits
+            )
+            given = {"token_type_ids": segments} if start.config.type_vocab_size else {}
+            expected = theirs.eval()(ids, mask, **given, output_hidden_states=True, return_dict=True)
+        except Exception as error:
+            raise cannot_compute(start.name, error) from error
+    found = ours(ids, mask, segments, output_hidden_states=True)
+    pairs = list(zip(expected.hidden_states, found.hidden_states, strict=True))
+    pairs += [(expected.logits, found.logits)] if start.head else []
+    for place, pair in enumerate(pairs):
+        their, our = (each[mask.bool()] for each in pair)
+        largest, apart = float(their.abs().max()), float((our - their).abs().max())
+        if not largest < float("inf"):
+            raise UserError(f"{name}: hidden states are not finite; its weights are damaged")
+        if not apart <= TOLERANCE * largest:
+            head = place == len(found.hidden_states)
+            part = "the masked-LM head" if head else f"block {place}" if place else "the input"
+            said = f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
+            advice = "Save its encoder alone, or use it" if head else "Use it"
+            raise UserError(f"{name}: {part} {said}. {advice} as a `native` arm.")
+
+
+def cannot_compute(name: str, error: Exception) -> UserError:
+    """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
+    reason = f"({type(error).__name__}: {first_line(error)})"
+    return UserError(f"checkpoint '{name}': transformers itself cannot compute it {reason}")
+
+
+def parity_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
+    """Any tokens but padding, in two segments, and a mask that leaves out half of the last sequence."""
+    length = min(LENGTH, config.max_position_embeddings)
+    ids = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(1))
+    if config.pad_token_id is not None:
+        ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
+    segments, mask = torch.zeros_like(ids), torch.ones_like(ids)
+    segments[:, length // 3 :] = max(config.type_vocab_size - 1, 0)
+    mask[-1, (length + 1) // 2 :] = 0
+    return ids, segments, mask

@@ -1,83 +1,16 @@
-"""Two questions to weights before compute is spent on them: are they read right, and does position reach the output?"""
-
-from pathlib import Path
+"""Does the order of tokens reach the output? Asked of weights before compute is spent on them."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM
-from transformers import __version__ as TRANSFORMERS
 
 from glue_bench.errors import UserError, first_line
-from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.checkpoints import Start, encoder
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import drawing
-from glue_bench.model.start import Start, encoder, masked_lm
 
-TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
-LENGTH = 32
 ORDER_LENGTH = 16
 HEARD = 1e-8  # float64, variants grafted from all-MiniLM-L6-v2: `none` differs by 3e-15, the others by 1e-2 to 2
 UPDATES = 3  # a factor of zero learns in the first, its other factor in the second
-
-
-@torch.no_grad()
-def check_parity(folder: Path, start: Start) -> None:
-    """Compare hidden states, and the logits where there is a masked-LM head, with those of transformers' own model.
-
-    Both read the same random tokens in float32, of which one sequence is padded.
-
-    Raises:
-        UserError: they differ by more than TOLERANCE, are not finite, or transformers cannot compute the checkpoint.
-    """
-    (ids, segments, mask), name = parity_tokens(start.config), f"checkpoint '{start.name}'"
-    with drawing():
-        ours = (masked_lm(start) if start.head else encoder(start)).eval()
-        try:
-            theirs = (AutoModelForMaskedLM if start.head else AutoModel).from_pretrained(
-                str(folder),
-                local_files_only=True,
-                trust_remote_code=False,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                chunk_size_feed_forward=0,  # another order of the same work, which not every length permits
-            )
-            given = {"token_type_ids": segments} if start.config.type_vocab_size else {}
-            expected = theirs.eval()(ids, mask, **given, output_hidden_states=True, return_dict=True)
-        except Exception as error:
-            raise cannot_compute(start.name, error) from error
-    found = ours(ids, mask, segments, output_hidden_states=True)
-    pairs = list(zip(expected.hidden_states, found.hidden_states, strict=True))
-    pairs += [(expected.logits, found.logits)] if start.head else []
-    for place, pair in enumerate(pairs):
-        their, our = (each[mask.bool()] for each in pair)
-        largest, apart = float(their.abs().max()), float((our - their).abs().max())
-        if not largest < float("inf"):
-            raise UserError(f"{name}: hidden states are not finite; its weights are damaged")
-        if not apart <= TOLERANCE * largest:
-            head = place == len(found.hidden_states)
-            part = "the masked-LM head" if head else f"block {place}" if place else "the input"
-            said = f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
-            advice = "Save its encoder alone, or use it" if head else "Use it"
-            raise UserError(f"{name}: {part} {said}. {advice} as a `native` arm.")
-
-
-def cannot_compute(name: str, error: Exception) -> UserError:
-    """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
-    reason = f"({type(error).__name__}: {first_line(error)})"
-    return UserError(f"checkpoint '{name}': transformers itself cannot compute it {reason}")
-
-
-def parity_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
-    """Any tokens but padding, in two segments, and a mask that leaves out half of the last sequence."""
-    length = min(LENGTH, config.max_position_embeddings)
-    ids = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(1))
-    if config.pad_token_id is not None:
-        ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
-    segments, mask = torch.zeros_like(ids), torch.ones_like(ids)
-    segments[:, length // 3 :] = max(config.type_vocab_size - 1, 0)
-    mask[-1, (length + 1) // 2 :] = 0
-    return ids, segments, mask
 
 
 def check_order(start: Start, arm: str) -> None:

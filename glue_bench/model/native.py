@@ -25,11 +25,10 @@ from transformers.masking_utils import sdpa_mask
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError
 from glue_bench.model import cpu
-from glue_bench.model.checks import cannot_compute
+from glue_bench.model.checkpoints import Start, cannot_compute, label_settings
 from glue_bench.model.encoder import padding_scores
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.start import Start, label_settings
 
 SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30

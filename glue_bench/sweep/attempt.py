@@ -19,6 +19,7 @@ from glue_bench.config import Experiment
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import disk_trouble, results_written_to
 from glue_bench.model.checks import check_order
+from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import load_file
 from glue_bench.records.values import (
@@ -34,14 +35,13 @@ from glue_bench.records.values import (
     Result,
 )
 from glue_bench.sweep.plan import changed_files
-from glue_bench.training.compute import AUTO, Compute, choose_compute, on_threads
+from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.loop import Progress as Tell
 from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretrained import OtherComputerError
-from glue_bench.training.quiet import quiet_libraries
 
 TOLD_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written

@@ -15,9 +15,8 @@ from glue_bench.model.fresh import on_meta
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.values import Cell, Job, Pretraining, Record
 from glue_bench.testing import check_plugin, load_plugins
-from glue_bench.training.compute import Compute
+from glue_bench.training.compute import Compute, most_bytes
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.memory import most_bytes
 from glue_bench.training.tokenizers import vocabulary_size
 
 

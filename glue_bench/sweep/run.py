@@ -33,9 +33,8 @@ from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import Screen, tell
-from glue_bench.training.compute import Compute, choose_compute
+from glue_bench.training.compute import Compute, choose_compute, quiet_libraries
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.quiet import quiet_libraries
 
 AUTO = "auto"
 MOST_WORKERS = 4096

@@ -1,18 +1,20 @@
-"""Where a job computes: on which device, in which precision, with how many CPU threads."""
+"""Where a job computes: device, precision and threads; what memory it takes; and what other libraries print."""
 
+import contextlib
+import ctypes
+import errno
+import gc
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from glue_bench.errors import UserError
-from glue_bench.model.fresh import on_threads
 from glue_bench.records.environment import Environment, versions
-from glue_bench.training.memory import keep_freed
-
-__all__ = ["AUTO", "DEVICES", "Compute", "choose_compute", "multiplies_bf16", "on_threads"]
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
@@ -20,6 +22,18 @@ PRECISIONS = (AUTO, "float32", "bf16")
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"
 """The environment variable that says what `auto` stands for, on all machines that inherit it."""
 NARROW = 256
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+LARGEST_THRESHOLD = 32 * 2**20  # bytes; glibc accepts no larger one for memory that is mapped
+SAID = (
+    "can't allocate memory",
+    "DefaultCPUAllocator",
+    "CUDA out of memory",
+    "out of memory",
+    "bad_alloc",
+    "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
+)
+GROUPS, LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -121,3 +135,113 @@ def multiplies_bf16() -> bool:
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     able = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
     return bool(able) and torch.backends.mkldnn.is_available()
+
+
+def reset_peak(device: torch.device) -> None:
+    """Start counting anew, as far as the operating system lets us."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return
+    return_freed()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets the peak resident set size
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """Bytes at the peak since `reset_peak`: allocated on the GPU, else resident; None where it is not known."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    return None
+
+
+def most_bytes(groups: Path = GROUPS, limits: Path = LIMITS) -> int | None:
+    """Bytes of memory that this process may ever have: the machine's, or its control group's; None if not known."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        # The groups that it is in, of version 1 or 2, and those around them.
+        for line in groups.read_text().splitlines() if groups.exists() else []:
+            _, controllers, name = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            root, file = limits / controllers, "memory.limit_in_bytes" if controllers else "memory.max"
+            folder = root / name.lstrip("/")
+            places = [place / file for place in (folder, *folder.parents) if place.is_relative_to(root)]
+            said = [place.read_text().strip() for place in places if place.is_file()]
+            found += [int(limit) for limit in said if limit.isdecimal()]
+        return min(found)
+    return None
+
+
+def keep_freed() -> None:
+    """Let the C library keep freed memory for the next tensor, as far as it is glibc.
+
+    Else every large tensor is new memory from the system, which clears each page when it is first touched: element-wise
+    operations then wait for that more than for arithmetic.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL("libc.so.6")
+        library.mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
+        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed() -> None:
+    """Give the system what `keep_freed` has kept; to get it back takes time at every first touch."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def release_memory() -> None:
+    """Give back what an attempt that ran out of memory has left behind."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation has failed, on the device or in the process."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):  # of a file that could not be mapped
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)
+
+
+def quiet_libraries() -> None:
+    """transformers and datasets say errors only, and draw no bars, from here on in this process."""
+    import datasets
+
+    quiet_transformers()
+    datasets.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+
+
+def quiet_transformers() -> None:
+    """The same where no data is read: importing datasets takes more than a second."""
+    import transformers
+    from huggingface_hub.utils import disable_progress_bars
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    disable_progress_bars()
+
+
+@contextmanager
+def without_output() -> Iterator[None]:
+    """What compiled code prints in this block is dropped: tokenizers repeats a file's names, control characters too."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

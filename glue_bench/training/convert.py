@@ -16,17 +16,16 @@ import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import Start, encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.start import Start, encoder, masked_lm
 from glue_bench.model.variants.options import check_variant
 from glue_bench.testing import check_plugin
+from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.masking import MaskedBatch, Vocabulary, masked
 from glue_bench.training.packing import PackedText
-from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
 
 RECORD = "conversion.json"

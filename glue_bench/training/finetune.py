@@ -11,16 +11,15 @@ from transformers import PreTrainedModel
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.checkpoints import Start, weights_digest
+from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
-from glue_bench.model.start import Start
 from glue_bench.records.value import Scores
 from glue_bench.records.values import Cell, Epoch, RunFacts
-from glue_bench.training.compute import Compute, on_threads
+from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train
-from glue_bench.training.memory import is_out_of_memory, release_memory, return_freed
+from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train, used_rows_only
 from glue_bench.training.tokens import (
     Batch,
     TokenisedSplit,
@@ -29,7 +28,6 @@ from glue_bench.training.tokens import (
     evaluation_batches,
     training_batches,
 )
-from glue_bench.training.used_rows import used_rows_only
 from glue_bench.training.words import SUFFIX
 
 Classifier = EncoderForSequenceClassification | NativeClassifier

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
@@ -16,16 +17,15 @@ from glue_bench.data.sources import Source, open_source
 from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint, weights_digest
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.cost import native_budget
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
-from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell
 from glue_bench.training.corpus import Corpus, open_corpus
-from glue_bench.training.native import probe
 from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import (
@@ -36,7 +36,7 @@ from glue_bench.training.tokenizers import (
     train_tokenizer,
     vocabulary_size,
 )
-from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
+from glue_bench.training.tokens import TokenisedTask, collate, encoded_split, hold_out, tokenise
 from glue_bench.training.words import WordRule, with_shuffled
 
 
@@ -293,14 +293,17 @@ class Inputs:
         return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
 
     def native_budget(self, arm: Arm, length: int) -> dict[str, Any]:
-        """The `probe` of a native arm, whose model has then run on a text of `length` tokens.
+        """The `cost.native_budget` of an arm, whose model has then run on a text of `length` tokens.
 
         Raises:
             UserError: it cannot.
         """
         start = self.initial(arm)
         assert isinstance(start, NativeStart), "what other arms cost follows from their configuration"
-        return self.once(("probe", arm.name, length), lambda: probe(start, self.tokenizer(arm), length, arm.name))
+        tokenizer = self.tokenizer(arm)
+        texts = pd.DataFrame({"text_a": ["One of the many. " * length, "A short one."], "label": [0, 1]})
+        both = collate(encoded_split(texts, tokenizer, length), np.arange(2), int(tokenizer.pad_token_id))
+        return native_budget(start, both.ids, both.mask, both.segments, arm.name)
 
     def origin(self, arm: Arm) -> str:
         """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""

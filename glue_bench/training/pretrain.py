@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import PretrainingSettings
-from glue_bench.model.fresh import fresh, number
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.fresh import fresh, number, on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.start import Start
 from glue_bench.records.values import Pretraining
-from glue_bench.training.compute import Compute, on_threads
+from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.inputs import TRAINED, Inputs
 from glue_bench.training.loop import (
     NonFiniteLossError,
@@ -32,7 +32,6 @@ from glue_bench.training.loop import (
     update,
 )
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
-from glue_bench.training.memory import is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrained import PretrainingFolder
 

@@ -17,8 +17,7 @@ from glue_bench.files import check_file, is_damage, opened_zip, results_written_
 from glue_bench.model.checkpoints import weights_digest
 from glue_bench.records.store import Store
 from glue_bench.records.stored import WEIGHTS
-from glue_bench.training.compute import Compute
-from glue_bench.training.memory import is_out_of_memory
+from glue_bench.training.compute import Compute, is_out_of_memory
 
 
 class OtherComputerError(UserError):

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import cache_folder, check_file, kept_or_made
 from glue_bench.model.locate import locate
-from glue_bench.training.quiet import without_output
+from glue_bench.training.compute import without_output
 
 LARGEST_VOCABULARY = 2**28
 """Bytes of a file of a tokenizer, at most."""

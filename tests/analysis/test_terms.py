@@ -25,9 +25,9 @@ from glue_bench.analysis.terms import (
     shares,
     turned,
 )
+from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.start import encoder as encoder_of
 from glue_bench.testing import POSITIONS, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)

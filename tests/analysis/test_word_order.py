@@ -21,9 +21,8 @@ from glue_bench.analysis.word_order import (
     pairs,
     swap_sums,
 )
-from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.start import masked_lm
 from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.convert import SENTENCES
 from glue_bench.training.packing import PackedText

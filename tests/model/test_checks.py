@@ -8,10 +8,9 @@ from option_sets import ARMS
 from torch import Tensor, nn
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft
+from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.checks import check_order
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant

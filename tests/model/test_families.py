@@ -17,9 +17,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers.activations import ACT2CLS
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.checkpoints import Start, masked_lm, read_checkpoint
 from glue_bench.model.families import FAMILIES
-from glue_bench.model.start import Start, masked_lm
 from glue_bench.testing import random_model
 
 TOLERANCE = 1e-5

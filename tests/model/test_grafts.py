@@ -25,10 +25,9 @@ from torch import Tensor
 from transformers import BertModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import Start, graft, masked_lm, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.start import Start, masked_lm
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import PLACES
 

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import read_checkpoint
-from glue_bench.model.start import Start, masked_lm
+from glue_bench.model.checkpoints import Start, masked_lm, read_checkpoint
 
 Spoil = Callable[[dict[str, Any]], Any]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from glue_bench.errors import UserError
-from glue_bench.training.compute import Compute, choose_compute, on_threads
-from glue_bench.training.memory import is_out_of_memory, most_bytes, peak_bytes, reset_peak
+from glue_bench.model.fresh import on_threads
+from glue_bench.training.compute import Compute, choose_compute, is_out_of_memory, most_bytes, peak_bytes, reset_peak
 
 CPU = torch.device("cpu")
 

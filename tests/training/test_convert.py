@@ -14,9 +14,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.locate import fingerprint
-from glue_bench.model.start import encoder, masked_lm
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training import convert as conversion
 from glue_bench.training.convert import SENTENCES, convert, sample_of

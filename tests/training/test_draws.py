@@ -167,7 +167,7 @@ def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
     numbers = {**model.state_dict(), **dict(model.named_buffers())}
     next_numbers = drawn_next()
     assert not [name for name, values in numbers.items() if not values.isfinite().all()]
-    monkeypatch.setattr("glue_bench.model.start.unfilled", lambda kind, config: kind(config))
+    monkeypatch.setattr("glue_bench.model.checkpoints.unfilled", lambda kind, config: kind(config))
     filled = start.classifier(("one", "other"), 1)
     for name, values in {**filled.state_dict(), **dict(filled.named_buffers())}.items():
         torch.testing.assert_close(numbers[name], values, rtol=0, atol=0)

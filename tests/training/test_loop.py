@@ -20,6 +20,7 @@ from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassif
 from glue_bench.training.compute import Compute
 from glue_bench.training.loop import (
     NonFiniteLossError,
+    UsedRows,
     linear_factor,
     make_optimizer,
     part_losses,
@@ -27,11 +28,11 @@ from glue_bench.training.loop import (
     set_rate,
     train,
     update,
+    used_rows_only,
 )
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import part_losses as masked_part_losses
 from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches
-from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 VARIANTS = ["add", "concat", "untied", "none"]
 

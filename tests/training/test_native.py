@@ -20,9 +20,8 @@ from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training import finetune as finetuning
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import predict
+from glue_bench.training.loop import UsedRows, predict, used_rows_only
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
-from glue_bench.training.used_rows import UsedRows, used_rows_only
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from glue_bench.config import Arm, load_experiment
+from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.start import Start
 from glue_bench.records.values import Pretraining
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import Compute
