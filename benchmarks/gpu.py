@@ -18,7 +18,27 @@ import numpy as np
 import torch
 import typer
 
-from cells import Settings, checkpoint_folder
+from common import (
+    OURS,
+    Checkpoint,
+    Data,
+    Json,
+    Settings,
+    Task,
+    Worker,
+    checkpoint_folder,
+    column,
+    command,
+    machine,
+    over_peers,
+    peak_memory,
+    report,
+    row_table,
+    set_environment,
+    table,
+    with_quartiles,
+)
+from common import timed as timed_in_turns
 from glue_bench.config import Experiment, load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
@@ -26,9 +46,6 @@ from glue_bench.training.compute import Compute, choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
-from measure import OURS, column, command, in_turns, machine, over_peers, report, row_table, table, with_quartiles
-from options import Checkpoint, Data, Json, Task
-from workers import Worker, set_environment
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
 NEAR = 1e-3
@@ -119,27 +136,21 @@ def shown(found: dict[str, float]) -> dict[str, str]:
 
 def timed(data: str, task: str, checkpoint: str, device: str, steps: int, rounds: int) -> list[dict[str, Any]]:
     """Rounds of cells of ours and of Trainer, in turns, each in a process of its own."""
-    from ours import make_ours
-    from peer import make_peer
+    from peers import make_ours, make_peer
 
-    set_environment(device, "bf16", None)
+    set_environment(device, None)
     with tempfile.TemporaryDirectory() as aside:
-        settings = Settings(data, task, checkpoint_folder(checkpoint, data, task, Path(aside)), bf16=True)
+        folder = checkpoint_folder(checkpoint, data, task, Path(aside))
+        settings = Settings(data, task, folder, device=device, precision="bf16")
         peers = {f"Trainer, {padding}": Worker(make_peer, settings, padding) for padding in ("dynamic", "grouped")}
-        workers = {**peers, OURS: Worker(make_ours, settings)}
-        for worker in workers.values():
-            worker.round(steps)
-        measured = in_turns({name: lambda w=each: w.round(steps) for name, each in workers.items()}, rounds)  # type: ignore[misc]
-        for worker in workers.values():
-            worker.close()
-    return measured
+        return timed_in_turns({**peers, OURS: Worker(make_ours, settings)}, rounds, steps, warm_up=steps)
 
 
 def speeds(measured: list[dict[str, Any]]) -> str:
     """Tokens a second of each contender, and ours over theirs in the same round."""
-    speed = column(measured, "tokens") / column(measured, "training_seconds")
+    speed = column(measured, "tokens_per_second")
     columns = {"tokens/s": with_quartiles(speed, 0), "ours / peer": with_quartiles(over_peers(speed), 2)}
-    return table(columns | {"peak memory (MiB)": with_quartiles(column(measured, "peak_bytes") / 2**20, 0)})
+    return table(columns | {"peak memory (MiB)": peak_memory(measured)})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from measure import command, machine
+from common import command, machine
 
 HERE = Path(__file__).resolve().parent.parent
 SWEEP = """

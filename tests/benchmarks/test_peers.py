@@ -3,10 +3,12 @@ import pytest
 import torch
 from transformers import DataCollatorWithPadding, Trainer
 
+from common import Settings
 from glue_bench.training.tokenizers import load_tokenizer
 from glue_bench.training.tokens import tokenise
-from peer import PADDINGS, arguments, as_dataset, real_tokens, score_split
+from peers import PADDINGS, arguments, as_dataset, real_tokens, score_split
 
+HYPERPARAMETERS = Settings("demo", "rte", "here", batch_size=4).experiment.finetuning.hyperparameters("rte", 5e-5)
 TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
 
 
@@ -36,9 +38,7 @@ def test_both_sides_see_the_same_token_ids(tokenizer):
 
 @pytest.mark.parametrize(("padding", "strategy"), [("dynamic", "random"), ("grouped", "group_by_length")])
 def test_trainer_has_the_cells_hyperparameters(tmp_path, padding, strategy):
-    from cells import Settings
-
-    made = arguments(Settings("demo", "rte", "here", batch_size=4).hyperparameters, 1, tmp_path, padding)
+    made = arguments(HYPERPARAMETERS, 1, tmp_path, padding)
     assert (made.per_device_train_batch_size, made.learning_rate, made.num_train_epochs) == (4, 5e-5, 1)
     assert (made.get_warmup_steps(100), made.max_grad_norm, made.weight_decay) == (6, 1.0, 0.01)
     assert made.train_sampling_strategy == strategy
@@ -47,13 +47,11 @@ def test_trainer_has_the_cells_hyperparameters(tmp_path, padding, strategy):
 @pytest.mark.parametrize("padding", ["dynamic", "grouped"])
 def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, padding):
     """Grouped by length, Trainer predicts the examples in another order than that of the split."""
-    from cells import Settings
-
     texts = [" ".join(TEXTS[i % 3].split()[: 1 + i % 5]) for i in range(40)]
     split = as_dataset(pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}), tokenizer, 16)
     trainer = Trainer(
         model=Oracle(tokenizer.convert_tokens_to_ids("old")),
-        args=arguments(Settings("demo", "rte", "here", batch_size=4).hyperparameters, 1, tmp_path, padding),
+        args=arguments(HYPERPARAMETERS, 1, tmp_path, padding),
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )

@@ -1,6 +1,6 @@
 """Equal scores: fine-tune one checkpoint with transformers' Trainer and, with `--both`, with ours; a line per score.
 
-    python benchmarks/trainer_agreement.py configs/minilm.yaml --data FOLDER --task rte --task cola \\
+    python benchmarks/agreement.py configs/minilm.yaml --data FOLDER --task rte --task cola \\
         --seed 1 --seed 2 --seed 3 --both --output agreement.csv
 
 The experiment's arm `add` on all of train: same checkpoint, data, batch size, optimiser, schedule, epochs and seeds.
@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from common import OURS, machine, row_table
 from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.values import Cell
@@ -25,8 +26,7 @@ from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import choose_compute, quiet_libraries
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
-from measure import OURS, machine, row_table
-from peer import as_dataset, train_and_score
+from peers import as_dataset, train_and_score
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -98,17 +98,10 @@ def by_us(cell: Cell, inputs: Inputs) -> Scores:
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> list[dict[str, Any]]:
     """One line per split and metric, scores x 100."""
     shared = {"system": system, "task": cell.task, "learning_rate": cell.settings.learning_rate}
+    shared |= {"seed": cell.seed, "seconds": round(seconds, 1)}
+    found = [(split, metric, value) for split, metrics in scores.items() for metric, value in metrics.items()]
     return [
-        {
-            **shared,
-            "split": split,
-            "metric": metric,
-            "seed": cell.seed,
-            "value": round(100 * value, 4),
-            "seconds": round(seconds, 1),
-        }
-        for split, metrics in scores.items()
-        for metric, value in metrics.items()
+        {**shared, "split": split, "metric": metric, "value": round(100 * value, 4)} for split, metric, value in found
     ]
 
 

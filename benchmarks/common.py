@@ -1,0 +1,279 @@
+"""What the benchmarks share: contenders in processes of their own, rounds in turns, ratios, and the machine's name."""
+
+import json
+import multiprocessing
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+import typer
+from tabulate import tabulate
+
+from glue_bench.config import Arm, Experiment, Finetuning
+from glue_bench.records.environment import versions
+from glue_bench.records.values import Cell
+from glue_bench.sweep.plan import settle_jobs
+from glue_bench.training.compute import choose_compute, multiplies_bf16, peak_bytes, quiet_transformers, reset_peak
+from glue_bench.training.inputs import Inputs
+
+SCRATCH_SIZES = {
+    "scratch-tiny": (64, 2, 2),
+    "scratch-mini": (256, 4, 4),
+    "scratch-minilm": (384, 6, 12),
+    "scratch-base": (768, 12, 12),
+}
+"""Hidden size, blocks and heads of BERTs with random weights."""
+OURS = "glue-bench"
+LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # before anything of ours runs
+WARM_UP = 3  # steps of the untimed round
+Rounds = list[dict[str, dict[str, Any]]]
+Round = Callable[[int], dict[str, Any]]
+
+Data = Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")]
+Task = Annotated[str, typer.Option(help="A GLUE task.")]
+Checkpoint = Annotated[str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")]
+BatchSize = Annotated[int, typer.Option(help="Examples in a batch.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Precision = Annotated[str, typer.Option(help="auto (bf16 where the device is faster in it), float32 or bf16.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; all unless given.")]
+Json = Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One benchmark's cell. `data` is demo, hub or a folder, `checkpoint` a folder.
+
+    Ours is an arm of this `variant`, `add` or `native`. `device` and `precision` are those of the contender.
+    """
+
+    data: str
+    task: str
+    checkpoint: str
+    batch_size: int = 32
+    max_length: int = 128
+    learning_rate: float = 5e-5
+    seed: int = 1
+    device: str = "cpu"
+    precision: str = "float32"
+    variant: str = "add"
+
+    @property
+    def experiment(self) -> Experiment:
+        """The cell as an experiment of one."""
+        return Experiment(
+            name="benchmark",
+            data=self.data,
+            arms=[Arm(name=self.variant, variant=self.variant, checkpoint=self.checkpoint)],
+            tasks=[self.task],
+            seeds=[self.seed],
+            finetuning=Finetuning(
+                learning_rates=[self.learning_rate], epochs=1, batch_size=self.batch_size, max_length=self.max_length
+            ),
+        )
+
+    def cell(self, inputs: Inputs) -> Cell:
+        """The one cell; `inputs` are those of `experiment`."""
+        return settle_jobs(inputs.experiment, inputs)[1][0]
+
+    def rows(self, available: int, steps: int) -> np.ndarray:
+        """Which rows of train `steps` batches are made of: the first ones of one permutation, drawn anew past its end.
+
+        A sample, not the first rows of the file, whose lengths need not be those of the whole.
+        """
+        return np.resize(np.random.default_rng(self.seed).permutation(available), steps * self.batch_size)
+
+
+def checkpoint_folder(name: str, data: str, task: str, aside: Path) -> str:
+    """The folder `name`, or a BERT of a scratch size with random weights and a tokenizer of the task's own text."""
+    if name not in SCRATCH_SIZES:
+        return name
+    from transformers import BertConfig, BertModel
+
+    from glue_bench.data.sources import open_source
+    from glue_bench.training.tokenizers import train_tokenizer
+
+    quiet_transformers()
+    train = open_source(data).load(task).splits["train"]
+    texts = [text for column in train.columns.intersection(["text_a", "text_b"]) for text in train[column]]
+    tokenizer = train_tokenizer(texts, 8000)
+    hidden, blocks, heads = SCRATCH_SIZES[name]
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": hidden, "num_hidden_layers": blocks}
+    config = BertConfig(**sizes, num_attention_heads=heads, intermediate_size=4 * hidden, pad_token_id=0)
+    BertModel(config).save_pretrained(aside)
+    tokenizer.save_pretrained(aside)
+    return str(aside)
+
+
+def settle(device: str, precision: str) -> tuple[str, str]:
+    """What `auto` stands for on this machine."""
+    if device not in ("auto", "cpu", "cuda") or precision not in ("auto", "float32", "bf16"):
+        raise typer.BadParameter("--device takes auto, cpu or cuda; --precision takes auto, float32 or bf16")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if precision == "auto":
+        precision = "bf16" if device == "cuda" or multiplies_bf16() else "float32"
+    return device, precision
+
+
+class Worker:
+    """A process that calls `make(*arguments)` once, and the round that this returns whenever it is asked.
+
+    A process of its own keeps a contender's peak memory apart from the others'.
+    """
+
+    def __init__(self, make: Callable[..., Round], *arguments: Any) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would share what the others have loaded
+        self._pipe, end = context.Pipe()
+        self._process = context.Process(target=serve, args=(end, make, arguments), daemon=True)
+        self._process.start()
+        end.close()
+
+    def round(self, steps: int) -> dict[str, Any]:
+        """One round of `steps` steps: what it returns, `tokens_per_second`, and `peak_bytes` beyond the imports.
+
+        Raises:
+            RuntimeError: the round failed, or its process ended.
+        """
+        self._pipe.send(steps)
+        try:
+            result, error = self._pipe.recv()
+        except EOFError as ended:
+            self._process.join()
+            raise RuntimeError(f"a worker ended with exit code {self._process.exitcode}") from ended
+        if error:
+            raise RuntimeError(error)
+        return result
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.terminate()
+
+
+def serve(pipe: Connection, make: Callable[..., Round], arguments: tuple[Any, ...]) -> None:
+    """What a worker's process does until the pipe is closed."""
+    import torch._dynamo  # an optimiser's first use imports it: it belongs to the imports of all contenders
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    reset_peak(device)
+    imports = (peak_bytes(device) or 0) if device.type == "cpu" else 0
+    work: Round | None = None
+    while (steps := received(pipe)) is not None:
+        try:
+            work = work or make(*arguments)
+            result = work(steps)
+            if "training_seconds" in result:
+                result["tokens_per_second"] = result["tokens"] / result["training_seconds"]
+            peak = peak_bytes(device)
+            pipe.send((result | {"peak_bytes": None if peak is None else peak - imports}, None))
+        except Exception:
+            pipe.send((None, traceback.format_exc()))
+
+
+def received(pipe: Connection) -> int | None:
+    """The next number of steps; None once the other end is closed."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None
+
+
+def set_environment(device: str, threads: int | None) -> None:
+    """What workers inherit; to be called before the first is started."""
+    # One card: transformers' Trainer would spread a batch over all that it sees.
+    cards = "" if device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": cards}
+    os.environ |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
+
+
+def timed(workers: Mapping[str, Worker], rounds: int, steps: int, warm_up: int = WARM_UP) -> Rounds:
+    """Rounds of all workers in turns, after an untimed one; the workers are closed."""
+    try:
+        in_turns({name: lambda each=each: each.round(warm_up) for name, each in workers.items()}, 1)  # type: ignore[misc]
+        return in_turns({name: lambda each=each: each.round(steps) for name, each in workers.items()}, rounds)  # type: ignore[misc]
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def in_turns(runs: Mapping[str, Callable[[], dict[str, Any]]], rounds: int) -> Rounds:
+    """Every run once a round, always in the same order, never two at once: round -> run -> what it returned."""
+    return [{name: run() for name, run in runs.items()} for _ in range(rounds)]
+
+
+def column(rounds: Rounds, key: str) -> pd.DataFrame:
+    """One figure of every run: a row a round, a column a run."""
+    return pd.DataFrame([{name: result[key] for name, result in turn.items()} for turn in rounds]).astype(float)
+
+
+def over_peers(values: pd.DataFrame, *, inverse: bool = False) -> pd.DataFrame:
+    """ours / peer within each round, or with `inverse` peer / ours, where less is better."""
+    ratios = values.rdiv(values[OURS], axis=0)
+    return 1 / ratios if inverse else ratios
+
+
+def with_quartiles(values: pd.DataFrame, decimals: int) -> dict[str, str]:
+    """`median (lower quartile to upper quartile)` of each column."""
+    low, middle, high = (values.quantile(q) for q in (0.25, 0.5, 0.75))
+    return {
+        name: f"{middle[name]:,.{decimals}f} ({low[name]:,.{decimals}f} to {high[name]:,.{decimals}f})"
+        for name in values
+    }
+
+
+def peak_memory(rounds: Rounds) -> dict[str, str]:
+    """MiB of each contender beyond its imports, the most until the last round."""
+    memory = column(rounds, "peak_bytes").iloc[-1] / 2**20
+    return {name: f"{value:,.0f}" for name, value in memory.items()}
+
+
+def table(columns: Mapping[str, Mapping[str, str]], first: str = "contender") -> str:
+    """Columns of texts by row name as a Markdown table."""
+    rows = dict.fromkeys(name for values in columns.values() for name in values)
+    return row_table({row: {title: values.get(row, "") for title, values in columns.items()} for row in rows}, first)
+
+
+def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
+    """The same from rows, which all have the same columns; the first column is headed `first`."""
+    titles = list(next(iter(rows.values())))
+    lines = [[name, *row.values()] for name, row in rows.items()]
+    sides = ["left", *["right"] * len(titles)]
+    return tabulate(lines, [first, *titles], tablefmt="pipe", disable_numparse=True, colalign=sides)
+
+
+def machine(*, device: str, precision: str, threads: int | None = None) -> str:
+    """Processor, device, cores, threads, versions and load: what figures are worth nothing without."""
+    made = versions()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate"))
+    load = "" if LOAD is None else f", load {LOAD:.1f} when it began"
+    where = made.processor if device == "cpu" else f"{choose_compute(device).name} with {made.processor}"
+    return (
+        f"{where}, {os.cpu_count()} cores, {threads or torch.get_num_threads()} threads, {precision}{load}; "
+        f"{packages}, Python {made.python}, {made.platform}, glue-bench {(made.git_commit or 'unknown')[:10]}"
+    )
+
+
+def command() -> str:
+    """How this run was started, as a code block."""
+    return f"```console\npython {shlex.join(sys.argv)}\n```"
+
+
+def report(parts: Sequence[str], rounds: Any, to: Path | None) -> None:
+    """Print the parts; keep them and every single measurement in a JSON file."""
+    print("\n\n".join(parts))
+    if to is not None:
+        kept = {"report": parts, "rounds": rounds, "environment": versions().document()}
+        to.write_text(json.dumps(kept, indent=1) + "\n")

@@ -1,0 +1,301 @@
+"""Both sides of the benchmarks of speed: transformers' Trainer, and the functions that a sweep of ours calls.
+
+Trainer is driven as examples/pytorch/text-classification/run_glue.py does. Left out is what that script does beside
+training and scoring and can be told not to do: saving, progress bars, reporting.
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+
+from common import SCRATCH_SIZES, Round, Settings
+from glue_bench.config import NATIVE, Arm, Experiment, Hyperparameters, PretrainingSettings, ScratchEncoder
+from glue_bench.data.metrics import score_logits
+from glue_bench.data.tasks import TASKS
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.native import read_native
+from glue_bench.records.values import Cell
+from glue_bench.sweep.plan import settle_jobs
+from glue_bench.training.compute import choose_compute, quiet_libraries
+from glue_bench.training.finetune import finetune
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.pretrain import pretrain
+from glue_bench.training.tokens import TokenisedTask
+
+EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow
+PADDINGS = ("fixed", "dynamic", "grouped")
+
+
+class Given(Inputs):
+    """Inputs of which the start and the tokens are given."""
+
+    def __init__(self, inputs: Inputs, start: Start, tokens: TokenisedTask) -> None:
+        super().__init__(inputs.experiment)
+        self._start, self._tokens = start, tokens
+
+    def initial(self, _arm: Arm) -> Start:
+        """The given one."""
+        return self._start
+
+    def tokens(self, _cell: Cell) -> TokenisedTask:
+        """The given ones."""
+        return self._tokens
+
+
+def make_ours(settings: Settings) -> Round:
+    """Tokenise; a round then goes from the checkpoint's folder to scores.
+
+    A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
+    """
+    quiet_libraries()
+    inputs = Inputs(settings.experiment)
+    cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
+    compute = choose_compute(settings.device, settings.precision)
+    tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(arm)
+    scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
+
+    def work(steps: int) -> dict[str, Any]:
+        train = tokens.splits["train"].take(settings.rows(len(tokens.splits["train"]), steps))
+        began = time.perf_counter()
+        if settings.variant == NATIVE:
+            start: Start = read_native(settings.checkpoint, None, tokenizer)
+        else:
+            start = graft(read_checkpoint(settings.checkpoint), settings.variant, {})
+        facts = finetune(cell, Given(inputs, start, replace(tokens, splits={"train": train, **scored})), compute).facts
+        seconds = {"training_seconds": facts.training_seconds, "total_seconds": time.perf_counter() - began}
+        return {"tokens": int(train.offsets[-1]), "scores": facts.scores, **seconds}
+
+    return work
+
+
+def make_peer(settings: Settings, padding: str) -> Round:
+    """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is one of PADDINGS."""
+    quiet_libraries()
+    inputs, bf16 = Inputs(settings.experiment), settings.precision == "bf16"
+    cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
+    tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
+    scored = {
+        name: as_dataset(frames[name], tokenizer, settings.max_length, padding)
+        for name in TASKS[cell.task].validation_splits
+    }
+
+    def work(steps: int) -> dict[str, Any]:
+        rows = frames["train"].iloc[settings.rows(len(frames["train"]), steps)]
+        splits, clock = {"train": as_dataset(rows, tokenizer, settings.max_length, padding), **scored}, Clock()
+        began = time.perf_counter()
+        scores = train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, callbacks=[clock], bf16=bf16)
+        seconds = {"training_seconds": clock.seconds, "total_seconds": time.perf_counter() - began}
+        return {"tokens": real_tokens(splits["train"]), "scores": scores, **seconds}
+
+    return work
+
+
+class Clock(TrainerCallback):
+    """Seconds of the training loop, without the making of model, optimiser and data loader."""
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """The first step is about to begin."""
+        self.began = time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """The last step has been taken."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds = time.perf_counter() - self.began
+
+
+def as_dataset(frame: Any, tokenizer: Any, max_length: int, padding: str = "dynamic") -> Dataset:
+    """A split, tokenised as run_glue does: padded to `max_length` only with `fixed` padding."""
+    texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
+    to = "max_length" if padding == "fixed" else False
+    encoded = tokenizer(*texts, padding=to, truncation=True, max_length=max_length)
+    return Dataset.from_dict({**encoded, "label": frame["label"].tolist()})
+
+
+def real_tokens(split: Dataset) -> int:
+    """Tokens that are not padding."""
+    return sum(map(sum, split["attention_mask"]))
+
+
+def train_and_score(
+    cell: Cell,
+    checkpoint: str,
+    splits: dict[str, Dataset],
+    tokenizer: Any,
+    padding: str = "dynamic",
+    *,
+    callbacks: Any = None,
+    bf16: bool,
+) -> dict[str, dict[str, float]]:
+    """Scores of each validation split after the last epoch."""
+    task = TASKS[cell.task]
+    set_seed(cell.seed)
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=task.num_labels)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model=model,
+            args=arguments(cell.settings, cell.seed, folder, padding, bf16=bf16),
+            train_dataset=splits["train"],
+            processing_class=tokenizer,
+            data_collator=default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer),
+            callbacks=callbacks,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+        return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
+
+
+def arguments(
+    settings: Hyperparameters, seed: int, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False
+) -> TrainingArguments:
+    """A cell's hyperparameters in Trainer's names."""
+    return plain_arguments(
+        settings,
+        folder,
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=EVALUATION_ROWS,
+        train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
+        bf16=bf16,
+        seed=seed,
+    )
+
+
+def plain_arguments(
+    settings: Hyperparameters | PretrainingSettings, folder: str | Path, **more: Any
+) -> TrainingArguments:
+    """The optimiser's settings in Trainer's names, its own default optimiser, and nothing saved or reported."""
+    return TrainingArguments(
+        output_dir=str(folder),
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup_ratio,  # below 1 it is a share of all steps
+        lr_scheduler_type="linear",
+        weight_decay=settings.weight_decay,
+        adam_epsilon=settings.adam_epsilon,
+        max_grad_norm=settings.clip_norm,
+        use_cpu=not torch.cuda.is_available(),  # else bf16 is refused
+        dataloader_pin_memory=torch.cuda.is_available(),
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        **more,
+    )
+
+
+def score_split(trainer: Trainer, task: str, split: Dataset) -> dict[str, float]:
+    """Metrics of one split, by the project's own scoring: those of `evaluate` need the hub.
+
+    Labels are Trainer's, too: where it groups by length, it predicts the examples in another order than the split's.
+    """
+    found = trainer.predict(split)
+    return score_logits(task, np.asarray(found.predictions), np.asarray(found.label_ids))
+
+
+@dataclass(frozen=True)
+class Masked:
+    """One pretraining: `corpus` is demo, a file or a folder, `size` one of SCRATCH_SIZES."""
+
+    corpus: str
+    size: str
+    rows: int
+    length: int
+    vocab_size: int
+    dropout: float
+    device: str
+    precision: str
+
+    def experiment(self, steps: int) -> Experiment:
+        """The pretraining as an experiment whose one arm is `add`."""
+        hidden, blocks, heads = SCRATCH_SIZES[self.size]
+        rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.dropout)
+        sizes = {"hidden_size": hidden, "num_hidden_layers": blocks, "num_attention_heads": heads}
+        positions = {"vocab_size": self.vocab_size, "max_position_embeddings": self.length}
+        return Experiment(
+            name="benchmark",
+            data="demo",
+            arms=[Arm(name="add", variant="add", checkpoint="scratch")],
+            scratch=ScratchEncoder(**sizes, **positions, **rates, intermediate_size=4 * hidden),
+            pretraining=PretrainingSettings(
+                corpus=[self.corpus],
+                steps=steps,
+                batch_tokens=self.rows * self.length,
+                length=self.length,
+                validations=1,
+            ),
+        )
+
+
+def make_masked_ours(settings: Masked, folder: str) -> Round:
+    """A round is a pretraining of its own, in a folder of its own."""
+    quiet_libraries()
+    made, compute = Inputs(settings.experiment(1)), choose_compute(settings.device, settings.precision)
+    made.text(made.experiment.arms[0])  # in the cache for all rounds
+
+    def work(steps: int) -> dict[str, Any]:
+        experiment = settings.experiment(steps)
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            inputs = Inputs(experiment, Path(own))
+            ((job,), _) = settle_jobs(experiment, inputs)
+            facts = pretrain(job, inputs, compute).facts
+        return {"tokens": facts["tokens"], "training_seconds": facts["seconds"]}
+
+    return work
+
+
+def make_masked_peer(settings: Masked) -> Round:
+    """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
+    quiet_libraries()
+    inputs = Inputs(settings.experiment(1))
+    arm = inputs.experiment.arms[0]
+    ours, tokenizer, text = inputs.initial(arm).config, inputs.tokenizer(arm), inputs.text(arm)["train"]
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    more = ("max_position_embeddings", "hidden_dropout_prob", "attention_probs_dropout_prob", "pad_token_id")
+    config = BertConfig(**{name: getattr(ours, name) for name in (*same, *more)})
+
+    def work(steps: int) -> dict[str, Any]:
+        plan, clock = settings.experiment(steps).pretraining, Clock()
+        assert plan is not None
+        # The first sequences of a permutation, from its start again past its end.
+        chosen = np.resize(np.random.default_rng(0).permutation(len(text)), steps * settings.rows)
+        sequences = [text.ids[text.offsets[i] : text.offsets[i + 1]] for i in chosen]
+        set_seed(plan.seed)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = Trainer(
+                model=BertForMaskedLM(config),
+                args=plain_arguments(
+                    plan,
+                    folder,
+                    num_train_epochs=1,
+                    per_device_train_batch_size=settings.rows,
+                    bf16=settings.precision == "bf16",
+                    seed=plan.seed,
+                ),
+                train_dataset=Dataset.from_dict({"input_ids": sequences}),
+                data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=plan.mask_probability),
+                processing_class=tokenizer,
+                callbacks=[clock],
+            )
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+        return {"tokens": sum(map(len, sequences)), "training_seconds": clock.seconds}
+
+    return work
