@@ -8,7 +8,7 @@ from glue_bench.records.values import Cell, Job, Pretraining
 
 
 class Shape(Value):
-    """The sizes that arms share if tables rank them together."""
+    """The sizes that arms share if tables rank them together, and the blocks if they are not BERT's."""
 
     num_hidden_layers: Whole
     hidden_size: Whole
@@ -16,6 +16,8 @@ class Shape(Value):
     intermediate_size: Whole
     embedding_size: Whole
     vocab_size: Whole
+    norm_first: bool | None = None
+    gated: bool | None = None
 
 
 class ArmFacts(Value):

@@ -153,7 +153,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     length = experiment.pretraining.length if experiment.pretraining else experiment.finetuning.max_length
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),
-        shape=Shape(**{name: getattr(start.config, name) for name in Shape.model_fields}),
+        shape=Shape(**{name: getattr(start.config, name) or None for name in Shape.model_fields}),
         **budget(start.config, length),
     )
 

@@ -83,6 +83,8 @@ def shape_text(shape: Shape) -> str:
             f"intermediate size {shape.intermediate_size}",
             *([f"embedding size {shape.embedding_size}"] if narrow else []),
             f"vocabulary {shape.vocab_size}",
+            *(["LayerNorm first"] if shape.norm_first else []),
+            *(["gated"] if shape.gated else []),
         ]
     )
 

@@ -15,6 +15,8 @@ from glue_bench.config import load_experiment
 from glue_bench.model import cpu
 from glue_bench.model.cpu import Dropout, draw_kept, keep_factors
 from glue_bench.model.encoder import Block, BlockScores, EncoderModel, padding_scores
+from glue_bench.sweep.plan import make_plan
+from glue_bench.tables.arms import shape_text
 from glue_bench.training.inputs import Inputs
 
 PLAIN = BlockScores(None, None, None, whole=False)
@@ -79,7 +81,8 @@ def test_what_leaves_the_last_block_is_normalised(norm_first: bool) -> None:
     torch.testing.assert_close(state.std(-1, unbiased=False), torch.ones(3, 11))
 
 
-def test_an_experiment_has_these_blocks(tiny: Any) -> None:
+@pytest.mark.usefixtures("small_demo")
+def test_an_experiment_has_these_blocks_and_other_ids(tiny: Any) -> None:
     def inputs(**scratch: Any) -> Inputs:
         return Inputs(load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)))
 
@@ -89,6 +92,8 @@ def test_an_experiment_has_these_blocks(tiny: Any) -> None:
     assert '"norm_first":true,"gated":true' in modern.start_digest(arm)
     config = modern.initial(arm).config
     assert (config.norm_first, config.gated) == (True, True)
+    shapes = [make_plan(each.experiment, each).arms["add"].shape for each in (plain, modern)]
+    assert len({shape_text(shape) for shape in shapes if shape}) == 2  # else tables would rank them together
 
 
 B, L, H, K = 3, 7, 2, 4
