@@ -100,8 +100,7 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
 def check_plugin(name: str, options: Mapping[str, Any] | None = None) -> None:
     """Hold a plugin's variant to the contract, once with each set of options that the tiny encoders permit.
 
-    Raises:
-        UserError: the first clause that it breaks, and where; an option that it does not have.
+    Raises UserError with the first clause that it breaks, and where, or for an option that it does not have.
     """
     plugin = PLUGINS.get(name)
     if plugin is None:
@@ -278,10 +277,9 @@ def additive_start(config: EncoderConfig) -> Start:
 def grafts(config: EncoderConfig) -> str | None:
     """A graft from an additive encoder leaves it as it was and gives finite states; an exact one the same states."""
     additive, ids = additive_start(config), tokens()
-    before = {name: weight.clone() for name, weight in additive.weights.items()}
     grafted = graft(additive, config.variant, config.variant_options or {})
-    for name, weight in additive.weights.items():
-        if not torch.equal(weight, before[name]):
+    for name, weight in additive_start(config).weights.items():
+        if not torch.equal(weight, additive.weights[name]):
             return f"the graft changes the checkpoint's own {name}"
     states = []
     for start in (grafted, additive):

@@ -123,7 +123,7 @@ MUTATIONS = (
         f"{MODEL}/encoder.py",
         "masked_fill(~mask, torch.finfo(dtype).min)",
         "masked_fill(~mask, 0.0)",
-        ("tests/model/test_variants.py", "tests/model/test_modern_blocks.py", "tests/model/test_families.py"),
+        ("tests/model/test_variants.py", "tests/model/test_encoder.py", "tests/model/test_families.py"),
         BITS,
     ),
     Mutation(
@@ -133,7 +133,7 @@ MUTATIONS = (
         f"{MODEL}/encoder.py",
         "dropout = self.dropout if self.training else 0.0",
         "dropout = self.dropout",
-        ("tests/training/test_loop.py", "tests/model/test_variants.py", "tests/model/test_modern_blocks.py"),
+        ("tests/training/test_loop.py", "tests/model/test_variants.py", "tests/model/test_encoder.py"),
         BITS,
     ),
     Mutation(
