@@ -3,8 +3,8 @@
 Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to
 end with the same bits whatever the process ran before.
 
-The token table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but decay
-them: their gradients and moments are zero. `used_rows_only` does just that, once an epoch.
+The token table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but
+decay them: their gradients and moments are zero. `used_rows_only` does just that, once an epoch.
 """
 
 import math
