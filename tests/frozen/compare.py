@@ -114,7 +114,7 @@ def report(kind: str, found: dict[str, pd.DataFrame], asked: argparse.Namespace,
             )
             notes += more
             largest = max(largest, by)
-        notes = [note for note in notes if not any(re.match(pattern, note) for pattern in ACCEPTED)]
+        notes = [note for note in notes if not _is_accepted(note)]
         rows = sum(map(len, found.values()))
         said = f"DIFFERS in {len(notes)} places" if notes else f"equal to {sets.COMMIT}"
         with_whom = f", with {place.name.removesuffix('.tar.xz')}" if is_across else ""
@@ -183,9 +183,15 @@ def _frame(
     largest = 0.0
     for column in [column for column in stored if column in found]:
         note, by = _column(stored, found, column, keys, tolerance)
+        if note and _is_accepted(f"{name}.{column}: {note}"):
+            continue
         notes += [f"{name}.{column}: {note}"] if note else []
         largest = max(largest, by)
     return notes, largest
+
+
+def _is_accepted(note: str) -> bool:
+    return any(re.match(pattern, note) for pattern in ACCEPTED)
 
 
 def _unmatched(stored: pd.DataFrame, found: pd.DataFrame, keys: list[str]) -> str:
