@@ -23,6 +23,9 @@ from glue_bench.sweep.slurm import Batch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
 
+paced = pytest.mark.slow
+"""It waits for processes whose pace other work on the machine changes."""
+
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch) -> Path:
@@ -98,6 +101,7 @@ def test_jobs_run_in_arrays_each_after_those_that_it_starts_from(run, store, clu
     assert not (store.folder / "slurm").exists()
 
 
+@paced
 def test_cells_of_a_known_pace_share_a_slurm_job(run, store, cluster):
     first, cells = stub.pretraining(), [stub.cell(seed) for seed in range(6)]
     after = [stub.cell(10 + seed, pretraining=first.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -106,6 +110,7 @@ def test_cells_of_a_known_pace_share_a_slurm_job(run, store, cluster):
     assert len({process for cell in after for process in stub.attempts(store, cell)}) < 6
 
 
+@paced
 def test_a_killed_job_runs_again_twice_and_a_hanging_one_is_given_up(run, store):
     jobs = once, always, hangs, fails = [stub.cell(seed) for seed in range(4)]
     for job, what in zip(jobs, ("die", "die always", "hang", "raise"), strict=True):
@@ -119,6 +124,7 @@ def test_a_killed_job_runs_again_twice_and_a_hanging_one_is_given_up(run, store)
     assert any("Slurm job" in line and "_log.err" in line for line in told.lines)
 
 
+@paced
 def test_of_a_batch_that_is_lost_the_job_at_work_alone_counts_as_lost(run, store):
     first, ground = stub.pretraining(), stub.cell(0)
     batch = [stub.cell(seed, pretraining=first.id, steps=10, pretraining_seed=1) for seed in range(1, 5)]
@@ -148,6 +154,7 @@ def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(run, store,
     nothing_lives(cluster)
 
 
+@paced
 def test_a_new_driver_takes_over_what_runs_and_repeats_nothing(terminated, run, store, cluster):
     jobs = [stub.cell(seed) for seed in range(3)]
     terminated(*jobs, seconds=4.0)
@@ -158,6 +165,7 @@ def test_a_new_driver_takes_over_what_runs_and_repeats_nothing(terminated, run, 
     assert len([*(cluster / "jobs").iterdir()]) == 3
 
 
+@paced
 def test_what_ended_while_nobody_looked_is_not_run_again(terminated, engine, store, cluster):
     jobs = [stub.cell(seed) for seed in range(2)]
     terminated(*jobs)
@@ -170,6 +178,7 @@ def test_what_ended_while_nobody_looked_is_not_run_again(terminated, engine, sto
     assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1]
 
 
+@paced
 def test_slurm_jobs_that_nobody_has_written_down_are_cancelled(terminated, run, store, cluster):
     jobs = [stub.cell(seed) for seed in range(2)]
     terminated(jobs[0], seconds=60.0)
@@ -191,6 +200,7 @@ def test_another_engine_is_refused_while_slurm_jobs_live(terminated, store, clus
     refuse_live_jobs(store)
 
 
+@paced
 def test_while_squeue_does_not_answer_nothing_is_lost(engine, store, cluster):
     job = stub.cell(1)
     with engine(job, seconds=3.0) as executor:
