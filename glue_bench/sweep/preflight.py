@@ -1,6 +1,7 @@
 """Everything that is checked before any compute is spent, and five lines that are worth saying then."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -18,6 +19,7 @@ from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.compute import Compute, most_bytes
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import vocabulary_size
+from glue_bench.values import series
 
 
 def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
@@ -184,11 +186,18 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
 
 
 def remarks(
-    jobs: Sequence[Job], records: Mapping[str, Record], inputs: Inputs, compute: Compute, *, side_by_side: bool
+    jobs: Sequence[Job],
+    records: Mapping[str, Record],
+    inputs: Inputs,
+    compute: Compute,
+    *,
+    side_by_side: bool,
+    elsewhere: bool,
 ) -> Iterator[str]:
     """What a person should know before these jobs run: no mistakes, but perhaps not what was meant.
 
-    `records` are those of the plan's finished cells by id, `side_by_side` says that workers run the jobs.
+    `records` are those of the plan's finished cells by id, `side_by_side` says that workers run the jobs, `elsewhere`
+    that these may be on machines of which nothing is known here.
     """
     experiment = inputs.experiment
     on_cpus = side_by_side and not experiment.resources.gpus and compute.device.type != "cpu"
@@ -202,6 +211,8 @@ def remarks(
     cells = [job for job in jobs if isinstance(job, Cell)]
     if experiment.finetuning.keep and cells:
         yield _room(cells, inputs)
+    if not (on_cpus or elsewhere):
+        yield from _computed_otherwise(jobs, records, compute)
     yield from _again(jobs, records)
     cores = room_here(experiment.resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and all(_is_narrow(job, inputs, compute) for job in jobs):
@@ -221,6 +232,20 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
     elif compute.device.type != "cpu":
         return None
     return fits if fits > 1 else None
+
+
+def _computed_otherwise(jobs: Sequence[Job], records: Mapping[str, Record], compute: Compute) -> Iterator[str]:
+    """A line about finished cells of another device or precision: these decide no id, but move scores."""
+    here, stay = f"{compute.name} in {compute.precision}", records.keys() - {job.id for job in jobs}
+    made = [records[name].environment for name in stay]
+    known = (f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
+    others = Counter(where for where in known if where != here)
+    if count := others.total():
+        cells = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
+        yield (
+            f"{cells} computed on {series(sorted(others))}, not on {here} as this run; they count as done, another "
+            "--results computes all anew"
+        )
 
 
 def _again(jobs: Sequence[Job], records: Mapping[str, Record]) -> Iterator[str]:

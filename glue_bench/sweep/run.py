@@ -85,7 +85,12 @@ class RunOptions:
     @property
     def side_by_side(self) -> bool:
         """Whether jobs run in processes of their own."""
-        return bool(self.workers or self.address or self.slurm is not None)
+        return bool(self.workers or self.elsewhere)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether jobs run on machines of a cluster."""
+        return bool(self.address or self.slurm is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +168,8 @@ def sweep(
         inputs.store.prepare()
     with nullcontext() if options.dry_run else inputs.store.lock():
         work = find_work(plan, cells, inputs)
-        for line in remarks(work.jobs, work.finished.records, inputs, compute, side_by_side=options.side_by_side):
+        where = {"side_by_side": options.side_by_side, "elsewhere": options.elsewhere}
+        for line in remarks(work.jobs, work.finished.records, inputs, compute, **where):
             tell(console, line)
         check_starts(work.jobs, inputs)
         summary = _before(work, inputs.store)

@@ -86,6 +86,16 @@ def test_it_is_said_where_it_computes_and_which_texts_have_one_segment(sweep, ti
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
 
 
+def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny):
+    sweep(tiny(), only=["task=cola"], precision="float32")
+    summary = sweep(tiny(), dry_run=True, precision="bf16")
+    line = "2 finished cells were computed on cpu in float32, not on cpu in bf16 as this run; they count as done"
+    assert line in sweep.said
+    assert summary.skipped == 2
+    sweep(tiny(), dry_run=True, precision="float32")
+    assert "count as done" not in sweep.said
+
+
 @pytest.mark.parametrize(
     ("cores", "gpus", "needs", "expected"),
     [
