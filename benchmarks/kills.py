@@ -5,8 +5,9 @@
     python benchmarks/kills.py --engine slurm --mishaps 20       # where sbatch and squeue work
 
 Runs a sweep of small pretrainings and cells undisturbed, then the same one over and over, while mishaps come every few
-results: see MISHAPS. After one that ends the driver, the same command is given again. It prints, and writes to `--log`,
-how many mishaps of each kind there were, how long the driver took to end after each (`longest`, in seconds), and
+results: see MISHAPS. After one that ends the driver, the same command is given again. No job is hit twice, because one
+whose worker is lost three times is a failure. It prints, and writes to `--log`, how many mishaps of each kind there
+were, how long the driver took to end after each (`longest`, in seconds), and
 
     lost          records that were there and are not any more
     repeated      records that were written a second time
@@ -39,6 +40,7 @@ import psutil
 import yaml
 
 import glue_bench.cli
+from glue_bench.records.stored import Stored
 
 CONTEXT = multiprocessing.get_context("forkserver")
 IMPORTED = ("datasets", "glue_bench.cli", "glue_bench.sweep.run", "glue_bench.tables.export", "sklearn.metrics")
@@ -61,7 +63,7 @@ KINDS = {
 }
 OPTIONS = {"inline": (), "ray": ("--workers", "2"), "slurm": ("--slurm", "minutes=1")}
 SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
-WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP, "head": signal.SIGKILL}
+WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP}
 STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
 """How the driver ends after those mishaps that end it."""
 LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
@@ -179,7 +181,7 @@ def main() -> None:
 def disturb(place: Path, engine: str, kinds: list[str], most: int, draw: random.Random, found: Found) -> None:
     """One sweep, from nothing to its end."""
     shutil.rmtree(place / "runs", ignore_errors=True)
-    records, status = Records(place / "runs" / "kills"), None
+    records, hit, status = Records(place / "runs" / "kills"), set[str](), None
     while status != 0 and found.is_sound:
         driver, last = Driver(place, "runs", engine), None
         found.drivers += 1
@@ -188,7 +190,7 @@ def disturb(place: Path, engine: str, kinds: list[str], most: int, draw: random.
                 break
             time.sleep(draw.uniform(0, 0.5))
             last = draw.choice(kinds)
-            if driver.process.is_alive() and cause(last, driver, place, draw):
+            if driver.process.is_alive() and cause(last, driver, place, draw, hit):
                 found.mishaps[last] += 1
         began = time.monotonic()
         status, said = driver.wait()
@@ -211,23 +213,56 @@ def wait_for(more: int, records: Records, driver: Driver, found: Found) -> bool:
     return driver.process.is_alive()
 
 
-def cause(kind: str, driver: Driver, place: Path, draw: random.Random) -> bool:
-    """Whether the mishap came about."""
+def cause(kind: str, driver: Driver, place: Path, draw: random.Random, hit: set[str]) -> bool:
+    """Whether the mishap came about. `hit` are the jobs whose worker has had one."""
     if kind in SIGNALS:
         driver.send(SIGNALS[kind])
-    elif kind == "disk":
+        return True
+    if kind == "disk":
         room = os.statvfs(place)
         with suppress(OSError), (place / "ballast").open("wb") as file:
             file.write(bytes(room.f_bavail * room.f_bsize))
-    elif kind == "cancelled":
-        jobs = subprocess.run(["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True, check=False)
-        return bool(jobs.stdout) and not subprocess.run(["scancel", draw.choice(jobs.stdout.split())]).returncode
-    else:
-        with suppress(psutil.NoSuchProcess, IndexError):
-            draw.choice(victims(kind, driver, place)).send_signal(WORKERS[kind])
+        return True
+    if kind == "cancelled":
+        return cancel(place / "runs" / "kills", draw, hit)
+    found = victims(kind, driver, place)
+    return any(strike(kind, process, place, hit) for process in draw.sample(found, len(found)))
+
+
+def strike(kind: str, process: psutil.Process, place: Path, hit: set[str]) -> bool:
+    """Whether the process got its signal. A worker is stopped first, so that it is known which job it is at."""
+    with suppress(psutil.NoSuchProcess):
+        if kind == "head":
+            process.kill()
             return True
+        if process.status() == psutil.STATUS_STOPPED:  # it hangs already
+            return False
+        process.suspend()
+        time.sleep(0.01)
+        under_way = Stored(place / "runs" / "kills").progress()
+        job = next((each.id for each in under_way if each.worker.endswith(f":{process.pid}")), None)
+        is_hit = job is not None and job not in hit
+        if is_hit:
+            hit.add(job)
+            process.send_signal(WORKERS[kind])
+        if kind != "hang" or not is_hit:
+            process.resume()
+        return is_hit
+    return False
+
+
+def cancel(folder: Path, draw: random.Random, hit: set[str]) -> bool:
+    """Whether a Slurm job was cancelled; with it the first of its jobs that has no record is lost."""
+    live = subprocess.run(["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True, check=False)
+    done = {path.parent.name for path in folder.glob("*/[!.]*/record.json")}
+    sent = json.loads((folder / "slurm.json").read_text()) if (folder / "slurm.json").exists() else {}
+    first = {name: next((job for job in sent.get(name, ()) if job not in done), None) for name in live.stdout.split()}
+    fit = [name for name, job in first.items() if job is not None and job not in hit]
+    if not fit:
         return False
-    return True
+    name = draw.choice(fit)
+    hit.add(str(first[name]))
+    return subprocess.run(["scancel", name], check=False).returncode == 0
 
 
 def victims(kind: str, driver: Driver, place: Path) -> list[psutil.Process]:

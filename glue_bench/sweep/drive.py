@@ -99,6 +99,7 @@ class _Loop:
     results: dict[str, Result] = field(default_factory=dict)
     running: dict[str, Job] = field(default_factory=dict)
     losses: Counter[str] = field(default_factory=Counter)
+    stamps: dict[str, str] = field(default_factory=dict)
     heard: dict[str, tuple[Any, float]] = field(default_factory=dict)
     listened_at: float = 0.0
     signals: list[type[KeyboardInterrupt]] = field(default_factory=list)
@@ -140,6 +141,7 @@ class _Loop:
             self._fail(job, ready.model_copy(update={"id": job.id}))
             return
         self.store.drop_progress(job.id)  # that of an attempt that was lost
+        self.stamps[job.id] = self.store.stamp(job.id)
         self.heard[job.id] = None, time.monotonic()
         self.running[job.id] = ready
         self.executor.submit(ready)
@@ -147,6 +149,8 @@ class _Loop:
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
+        if isinstance(result, Failure) and result.lost and self.store.stamp(job.id) != self.stamps[job.id]:
+            result = self.store.result(job) or result  # its worker was lost when the record was stored
         if not (isinstance(result, Failure) and result.lost):
             self._finish(job, result)
         elif self.losses[job.id] < LOSSES:

@@ -138,7 +138,7 @@ class Ray(Executor):
         """`workers` processes on this machine, or at `address` (HOST:PORT) at most so many, or all it has room for.
 
         Raises:
-            UserError: Ray is not installed.
+            UserError: Ray is not installed, or nothing answers at the address.
         """
         os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -146,6 +146,8 @@ class Ray(Executor):
         self.make, self.resources, self.workers, self.address = make, resources, workers, address
         self.queues = address is not None
         self.idle, self.running = list[Any](), dict[Any, tuple[Any, Job]]()
+        if address is not None:
+            _refuse_silence(address)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -230,6 +232,15 @@ def needed(module: str, options: str) -> Any:
     except ModuleNotFoundError as error:
         extra = "slurm" if module == "submitit" else module
         raise UserError(f"{options} needs {module}; install it: pip install 'glue-bench[{extra}]'") from error
+
+
+def _refuse_silence(address: str) -> None:
+    """Nothing listens at many a wrong address: a connection tells at once, where Ray tries for long."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError as error:
+        raise UserError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error
 
 
 def _refuse_what_is_no_cluster(address: str) -> None:

@@ -145,10 +145,13 @@ def test_a_signal_ends_the_sweep_at_once(run, store, number, cause):
 
 
 class Forgetful(Executor):
-    """It loses the workers of some jobs so often as it is told, and hangs with others until they are given up."""
+    """It loses the workers of some jobs so often as it is told, and hangs with others until they are given up.
 
-    def __init__(self, worker: stub.StubWorker, losses: dict[str, int], hangs: set[str]) -> None:
-        self.worker, self.losses, self.hangs = worker, losses, hangs
+    Of those that are `late` the worker is lost when it has stored what came of the job.
+    """
+
+    def __init__(self, worker: stub.StubWorker, losses=(), hangs=(), late=()) -> None:
+        self.worker, self.losses, self.hangs, self.late = worker, dict(losses), {*hangs}, late
         self.jobs: list[Job] = []
 
     @property
@@ -168,7 +171,8 @@ class Forgetful(Executor):
         if self.losses.get(job.id, 0):
             self.losses[job.id] -= 1
             return lost(job, "killed")
-        return self.worker.run(job)
+        result = self.worker.run(job)
+        return lost(job, "killed") if job.id in self.late else result
 
     def cancel(self, job: Job) -> None:
         self.hangs.discard(job.id)
@@ -178,17 +182,27 @@ class Forgetful(Executor):
 def test_a_lost_job_runs_again_twice_and_then_fails_with_its_followers(run, store):
     twice, always = stub.cell(1), stub.cell(1, "mnli")
     after = stub.cell(1, "rte", mnli=always.id)
-    executor = Forgetful(stub.StubWorker(store.folder, 0.0), {twice.id: 2, always.id: 3}, set())
+    executor = Forgetful(stub.StubWorker(store.folder, 0.0), {twice.id: 2, always.id: 3})
     driven, told = run(twice, always, after, executor=executor)
     assert driven.finished == (twice.id,)
     assert driven.failed == dict.fromkeys([always.id, after.id], "its worker was lost 3 times: killed")
     assert told.lines.count(f"{twice.label}: its worker was lost (killed); it runs again") == 2
 
 
+def test_what_was_stored_before_its_worker_was_lost_does_not_run_again(run, store):
+    jobs = record, failure = stub.cell(1), stub.cell(2)
+    stub.mishap(store, failure, "raise")
+    worker = stub.StubWorker(store.folder, 0.0)
+    driven, told = run(*jobs, executor=Forgetful(worker, late=[job.id for job in jobs]))
+    assert (driven.finished, driven.failed) == ((record.id,), {failure.id: "ValueError: no"})
+    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1]
+    assert told.lines == ["end"]
+
+
 def test_a_job_that_is_silent_for_too_long_is_given_up_and_runs_again(run, store, monkeypatch):
     monkeypatch.setattr(drive_module, "START_SECONDS", 1.0)
     job, other = stub.cell(1), stub.cell(2)
-    executor = Forgetful(stub.StubWorker(store.folder, 0.0), {}, {job.id})
+    executor = Forgetful(stub.StubWorker(store.folder, 0.0), hangs=[job.id])
     driven, told = run(job, other, executor=executor, resources={"give_up_after": 1})
     assert set(driven.finished) == {job.id, other.id}
     assert re.fullmatch(rf"{re.escape(job.label)}: nothing was heard of it for \d+ s; it is given up", told.lines[0])
@@ -197,7 +211,7 @@ def test_a_job_that_is_silent_for_too_long_is_given_up_and_runs_again(run, store
 def test_a_job_that_waits_for_a_machine_is_not_given_up(run, store, monkeypatch):
     monkeypatch.setattr(drive_module, "START_SECONDS", 1.0)
     job = stub.cell(1)
-    executor = Forgetful(stub.StubWorker(store.folder, 0.0), {}, {job.id})
+    executor = Forgetful(stub.StubWorker(store.folder, 0.0), hangs=[job.id])
     executor.queues = True
     threading.Timer(2.5, executor.hangs.clear).start()
     driven, told = run(job, executor=executor, resources={"give_up_after": 1})

@@ -29,6 +29,11 @@ def no_ray(patch, _):
     return {"workers": 2}, "--workers and --address needs ray; install it: pip install 'glue-bench[ray]'"
 
 
+def no_cluster(_, __):
+    pytest.importorskip("ray")
+    return {"address": "127.0.0.1:1"}, "no Ray cluster answers at 127.0.0.1:1: Connection refused"
+
+
 def results_are_a_file(_, folder: Path):
     (folder / "runs").write_text("in the way")
     return {}, "cannot write results to"
@@ -46,7 +51,7 @@ def too_little_memory(patch, _):
 
 
 @pytest.mark.parametrize(
-    "fault", [no_ray, results_are_a_file, cache_is_a_file, too_little_memory], ids=lambda f: f.__name__
+    "fault", [no_ray, no_cluster, results_are_a_file, cache_is_a_file, too_little_memory], ids=lambda f: f.__name__
 )
 def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkeypatch, tmp_path, fault):
     options, expected = fault(monkeypatch, tmp_path)

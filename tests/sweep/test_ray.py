@@ -116,10 +116,8 @@ def test_a_process_takes_one_job_after_another(mishaps):
 
 
 def test_nothing_of_ray_is_left(mishaps):  # noqa: ARG001
-    commands = [" ".join(process.cmdline()) for process in below(os.getpid())]
-    assert [
-        command for command in commands if "raylet" in command or "gcs_server" in command or "ray::" in command
-    ] == []
+    titles = ("raylet", "gcs_server", "ray::")
+    assert ended([one for one, command in below(os.getpid()).items() if any(map(command.__contains__, titles))], 60)
 
 
 def test_what_every_job_would_meet_ends_the_sweep(tmp_path):
@@ -235,7 +233,6 @@ def test_a_cluster_that_cannot_be_used_is_one_line(start, head, token):
                 0, head.address, place="token", **{**token, "HOME": "/nowhere"}
             ),
             f"no Ray cluster answers at {nothing} within 10 s": start(0, nothing, place="stranger", **token),
-            "no Ray cluster answers at 127.0.0.1:1 ": start(0, "127.0.0.1:1", place="nobody", **token),
         }
         for line, process in drivers.items():
             out, err = process.communicate(timeout=120)
