@@ -232,7 +232,13 @@ def make_bert(tmp_path: Path) -> Made:
     """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
 
     def make(
-        name: str = "bert", *, seed: int = 0, texts: tuple[str, ...] = (), vocab_size: int = 250, pooler: bool = True
+        name: str = "bert",
+        *,
+        seed: int = 0,
+        texts: tuple[str, ...] = (),
+        vocab_size: int = 250,
+        positions: int = 32,
+        pooler: bool = True,
     ) -> Path:
         import torch
         from transformers import BertConfig, BertModel
@@ -246,7 +252,7 @@ def make_bert(tmp_path: Path) -> Made:
             num_hidden_layers=1,
             num_attention_heads=2,
             intermediate_size=32,
-            max_position_embeddings=32,
+            max_position_embeddings=positions,
         )
         folder = tmp_path / name
         BertModel(config, add_pooling_layer=pooler).save_pretrained(folder)

@@ -85,15 +85,29 @@ def convert(
 
 @app.command()
 def variants(plugin: Plugins = None) -> None:
-    """List the ways of combining embeddings, and hold those of plugins to the contract."""
+    """List the ways of combining embeddings; or hold those of plugins to the contract."""
+    if plugin:
+        _check_plugins(plugin)
+        return
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.testing import load_plugins
 
-    load_plugins(plugin or ())
     table = new_table("variant", "what it does", "source", wrap="what it does")
     for name, variant in VARIANTS.items():
         table.add_row(name, variant.summary, variant.source)
     print_table(table)
+
+
+def _check_plugins(paths: list[Path]) -> None:
+    say("checking the contract ...")
+    from glue_bench.model.plugins import PLUGINS
+    from glue_bench.testing import CLAUSES, load_plugins
+    from glue_bench.training.compute import quiet_transformers
+
+    quiet_transformers()
+    load_plugins(paths)
+    for name, plugin in PLUGINS.items():
+        echo(f"{name}: {plugin.variant.summary} ({plugin.variant.source})\nclauses: {', '.join(CLAUSES)}")
+        echo(f"{name} passes the contract")
 
 
 def _print_conversion(record: dict[str, Any], out: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
+COMMON = re.compile(r"(?i)(model|checkpoint|encoder|step|best|last|final)s?([-_]\d+)?")
+"""Names that many checkpoints' folders have: what tells them apart is the folder above."""
 STATUS = {"": 0, "interrupted": INTERRUPTED, "terminated": TERMINATED}
 
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
@@ -150,7 +152,7 @@ def run(
 
 
 def _experiment(config: Path | None, described: dict[str, Any]) -> Path | dict[str, Any]:
-    """The file that is given, or the experiment that options describe, which is printed.
+    """The file that is given, or the experiment that options describe.
 
     Raises:
         UserError: neither, or both.
@@ -167,14 +169,12 @@ def _experiment(config: Path | None, described: dict[str, Any]) -> Path | dict[s
     from glue_bench.config import NATIVE, Finetuning
     from glue_bench.config.experiment import MOST_NAME
 
-    readable = re.sub(r"[^A-Za-z0-9_.-]+", "", PurePath(described["checkpoint"]).name).lstrip("_.-")
-    values: dict[str, Any] = {"name": readable[:MOST_NAME] or "experiment", "data": "hub", "arms": [NATIVE]}
-    values |= {key: value for key, value in described.items() if value}
-    # Said, because each of them is a run: who asks for one seed would wonder at four cells.
-    values["finetuning"] = {"learning_rates": Finetuning().learning_rates}
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
-    return values
+    place = Path(described["checkpoint"])
+    of_many = COMMON.fullmatch(place.name) and place.is_dir()
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "", "-".join(place.resolve().parts[-2:]) if of_many else place.name)
+    values: dict[str, Any] = {"name": readable.lstrip("_.-")[:MOST_NAME] or "experiment", "data": "hub"}
+    values |= {"arms": [NATIVE]} | {key: value for key, value in described.items() if value}
+    return values | {"finetuning": {"learning_rates": Finetuning().learning_rates}}
 
 
 def _slurm(text: str | None) -> dict[str, Any] | None:
@@ -189,6 +189,9 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
     from glue_bench.api import run as run_experiment
 
     summary = run_experiment(experiment, **given, console=Screen(stderr=True))
+    if isinstance(experiment, dict):
+        lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
+        echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
     if given.get("dry_run"):
         _print_reasons(summary)
         return

@@ -42,6 +42,7 @@ from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.loop import Progress as Tell
 from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretrained import OtherComputerError
+from glue_bench.training.tokenizers import save_tokenizer
 
 TOLD_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
@@ -103,7 +104,7 @@ class Worker:
 
             def keep(model: PreTrainedModel) -> None:
                 model.save_pretrained(aside)
-                self.inputs.tokenizer(self.inputs.arm(cell.arm)).save_pretrained(aside)
+                save_tokenizer(self.inputs.tokenizer(self.inputs.arm(cell.arm)), aside)
 
             keeps = self._keeps(cell)
             outcome = finetune(cell, self.inputs, self.compute, keep=keep if keeps else None, progress=tell)

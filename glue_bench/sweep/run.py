@@ -32,7 +32,7 @@ from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_here
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
-from glue_bench.terminal import Screen, tell
+from glue_bench.terminal import tell
 from glue_bench.training.compute import Compute, choose_compute, quiet_libraries
 from glue_bench.training.inputs import Inputs
 
@@ -147,7 +147,8 @@ def sweep(
 ) -> Summary:
     """Bring the results in `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
 
-    What happens is told to the observers that `watch` makes.
+    What is worth knowing before a run is said on the `console`; what happens then is told to the observers that `watch`
+    makes.
 
     Raises:
         UserError: bad input, before any job is run and before anything is written; later on, what every job would meet.
@@ -155,7 +156,6 @@ def sweep(
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     quiet_libraries()
     versions()  # before any job: the commit is that of the code now loaded
-    console = console or Screen(stderr=True)
     compute = choose_compute(options.device, options.precision)
     if options.workers == AUTO:
         options = replace(options, workers=None if options.address else room_here(experiment.resources, compute))
@@ -169,7 +169,7 @@ def sweep(
     with nullcontext() if options.dry_run else inputs.store.lock():
         work = find_work(plan, cells, inputs)
         where = {"side_by_side": options.side_by_side, "elsewhere": options.elsewhere}
-        for line in remarks(work.jobs, work.finished.records, inputs, compute, **where):
+        for line in remarks(work.jobs, work.finished.records, inputs, compute, **where) if console else ():
             tell(console, line)
         check_starts(work.jobs, inputs)
         summary = _before(work, inputs.store)

@@ -168,11 +168,20 @@ class Page:
         return frame_csv(self._data, self.decimals)
 
     def to_json(self) -> str:
-        """Title, banner, captions and legend, and the data as `rows`; null where a value is missing."""
+        """Title, banner, captions, legend, the data as `rows` (null: missing), and the texts of all `tables`."""
         captions = [table.caption for table in self.tables if table.caption]
         legend = [line for table in self.tables for line in table.legend]
         head = {"title": self.title, "banner": self.banner, "captions": captions, "legend": legend}
-        return json_text(head | {"rows": plain_rows(self._data, self.decimals)})
+        tables = [
+            {
+                "title": table.title,
+                "rows": [
+                    {name: cell.text for name, cell in zip(table.columns, row, strict=True)} for row in table.rows
+                ],
+            }
+            for table in self.tables
+        ]
+        return json_text(head | {"rows": plain_rows(self._data, self.decimals), "tables": tables})
 
     def to_latex(self) -> str:
         r"""A fragment to \input: floating tables, so that each caption repeats the title, each with its legend."""

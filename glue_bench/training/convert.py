@@ -26,7 +26,7 @@ from glue_bench.testing import check_plugin
 from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.masking import MaskedBatch, Vocabulary, masked
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokenizers import load_tokenizer, vocabulary_size
+from glue_bench.training.tokenizers import load_tokenizer, save_tokenizer, vocabulary_size
 
 RECORD = "conversion.json"
 SEED = 1
@@ -109,7 +109,7 @@ def convert(
         state = {name: tensor for name, tensor in after.state_dict().items() if pooler or "pooler." not in name}
         after.save_pretrained(folder, state_dict=state)
         if loaded is not None:
-            loaded.save_pretrained(folder)
+            save_tokenizer(loaded, folder)
         (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return record
 

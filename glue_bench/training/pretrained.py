@@ -18,6 +18,7 @@ from glue_bench.model.checkpoints import weights_digest
 from glue_bench.records.store import Store
 from glue_bench.records.stored import WEIGHTS
 from glue_bench.training.compute import Compute, is_out_of_memory
+from glue_bench.training.tokenizers import save_tokenizer
 
 
 class OtherComputerError(UserError):
@@ -44,7 +45,7 @@ class PretrainingFolder:
         digest = weights_digest(inside)
         with self._written(), whole_folder(self.store.checkpoint(self.name, step), replaces=True) as aside:
             model.save_pretrained(aside, state_dict=weights)
-            tokenizer.save_pretrained(aside)
+            save_tokenizer(tokenizer, aside)
             (aside / WEIGHTS).write_text(digest)
         return digest
 

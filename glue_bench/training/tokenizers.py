@@ -12,12 +12,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import cache_folder, check_file, kept_or_made
+from glue_bench.files import cache_folder, check_file, check_json, kept_or_made, read_file
 from glue_bench.model.locate import locate
 from glue_bench.training.compute import without_output
 
 LARGEST_VOCABULARY = 2**28
 """Bytes of a file of a tokenizer, at most."""
+MOST_VALUES = 2**22
+"""Values of a tokenizer's JSON, at most; that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million."""
 MOST_TOKENS = 10**7
 PROBE = (
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
@@ -47,7 +49,9 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")
     try:
         for path in folder.iterdir():
-            if path.suffix in (".json", ".txt", ".model"):
+            if path.suffix == ".json":
+                check_json(read_file(path, LARGEST_VOCABULARY), MOST_VALUES)
+            elif path.suffix in (".txt", ".model"):
                 check_file(path, LARGEST_VOCABULARY)
         with without_output():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
@@ -65,6 +69,12 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     else:
         return tokenizer
     raise UserError(f"the tokenizer {wrong}; name another with `tokenizer`")
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write the files of a tokenizer, which are the same whatever it was used for before."""
+    _backend(tokenizer)
+    tokenizer.save_pretrained(folder)
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -120,7 +130,7 @@ def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrai
     """
     return kept_or_made(
         cache_folder() / "tokenizers" / key,
-        make=lambda folder: train_tokenizer(texts, vocab_size).save_pretrained(folder),
+        make=lambda folder: save_tokenizer(train_tokenizer(texts, vocab_size), folder),
         read=lambda folder: load_tokenizer(str(folder)),
     )
 

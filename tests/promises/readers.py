@@ -2,12 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 from folder import TESTS
 from typer.testing import CliRunner
 
@@ -18,16 +17,6 @@ from glue_bench.errors import UserError
 
 Reader = Callable[[Path, Path], str]
 """Of an experiment's folder and an empty one, to which it may write."""
-
-
-def fault(reason: str) -> pytest.MarkDecorator:
-    """What keeps today's code from a promise. An error, as of a test that no longer fits the code, is none."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
-
-
-def held(names: Iterable[str], faults: Mapping[str, str]) -> list[Any]:
-    """The names as parameters, each with its fault if it has one."""
-    return [pytest.param(name, marks=[fault(faults[name])] if name in faults else []) for name in names]
 
 
 def verb(*words: object) -> str:

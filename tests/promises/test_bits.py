@@ -78,9 +78,6 @@ def test_cells_in_pieces_and_after_other_work_in_the_process_are_the_same(usual,
     assert tiny_runs.unlike(usual, tiny_runs.bits(folder)) == []
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="tokens from the cache leave the truncation of a kept tokenizer unset"
-)
 def test_a_kept_model_is_the_same_whether_its_tokens_were_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
     values = tiny_runs.experiment(pretraining=None, checkpoint="scratch", finetuning={"keep": "all"})

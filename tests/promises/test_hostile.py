@@ -101,11 +101,6 @@ def _write_others(world: World, tokenizer: Path) -> None:
     torch.save({"args": argparse.Namespace(**TUPE_ARGS), "model": model}, world.tupe)
 
 
-def known(reason: str) -> pytest.MarkDecorator:
-    """A fault of today."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
-
-
 def convert(folder: Path) -> list[object]:
     return ["convert", folder, folder.parent / "out", "--variant", "none"]
 
@@ -147,22 +142,8 @@ def test_what_is_no_file_is_taken_well_wherever_it_lies(world, place, odd):
     assert not complaints(put(world, place, ODD_FILES[odd]), world.place)
 
 
-LONG = max(range(len(JSON_TEXTS)), key=lambda number: len(JSON_TEXTS[number]))
-UNCOUNTED = (
-    "a tokenizer's file is read by its library, which takes 1 GiB for 40 MB of it, before its values are counted"
-)
-
-
-@pytest.mark.parametrize(
-    ("place", "number"),
-    [
-        pytest.param(place, number, marks=[known(UNCOUNTED), pytest.mark.slow])
-        if (place, number) == ("a tokenizer", LONG)
-        else (place, number)
-        for place in ("a record, verify", "a plan", "our config", "a tokenizer")
-        for number in range(len(JSON_TEXTS))
-    ],
-)
+@pytest.mark.parametrize("number", range(len(JSON_TEXTS)))
+@pytest.mark.parametrize("place", ["a record, verify", "a plan", "our config", "a tokenizer"])
 def test_so_is_text_that_only_resembles_json(world, place, number):
     assert not complaints(put(world, place, lambda path: path.write_text(JSON_TEXTS[number])), world.place)
 
@@ -210,14 +191,7 @@ def test_so_is_a_zip_that_is_larger_than_it_looks(world, place, name):
     assert not complaints(put(world, place, lambda path: path.write_bytes(ZIPS[name]())), world.place)
 
 
-PRINTED = "the experiment that options stand for is printed before it is checked"
-
-
-@pytest.mark.parametrize(
-    "call",
-    [pytest.param(call, marks=known(PRINTED)) if "--checkpoint" in call else call for call in CALLS],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
 def test_so_is_a_name_that_nothing_can_have_wherever_a_verb_takes_one(world, call):
     assert not complaints(named(world, call, "\x1b[2Jtwo\nlines" + "x" * 300), world.place)
 

@@ -164,6 +164,7 @@ def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_caption
     assert json.loads(made.to_json()) == {
         "title": "t", "banner": "", "captions": ["c"], "legend": ["l"],
         "rows": [{"arm": "add", "score": 1.23, "hidden_loss": 2.346}],
+        "tables": [{"title": "", "rows": [{"arm": "add"}]}],
     }  # fmt: skip
     assert Page(title="t", tables=(table,), data=frame[["score"]], decimals=4).to_csv() == "score\n1.2346\n"
 
