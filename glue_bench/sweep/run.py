@@ -169,8 +169,9 @@ def sweep(
     with nullcontext() if options.dry_run else inputs.store.lock():
         work = find_work(plan, cells, inputs)
         where = {"side_by_side": options.side_by_side, "elsewhere": options.elsewhere}
-        for line in remarks(work.jobs, work.finished.records, inputs, compute, **where) if console else ():
-            tell(console, line)
+        if console:
+            for line in remarks(work.jobs, work.finished.records, inputs, compute, **where):
+                tell(console, line)
         check_starts(work.jobs, inputs)
         summary = _before(work, inputs.store)
         if options.dry_run:
