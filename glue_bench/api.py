@@ -189,10 +189,10 @@ def statistics(
     """
     from glue_bench.tables.contrasts import contrasts_frame, seeds_frame
     from glue_bench.tables.export import find
-    from glue_bench.tables.foreign_page import is_table, judge_file
+    from glue_bench.tables.foreign import is_table, judge_runs
 
     if is_table(path, reference, lower, pairs):
-        return judge_file(path, reference, lower, equivalent).contrasts
+        return judge_runs(path, reference, lower, equivalent).contrasts
     if difference is not None:
         return seeds_frame(find(path), difference, power, costs)
     return contrasts_frame(find(path), equivalent, pairs)

@@ -2,7 +2,7 @@
 
 from matplotlib.text import Text
 
-from glue_bench.tables.figures import paper_style
+from glue_bench.tables.drawing import paper_style
 
 
 def texts_of(figure):

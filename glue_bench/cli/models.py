@@ -190,7 +190,8 @@ def analyse(
             raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
     say("reading the checkpoints and the text ...")
     from glue_bench.files import prove_writable, results_written_to
-    from glue_bench.tables.inside_figures import figure_formats, write_figures
+    from glue_bench.tables.drawing import figure_formats
+    from glue_bench.tables.inside_figures import write_figures
 
     formats = figure_formats(figures)
     with results_written_to(output, "give another folder with -o"):

@@ -133,7 +133,7 @@ def statistics(
     """Say which arms or systems differ from the reference, by how much, and what the runs could have shown."""
     from glue_bench.tables.contrasts import difference_page, statistics_page
     from glue_bench.tables.export import find
-    from glue_bench.tables.foreign_page import foreign_page, is_table, judge_file
+    from glue_bench.tables.foreign import foreign_page, is_table, judge_runs
     from glue_bench.tables.table import chosen_format
 
     check_place(output)
@@ -143,7 +143,7 @@ def statistics(
             raise UserError("--difference takes an experiment's folder, without --pairs and --equivalent")
         emit(difference_page(find(source), difference, power, costs or ()).render(chosen), output)
     elif table:
-        emit(foreign_page(judge_file(source, reference, lower or (), equivalent), source.stem).render(chosen), output)
+        emit(foreign_page(judge_runs(source, reference, lower or (), equivalent), source.stem).render(chosen), output)
     else:
         emit(statistics_page(find(source), equivalent, pairs).render(chosen), output)
 

@@ -19,8 +19,9 @@ from glue_bench.records.plan import ArmFacts, Plan, Shape
 from glue_bench.records.values import Cell
 from glue_bench.values import BLOCK, BlockKey
 
-ARMS = ("arm", "variant", "origin", "options", "summary", "shape", "start", "start_digest", "checkpoint", "parameters",
-        "non_embedding_parameters", "added_over_add", "flops_per_token", "length")  # fmt: skip
+ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
+        "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
+        "length")  # fmt: skip
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 ANY_SHAPE = "each its own"
@@ -31,9 +32,9 @@ FRESH = "fresh weights of this shape"
 def arms_frame(plan: Plan) -> pd.DataFrame:
     """One row per arm, in the plan's order, by its name: ARMS.
 
-    `summary` is the variant in words, `options` are the arm's own. `start` is what the weights started from, before any
-    pretraining of ours, and `start_digest` that of its files, "" of fresh weights; `checkpoint` is its name as the
-    experiment gives it. Counts are those of the encoder without any head.
+    `summary` is the variant in words, `options` and `embedding_size` are the arm's own. `start` is what the
+    weights started from, before any pretraining of ours, and `start_digest` that of its files, "" of fresh weights;
+    `checkpoint` is its name as the experiment gives it. Counts are those of the encoder without any head.
     """
     cells = {cell.arm: cell for cell in plan.cells}
     configured = {arm.name: arm for arm in plan.experiment.arms}
@@ -51,6 +52,7 @@ def _arm(arm: Arm, facts: ArmFacts, cell: Cell) -> dict[str, Any]:
         "variant": cell.variant,
         "origin": cell.origin,
         "options": arm.options,
+        "embedding_size": arm.embedding_size,
         "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
         "start": FRESH if named == SCRATCH else named,
         # Of a native arm it says behind the digest, too, how texts are given to the model.

@@ -1,27 +1,79 @@
-"""What each pretraining of an arm cost, and what the arm learnt for that; searches for a rate; seconds of a seed."""
+"""What each pretraining cost, and what the arm learnt for that; the search for its rate; seconds of a seed."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 
 from glue_bench.records.environment import Environment
 from glue_bench.tables.compare import reference_arm
+from glue_bench.tables.numbers import MISSING, banner, number
 from glue_bench.tables.results import ORIGINS, Results
+from glue_bench.tables.table import Column, Page, Table, facts_table
 
 MEGABYTE = 1_000_000
-FIGURES = (
-    "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token", "tokens", "tokens_per_second",
-    "peak_memory_mb", "train_loss", "validation_loss", "tokens_to_reference", "swap_1",
-)  # fmt: skip
 RUN = ("pretraining_seed", "learning_rate", "search_tokens")
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
 RATES = ("arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds", "chosen")
 OF_ARM = ("arm", "variant", "origin", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
           "length")  # fmt: skip
+TITLES = {
+    "seeds": "Pretraining seeds",
+    "learning_rate": "Learning rate",
+    "parameters": "Parameters",
+    "non_embedding_parameters": "Without tables",
+    "added_over_add": "Over add",
+    "flops_per_token": "FLOPs per token",
+    "tokens": "Tokens seen",
+    "search_tokens": "Tokens of the search",
+    "tokens_per_second": "Tokens/s",
+    "peak_memory_mb": "Peak memory (MB)",
+    "train_loss": "Training loss",
+    "validation_loss": "Validation loss",
+    "tokens_to_reference": "Tokens to reference",
+    "swap_1": "Swap test (%)",
+}
+"""The figures of a pretraining, as the page heads them."""
+FIGURES = [name for name in TITLES if name not in ("seeds", "learning_rate", "search_tokens")]
+"""Those of every pretraining."""
+_PARAMETERS = (
+    "Parameters: the encoder and its pooler, no head. Without tables: without token, position and segment tables. Over "
+    "add: against `add` at the same sizes. A row of a table that nothing reads counts, too."
+)
+_TOKENS = (
+    "Tokens seen: without padding, the mean over pretraining seeds as all that follows; `budget.csv` has each seed. "
+    "Tokens of the search: of all runs that the arm's rate was chosen from."
+)
+_SPEED = (
+    "Tokens/s: of training alone; other work on the machine slowed it down. Peak memory: the largest resident memory "
+    "of the process."
+)
+_LOSSES = (
+    "Losses: mean cross-entropy per masked token, in nats. Training loss: of the last hundredth of the steps. "
+    "Validation loss: of the same text and masks for every arm."
+)
+LEGEND = {
+    **dict.fromkeys(("parameters", "non_embedding_parameters", "added_over_add"), _PARAMETERS),
+    "flops_per_token": "FLOPs per token: matrix products of a forward and a backward pass at that length, no head. "
+    "What depends on positions alone counts once for a batch of 32.",
+    **dict.fromkeys(("tokens", "search_tokens"), _TOKENS),
+    **dict.fromkeys(("tokens_per_second", "peak_memory_mb"), _SPEED),
+    **dict.fromkeys(("train_loss", "validation_loss"), _LOSSES),
+    "tokens_to_reference": "Tokens to reference: after how many tokens the validation loss first was the reference's "
+    "last, by straight lines between losses. It understates a lead: the learning rate was still high at that point.",
+    "swap_1": "Swap test: how often the encoder prefers a text to the same text with two neighbouring words swapped; "
+    "chance is 50.",
+}
+"""The columns of figures, and the line that explains them."""
+SEARCHED = ("**Bold**: the chosen rate. * the lowest or the highest rate that was tried: one beyond it may be better.",)
+RUNS = "Validation loss after {steps} steps with one seed."
+SAME = "the same tokens, masks and order for all arms of a seed ({hashes})"
+NOT_SAME = "NOT the same tokens, masks and order for all arms of a seed: losses do not compare"
 
 
-def budget_frame(results: Results) -> pd.DataFrame:
+def budget_frame(results: Results) -> DataFrame:
     """One row per arm and seed of its pretraining: arm, variant, origin, RUN, FIGURES, `steps` and `stream`.
 
     Values are missing where an arm was not pretrained, `learning_rate` and `search_tokens` where no rate was searched
@@ -46,7 +98,7 @@ def budget_frame(results: Results) -> pd.DataFrame:
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
 
 
-def rates_frame(results: Results) -> pd.DataFrame:
+def rates_frame(results: Results) -> DataFrame:
     """One row per arm and learning rate that was searched: RATES; no validation loss where training diverged."""
     runs = results.pretrainings[results.pretrainings["finished"]]
     chosen = set(runs.loc[~runs["is_search"], ["arm", "learning_rate"]].itertuples(index=False, name=None))
@@ -55,7 +107,7 @@ def rates_frame(results: Results) -> pd.DataFrame:
     return found.assign(chosen=[place in chosen for place in places])[list(RATES)]
 
 
-def at_an_end(rates: pd.DataFrame) -> list[str]:
+def at_an_end(rates: DataFrame) -> list[str]:
     """The arms whose chosen rate is the lowest or the highest of several in a `rates_frame`."""
     tried = rates.groupby("arm")["learning_rate"].agg(["min", "max"])
     chosen = rates[rates["chosen"].astype(bool)].set_index("arm")["learning_rate"]
@@ -63,14 +115,14 @@ def at_an_end(rates: pd.DataFrame) -> list[str]:
     return list(chosen.index[(ends["min"] < ends["max"]) & ((chosen == ends["min"]) | (chosen == ends["max"]))])
 
 
-def told(frame: pd.DataFrame) -> pd.DataFrame:
+def told(frame: DataFrame) -> DataFrame:
     """The frame without columns that say nothing: the only seed, rates that no one searched for, no swap test."""
     may_be = (*RUN, "swap_1")
     silent = [name for name in may_be if name in frame and frame[name].nunique() < (2 if name == RUN[0] else 1)]
     return frame.drop(columns=silent)
 
 
-def tokens_to_reach(loss: float, curve: pd.DataFrame) -> float | None:
+def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
     """After how many `tokens` a curve of `validation_loss` first is at `loss` or below; None if it never is.
 
     The curve is straight between its points; before the first it is unknown, and the first one counts.
@@ -95,7 +147,7 @@ def measured_costs(results: Results) -> tuple[float, float]:
     return float(np.mean(trained["seconds"])) if len(trained) else 0.0, float(each)
 
 
-def _tokens_to_reference(results: Results, runs: pd.DataFrame) -> dict[str, float | None]:
+def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float | None]:
     """By the id of the pretraining. All arms of a seed have the reference of that seed."""
     if runs.empty:
         return {}
@@ -119,3 +171,78 @@ def _device(environment: Environment | float) -> str | None:
 
 def _listed(value: Any) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
+
+
+def budget_page(results: Results) -> Page:
+    """One row per arm, the facts behind it, and the losses of a search for rates."""
+    budgets, rates = budget_frame(results), rates_frame(results)
+    frame, waiting = _by_arm(told(budgets))
+    names = [name for name in TITLES if name in frame]
+    texts = {name: [_text(value, name) for value in frame[name]] for name in names}
+    columns = {name: Column(name.capitalize()) for name in ("arm", "variant", "origin")}
+    columns |= {name: Column(TITLES[name], show=str) for name in names}
+    legend = tuple(dict.fromkeys(LEGEND[name] for name in names if name in LEGEND))
+    table = Table(frame=frame.astype(dict.fromkeys(names, object)).assign(**texts), columns=columns, legend=legend)
+    return Page(
+        title=f"Budgets: {results.experiment}",
+        banner=banner(results.data_source),
+        tables=(table, facts_table(_facts(budgets, waiting)), *([_search(rates)] if len(rates) else [])),
+    )
+
+
+def _by_arm(budgets: DataFrame) -> tuple[DataFrame, list[str]]:
+    """One row per arm, of several seeds of pretraining their means and `seeds`, and the arms that wait for theirs."""
+    if "pretraining_seed" not in budgets:
+        return budgets, []
+    done = budgets[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
+    waiting = [arm for arm in dict.fromkeys(budgets["arm"]) if arm not in set(done["arm"])]
+    groups = done.groupby("arm", sort=False)
+    numbers = list(done.columns.intersection(list(TITLES)))
+    means = done[numbers].astype(float).groupby(done["arm"], sort=False).mean(skipna=False)
+    rows = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
+    return rows[[*done.columns.drop("pretraining_seed"), "seeds"]], waiting
+
+
+def _facts(budgets: DataFrame, waiting: list[str]) -> Iterator[tuple[str, str]]:
+    """Where speeds were measured, at what length FLOPs count, and whether the arms of each seed were shown the same."""
+    places = budgets.dropna(subset="device").groupby("device")["arm"].unique()
+    devices = [f"{place}" + (f" ({', '.join(arms)})" if len(places) > 1 else "") for place, arms in places.items()]
+    yield "Measured on", "; ".join(devices)
+    yield "Length", ", ".join(map("{:g}".format, sorted(budgets["length"].dropna().unique())))
+    streams = budgets.dropna(subset="stream").groupby("pretraining_seed", dropna=False)["stream"]
+    if len(streams):
+        same = SAME.format(hashes=", ".join(stream[:12] for stream in streams.first()))
+        yield "Shown", same if streams.nunique().max() == 1 else NOT_SAME
+    yield "Not pretrained yet", ", ".join(waiting)
+
+
+def _search(rates: DataFrame) -> Table:
+    """The loss of each arm at each rate, the chosen one in bold."""
+    named = rates.assign(rate=rates["learning_rate"].map("{:g}".format))
+    tried = list(dict.fromkeys(named.sort_values("learning_rate")["rate"]))
+    wide, chosen = (
+        named.pivot(index="arm", columns="rate", values=name)[tried].reset_index()
+        for name in ("validation_loss", "chosen")
+    )
+    ends = DataFrame({"arm": ["*" if arm in at_an_end(rates) else "" for arm in wide["arm"]]})
+    steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
+    return Table(
+        title="Search for the learning rate",
+        caption=RUNS.format(steps=steps),
+        frame=wide,
+        columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in tried}},
+        bold=chosen[tried],
+        marks=ends,
+        legend=SEARCHED,
+    )
+
+
+def _text(value: Any, name: str = "") -> str:
+    """A figure of the column `name` as text."""
+    if value is None or pd.isna(value):
+        return MISSING
+    if name == "learning_rate":
+        return f"{value:g}"
+    if isinstance(value, float) and not value.is_integer():
+        return number(value, 1 if name == "swap_1" else 3) if value < 100 else f"{value:,.0f}"
+    return f"{int(value):,}"

@@ -1,6 +1,6 @@
 """The contrasts of an experiment as a page, how far its scores spread, and how many seeds a difference takes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,23 +15,16 @@ from glue_bench.tables.board import Board
 from glue_bench.tables.budget import measured_costs
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.numbers import MISSING, banner, decimals_of, number
-from glue_bench.tables.pages import (
-    against,
-    explained,
-    groups_shown,
-    lowest_is_best,
-    planned_contrasts,
-    with_legend,
-)
-from glue_bench.tables.table import Column, Page, Table
+from glue_bench.tables.pages import against, explained, groups_shown, lowest_is_best, planned_contrasts
+from glue_bench.tables.table import Column, Page, Table, with_legend
 
 DECIMALS, LEAST_P = 6, 0.0001
 FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
 LEGEND = {
     "difference": "Difference: the first arm less the second, in points; of Val. loss in nats, where below 0 is "
     "better. Seeds agreeing: how many of the seeds have its sign.",
-    "declared": "planned: named before the runs, p corrected by Holm for their number; those of the first column are "
-    "the ones to cite.",
+    "declared": "planned: named before the runs, p corrected by Holm for their number; cite those of the column that "
+    "the first line names.",
     "reference": "from reference: every other arm less the reference, p times the number of arms; exploratory beside "
     "planned contrasts.",
     "conversion": "conversion: a converted arm less the arm whose checkpoint it was made from, p times the number of "
@@ -49,17 +42,18 @@ SPREAD = (
     "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it.",
 )
 LETTERS = ("Arms that share a letter cannot be told apart; an arm may have several letters.",)
-CONTRAST = {
-    "family": Column("Family"),
-    "column": Column("Column"),
+DIFFERENCE = {
     "contrast": Column("Contrast"),
     "difference": Column("Difference", show=str),
     "interval": Column("95% interval", show=str),
-    "agreeing": Column("Seeds agreeing", show=str),
+}
+TEST = {
     "p_adjusted": Column("p (adjusted)", show=str),
     "p_equivalent": Column("p (equivalent)", show=str),
     "verdict": Column("Verdict"),
 }
+AGREEING = {"agreeing": Column("Seeds agreeing", show=str)}
+CONTRAST = {"family": Column("Family"), "column": Column("Column"), **DIFFERENCE, **AGREEING, **TEST}
 DEVIATIONS = {
     "pretraining_deviation": "Between pretrainings",
     "finetuning_deviation": "Between fine-tunings",
@@ -89,14 +83,22 @@ def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pai
     Raises:
         UserError: the margin is not above 0.
     """
-    if equivalent is not None and not equivalent > 0:
-        raise UserError(f"--equivalent {equivalent:g}: give points above 0, such as 0.5")
     frame = comparison.contrasts
     every = all_pairs(comparison.assessed if pairs else ())
     if len(every):
         frame = pd.concat([frame, every.assign(kind="pair")], ignore_index=True)
-    frame = frame.astype({"agree": "Int64", "paired": "Int64"})
-    return frame if equivalent is None else equivalence(frame, equivalent)
+    return with_equivalence(frame.astype({"agree": "Int64", "paired": "Int64"}), equivalent)
+
+
+def with_equivalence(contrasts: DataFrame, margin: float | None) -> DataFrame:
+    """The contrasts with the columns of `stats.verdicts.equivalence`, if there is a margin.
+
+    Raises:
+        UserError: the margin is not above 0.
+    """
+    if margin is not None and not margin > 0:
+        raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")
+    return contrasts if margin is None else equivalence(contrasts, margin)
 
 
 def statistics_page(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> Page:
@@ -146,6 +148,18 @@ def seeds_frame(comparison: Comparison, difference: float, power: float, costs: 
     return power_frame(comparison.assessed, difference, power, found)
 
 
+def contrast_texts(row: Mapping[Any, Any], decimals: int) -> dict[str, str]:
+    """The DIFFERENCE and the TEST of a row of contrasts as text."""
+    known = row["why"] == ""
+    return {
+        "contrast": f"{row['arm']} - {row['reference']}",
+        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:+z.{decimals}f}",
+        "interval": f"{row['low']:+z.{decimals}f} to {row['high']:+z.{decimals}f}" if known else MISSING,
+        **{name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row},
+        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
+    }
+
+
 def p_text(p: float) -> str:
     """Four decimals, and never 0."""
     if pd.isna(p):
@@ -171,28 +185,18 @@ def shown_contrasts(comparison: Comparison, frame: DataFrame) -> DataFrame:
 
 
 def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
-    chosen = shown_contrasts(comparison, frame)
-    rows = DataFrame([_texts(comparison.board, row) for row in chosen.to_dict("records")], columns=list(CONTRAST))
+    chosen, board = shown_contrasts(comparison, frame), comparison.board
+    rows = [
+        contrast_texts(row, decimals_of(row["column"]))
+        | {"family": f"{FAMILIES[row['kind']]} ({row['family']})", "column": board.title_of(row["column"])}
+        | {"agreeing": f"{row['agree']} of {row['paired']}" if row["why"] == "" else MISSING}
+        for row in chosen.to_dict("records")
+    ]
     columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
     fields = [against(comparison, group) for group in groups_shown(comparison).values()]
     caption = "; ".join(filter(None, [*fields, planned_contrasts(comparison)]))
-    table = Table(frame=rows, columns=columns, caption=caption and f"{caption}.")
+    table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=caption and f"{caption}.")
     return explained([table], LEGEND, chosen["kind"].unique())[0]
-
-
-def _texts(board: Board, row: dict[Any, Any]) -> dict[str, str]:
-    decimals, known = decimals_of(row["column"]), row["why"] == ""
-    return {
-        "family": f"{FAMILIES[row['kind']]} ({row['family']})",
-        "column": board.title_of(row["column"]),
-        "contrast": f"{row['arm']} - {row['reference']}",
-        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:+z.{decimals}f}",
-        "interval": f"{row['low']:+z.{decimals}f} to {row['high']:+z.{decimals}f}" if known else MISSING,
-        "agreeing": f"{row['agree']} of {row['paired']}" if known else MISSING,
-        "p_adjusted": p_text(row["p_adjusted"]),
-        "p_equivalent": p_text(row.get("p_equivalent", float("nan"))),
-        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
-    }
 
 
 def _spread(board: Board, columns: DataFrame, heading: str) -> Table:

@@ -18,7 +18,7 @@ from glue_bench.tables.averages import aggregate
 from glue_bench.tables.board import Board
 from glue_bench.tables.numbers import MISSING, banner, number
 from glue_bench.tables.submission import HOW, median_runs
-from glue_bench.tables.table import Column, Page, Table
+from glue_bench.tables.table import Column, Page, Table, facts_table
 
 FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
 ONE_LABEL = "°"
@@ -129,13 +129,12 @@ def diagnostics_page(scored: Scored) -> Page:
     wide = wide.assign(category=wide["category"].replace("", "All"))
     arms = list(dict.fromkeys(frame["arm"]))
     seeds = frame.groupby("arm", sort=False)["n"].first()
-    facts = [
+    facts = (
         ("Seeds", ", ".join(f"{arm} {count}" for arm, count in seeds.items())),
         ("Left out", f"{len(scored.without)} finished runs of MNLI that predicted no AX" if scored.without else ""),
         ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
         ("Order", "" if scored.verified else UNVERIFIED),
-    ]
-    setup = pd.DataFrame([fact for fact in facts if fact[1]], columns=["fact", "value"])
+    )
     columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
     columns |= {arm: Column(arm, show=str) for arm in arms}
     one_label = wide["labels"] == 1
@@ -146,7 +145,7 @@ def diagnostics_page(scored: Scored) -> Page:
         banner=banner(results.data_source),
         tables=(
             Table(frame=wide, columns=columns, marks=marks, legend=legend),
-            Table(frame=setup, columns={"fact": Column("Setup"), "value": Column("")}),
+            facts_table(facts),
         ),
         data=frame,
     )

@@ -6,8 +6,7 @@ from pathlib import Path
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.files import write_atomically
 from glue_bench.tables.board import SCORE_COLUMNS, averages, open_board, steps_frame
-from glue_bench.tables.budget import budget_frame, rates_frame, told
-from glue_bench.tables.budget_page import budget_page
+from glue_bench.tables.budget import budget_frame, budget_page, rates_frame, told
 from glue_bench.tables.compare import Comparison, compare
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.facts import is_demo, marked_tasks

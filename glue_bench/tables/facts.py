@@ -1,7 +1,6 @@
 """How the numbers of a leaderboard came about, and what its arms are: two tables of facts, made of fixed fields."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -13,9 +12,8 @@ from glue_bench.tables.board import Board
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.numbers import banner, short
 from glue_bench.tables.results import Results, comparable
-from glue_bench.tables.table import Column, Table
+from glue_bench.tables.table import Column, Table, facts_table
 
-SETUP = {"fact": Column("Setup"), "value": Column("")}
 ARMS = {
     "arm": Column("Arm"),
     "variant": Column("Variant"),
@@ -51,11 +49,12 @@ def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results = comparison.board, comparison.board.results
     epoch = EPOCHS[board.protocol.epoch, board.protocol.choose_on]
-    facts = [
+    facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),
         ("Segments", ONE_SEGMENT if results.one_segment else ""),
         ("Seeds", _seeds(board)),
+        ("Planned contrasts", _planned(comparison)),
         ("Intervals cover", covered(comparison)),
         ("Fine-tuning", "; ".join(_finetuning(board))),
         ("Reported", f"{board.protocol.seeds} over seeds; {epoch}; validation"),
@@ -64,15 +63,17 @@ def setup_table(comparison: Comparison) -> Table:
         ("Runs", _runs(board)),
         *(("Unlike", line) for line in results.differences),
         *(("Left out", line) for line in results.problems),
-    ]
-    return Table(frame=pd.DataFrame([fact for fact in facts if fact[1]], columns=list(SETUP)), columns=SETUP)
+    )
+    return facts_table(facts)
 
 
 def arms_table(board: Board) -> Table:
     """What each arm is, in the experiment's order, and the rate that a search chose for its pretraining."""
     results = board.results
-    frame = results.arms.loc[board.arms, ["arm", "variant", "options", "summary"]].reset_index(drop=True)
-    frame["options"] = [", ".join(f"{name}: {value}" for name, value in given.items()) for given in frame["options"]]
+    frame = results.arms.loc[board.arms].reset_index(drop=True)
+    widths = [{} if pd.isna(width) else {"embedding_size": width} for width in frame["embedding_size"]]
+    options = [given | width for given, width in zip(frame["options"], widths, strict=True)]
+    frame["options"] = [", ".join(f"{name}: {value}" for name, value in given.items()) for given in options]
     trained = results.pretrainings[~results.pretrainings["is_search"] & results.pretrainings["searches"].notna()]
     frame["rate"] = frame["arm"].map(trained.dropna(subset="learning_rate").groupby("arm")["learning_rate"].first())
     filled = {name: column for name, column in ARMS.items() if any(map(column.text, frame[name]))}
@@ -110,31 +111,38 @@ def covered(comparison: Comparison) -> str:
     return " or ".join(COVERS[kind] for kind in dict.fromkeys(tested["seeds"].mask(random, "random")))
 
 
+def _planned(comparison: Comparison) -> str:
+    """The contrasts that the experiment names, each with its verdict in the column by which arms are judged."""
+    named = comparison.of("declared")
+    named = named[named["column"] == comparison.primary]
+    verdicts = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
+    return "; ".join(named["arm"] + " - " + named["reference"] + ": " + verdicts)
+
+
 def _finetuning(board: Board) -> Iterator[str]:
-    settings = [each for each in board.results.tasks["settings"] if each]
+    settings = board.results.tasks.loc[board.results.tasks["settings"].map(bool), "settings"]
     for name, title in (("epochs", "epochs"), ("batch_size", "batch"), ("max_length", "length")):
-        if settings and all(name in each for each in settings):
-            yield f"{title} {_listed(each[name] for each in settings)}"
-    rates = _listed(board.cells["learning_rate"])
-    if searches_rates(board):
+        values = settings.map(lambda each, name=name: each.get(name)).dropna()
+        if len(values) == len(settings) > 0:
+            yield f"{title} {_with_tasks(values)}"
+    rates = ", ".join(map("{:g}".format, sorted(board.cells["learning_rate"].unique())))
+    if board.cells.groupby("task")["learning_rate"].nunique().max() > 1:
         chosen = "the slice held out of train" if board.protocol.choose_on == HELD_OUT else "validation"
         rates = f"the best of {rates} for each arm and task, by the {board.protocol.rate_statistic} on {chosen}"
     yield f"rate {rates}"
-    if most := {each["max_steps"] for each in settings if each.get("max_steps")}:
-        yield f"at most {_listed(most)} steps"
+    most = settings.map(lambda each: each.get("max_steps")).dropna()
+    if len(most):
+        yield f"at most {_with_tasks(most)} steps"
     if board.results.held_out_share:
         yield f"{board.results.held_out_share:.3g} of train held out"
     if board.results.from_mnli:
         yield f"from the arm's own MNLI run: {titles(board.results.from_mnli)}"
 
 
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(f"{value:g}" for value in sorted(set(values)))
-
-
-def searches_rates(board: Board) -> bool:
-    """Whether a task has runs at several learning rates, of which one is chosen."""
-    return bool(board.cells.groupby("task")["learning_rate"].nunique().max() > 1)
+def _with_tasks(values: pd.Series) -> str:
+    """A setting by task: its value, or each of its values with the tasks that have it."""
+    groups = {f"{value:g}": titles(tuple(mine.index)) for value, mine in values.groupby(values)}
+    return ", ".join(value + (f" ({tasks})" if len(groups) > 1 else "") for value, tasks in groups.items())
 
 
 def _data(board: Board) -> str:

@@ -1,10 +1,12 @@
 """Runs of anyone's systems, from a tidy CSV file: the contrasts, intervals and power that an experiment gets."""
 
 import io
+import math
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,9 @@ from glue_bench.files import read_file
 from glue_bench.stats.outcomes import AVERAGE, Outcomes
 from glue_bench.stats.power import power_frame
 from glue_bench.stats.verdicts import NUMBERS, Assessed, Group, assess, columns_frame, verdicts
+from glue_bench.tables.contrasts import DIFFERENCE, TEST, contrast_texts, with_equivalence
+from glue_bench.tables.numbers import MISSING, number
+from glue_bench.tables.table import Column, Page, Table
 
 RUN = ["system", "task", "metric", "block", "seed"]
 """What names a run; a file without the column `block` has one block."""
@@ -40,6 +45,31 @@ CONTRAST_COLUMNS = [
 POWER_COLUMNS = [
     "task", "metric", "best", "block_deviation", "seed_deviation", "smallest", "blocks_needed", "seeds_needed", "why",
 ]  # fmt: skip
+
+DIGITS = 3
+"""Significant digits of the smallest difference; what else is shown of its task and metric has as many decimals."""
+DECIMALS = 9
+CONTRAST = {
+    "task": Column("Task"), "metric": Column("Metric"), **DIFFERENCE, "runs": Column("Runs", show=str), **TEST
+}  # fmt: skip
+SPREADS = {"block_deviation": "Between blocks", "seed_deviation": "Between seeds", "smallest": "Smallest"}
+COVERS = {
+    "seed": "Intervals cover other seeds, not other examples: scores do not say how each example was answered.",
+    "block": "Intervals cover other blocks and seeds, not other examples: scores do not say how each one was answered.",
+}
+CONTRASTS = (
+    "Difference: the mean of the first system less that of the second, in the unit of the metric. The 95% intervals of "
+    "a task and metric hold for all systems together, and p (adjusted) is p times their number: an interval excludes 0 "
+    "exactly where p (adjusted) is below 0.05, and only then is a system called better or worse. No verdict does not "
+    "mean equal."
+)
+POWER = (
+    "Smallest: a measured difference as large as this has a verdict. If the true difference is as large, only about "
+    "half of such experiments find it; 80% power: with how many seeds or blocks of each system four out of five do."
+)
+OF_AVERAGE = "Average: the mean of the tasks in each seed."
+NO_AVERAGE = "No average: a task has several metrics, or the lowest is best on some tasks only."
+EQUIVALENT = "Equivalent: p (equivalent), the larger p of two one-sided tests, is below 0.05 after the same correction."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +132,17 @@ def _check_rows(path: Path, runs: pd.DataFrame, texts: pd.Series, scores: pd.Ser
         )
 
 
-def judge_runs(path: str | Path, reference: str | None, lower: Collection[str] = ()) -> Judged:
+def judge_runs(
+    path: str | Path, reference: str | None, lower: Collection[str] = (), equivalent: float | None = None
+) -> Judged:
     """Compare every system in a CSV file of runs with the `reference`, on each task and metric, and on the average.
 
     `lower` names the metrics whose lowest value is best. The average is made where every one of several tasks has one
-    metric, and the same end of all of them is best.
+    metric, and the same end of all of them is best. With a margin `equivalent` the contrasts have the columns of
+    `stats.verdicts.equivalence`, too.
 
     Raises:
-        UserError: as `read_runs`; there is one system only, or no such reference or metric.
+        UserError: as `read_runs`; there is one system only, no such reference or metric, or the margin is not above 0.
     """
     runs = read_runs(Path(path))
     systems, metrics = runs["system"].unique().tolist(), runs["metric"].unique().tolist()
@@ -126,7 +159,8 @@ def judge_runs(path: str | Path, reference: str | None, lower: Collection[str] =
     names = runs[["task", "metric"]].drop_duplicates().to_numpy().tolist()
     least = ROUNDING * float(runs["score"].abs().max())
     contrasts = _without_spread(verdicts(assessed), least)
-    return Judged(contrasts=_named(contrasts, names)[CONTRAST_COLUMNS], power=_power(assessed, contrasts, names))
+    shown = with_equivalence(_named(contrasts, names)[CONTRAST_COLUMNS], equivalent)
+    return Judged(contrasts=shown, power=_power(assessed, contrasts, names))
 
 
 def _outcomes(runs: pd.DataFrame, systems: Sequence[str], lower: Collection[str]) -> Iterator[Outcomes]:
@@ -139,9 +173,9 @@ def _outcomes(runs: pd.DataFrame, systems: Sequence[str], lower: Collection[str]
     codes = runs.assign(owner=owners, **{name: pd.factorize(runs[name])[0] for name in ("block", "seed")})
     columns = runs[["task", "metric"]].drop_duplicates()
     averaged = columns["task"].is_unique and columns["metric"].isin(lower).nunique() == 1
-    for number, ((_, metric), mine) in enumerate(codes.groupby(["task", "metric"], sort=False)):
+    for place, ((_, metric), mine) in enumerate(codes.groupby(["task", "metric"], sort=False)):
         yield Outcomes(
-            column=str(number),
+            column=str(place),
             task="all",
             metric="loss" if metric in lower else "score",  # which says what end is best, and sets no limits
             arms=tuple(systems),
@@ -187,3 +221,67 @@ def _power(assessed: Sequence[Assessed], contrasts: pd.DataFrame, names: Sequenc
             facts |= needed | {"why": design["why"]}
         rows.append(facts)
     return _named(pd.DataFrame(rows), names).reindex(columns=POWER_COLUMNS)
+
+
+def is_table(path: str | Path, reference: str | None, lower: Collection[str], pairs: bool) -> bool:
+    """Whether a path is a table of runs, FILE.csv, and not the folder of an experiment.
+
+    Raises:
+        UserError: an option that goes with the other one.
+    """
+    found = Path(path).suffix.lower() == ".csv" and not Path(path).is_dir()
+    if found and pairs:
+        raise UserError(f"--pairs: systems in a table such as '{path}' are compared with one reference; leave it out")
+    if not found and (reference is not None or lower):
+        raise UserError(
+            f"--reference and --lower go with a table of runs (FILE.csv), not with '{path}'; an experiment's own "
+            "reference is protocol.reference in its file"
+        )
+    return found
+
+
+def foreign_page(judged: Judged, name: str) -> Page:
+    """The contrasts of a file of this `name`, and what its runs can show; CSV and JSON have the contrasts."""
+    contrasts, power = judged.contrasts, judged.power
+    reference, tested = contrasts["reference"].iloc[0], contrasts["why"] == ""
+    decimals = {(row["task"], row["metric"]): _decimals(row["smallest"]) for row in power.to_dict("records")}
+    legend = [CONTRASTS, *(COVERS[kind] for kind in contrasts["seeds"][tested].unique())]
+    legend += [EQUIVALENT] if "p_equivalent" in contrasts else []
+    average = [OF_AVERAGE] if "" in set(power["metric"]) else [NO_AVERAGE] if power["task"].nunique() > 1 else []
+    rows = [
+        {"task": row["task"], "metric": row["metric"]}
+        | contrast_texts(row | {"arm": row["system"]}, decimals[row["task"], row["metric"]])
+        | {"runs": ", ".join(dict.fromkeys(map(str, (row["n_system"], row["n_reference"]))))}
+        for row in contrasts.to_dict("records")
+    ]
+    columns = {key: column for key, column in CONTRAST.items() if key != "p_equivalent" or key in contrasts}
+    title = f"Differences from {reference}"
+    return Page(
+        title=f"Statistics: {name}",
+        tables=(
+            Table(title=title, frame=pd.DataFrame(rows, columns=list(columns)), columns=columns, legend=tuple(legend)),
+            _power_table(power, decimals, (POWER, *average)),
+        ),
+        data=contrasts,
+        decimals=DECIMALS,
+    )
+
+
+def _decimals(smallest: float) -> int:
+    return max(0, DIGITS - 1 - math.floor(math.log10(smallest))) if smallest > 0 else DIGITS
+
+
+def _power_table(power: pd.DataFrame, decimals: Mapping[tuple[str, str], int], legend: tuple[str, ...]) -> Table:
+    def texts(row: Mapping[Any, Any]) -> dict[str, str]:
+        exact, blocks, seeds = decimals[row["task"], row["metric"]], row["blocks_needed"], row["seeds_needed"]
+        needed = f"{seeds} seeds" if blocks == 1 else f"{blocks} blocks" + (f" of {seeds} seeds" if seeds > 1 else "")
+        numbers = {name: number(row[name], exact) or MISSING for name in SPREADS}
+        return {name: row[name] for name in ("task", "metric", "best")} | numbers | {"needed": row["why"] or needed}
+
+    columns = {name: Column(name.capitalize()) for name in ("task", "metric", "best")}
+    columns |= {name: Column(text, show=str) for name, text in SPREADS.items()
+                if name != "block_deviation" or power[name].notna().any()}  # fmt: skip
+    frame = pd.DataFrame(map(texts, power.to_dict("records")))
+    return Table(
+        title="What the runs can show", frame=frame, columns=columns | {"needed": Column("80% power")}, legend=legend
+    )

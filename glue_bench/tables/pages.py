@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -17,7 +16,7 @@ from glue_bench.tables.compare import CONVERSION, Comparison
 from glue_bench.tables.facts import arms_table, marked_tasks, setup_table
 from glue_bench.tables.numbers import MISSING, banner, decimals_of, number, short
 from glue_bench.tables.results import comparable
-from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table
+from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table, with_legend
 from glue_bench.values import BLOCK
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
@@ -52,10 +51,11 @@ _MARKED = (
 LEGEND = {
     **dict.fromkeys(("task", AVERAGE), _SCORES),
     **dict.fromkeys(("validation_loss", "swap_1"), _MEASURES),
-    "difference": "Difference: from the reference in the first score column, ± half of a 95% interval that holds for "
-    "all arms together.",
+    "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
+    "holds for all arms together.",
     **dict.fromkeys(("bold", BETTER, WORSE), _VERDICTS),
-    "planned": "Planned contrasts are a family of their own, in `statistics.md`. Marks are exploratory beside them.",
+    "planned": "Planned contrasts are a family of their own, with intervals in `statistics.md`. Marks are exploratory "
+    "beside them.",
     **dict.fromkeys(("majority class", "word overlap", "bag of words"), _FLOORS),
     SMALLEST: "Smallest difference: what an arm's measured difference must reach to get a mark: the median over arms, "
     "each has its own.",
@@ -68,10 +68,9 @@ MARKS_MEAN = "▲ ▼ better, worse than the reference; bold best"
 def leaderboard_page(comparison: Comparison) -> Page:
     """One table for each group of arms that are compared, the scores by steps of pretraining, and the facts."""
     board = comparison.board
-    planned = comparison.assessed and board.protocol.contrasts
     tables, steps = group_tables(comparison), steps_frame(board)
     tables += [steps_table(comparison, steps)] if len(steps) else []
-    tables = explained(tables, LEGEND, ["planned"] if planned else [])
+    tables = explained(tables, LEGEND, ["planned"] if len(comparison.of("declared")) else [])
     return Page(
         title=f"Leaderboard: {board.results.experiment}",
         banner=banner(board.results.data_source),
@@ -185,10 +184,10 @@ def against(comparison: Comparison, group: Group) -> str:
     named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
     if mine.empty:
         return ""
-    if (mine["why"] != "").all():
-        return NOTHING.format(**named, why=re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0]))
     tested = mine[mine["why"] == ""]
-    counts = {side or "alike": int((tested["verdict"] == side).sum()) for side in ("better", "worse", "")}
+    if tested.empty:
+        return NOTHING.format(**named, why=re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0]))
+    counts = {side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")}
     return AGAINST.format(**named, **counts, untested=len(mine) - len(tested))
 
 
@@ -228,11 +227,6 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
     keys = {*more, *(key for table in tables for key in seen(table))}
     lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
     return with_legend(tables, lines)
-
-
-def with_legend(tables: Sequence[Table], lines: tuple[str, ...]) -> list[Table]:
-    """Tables of one kind, the legend below the last of them."""
-    return [*tables[:-1], replace(tables[-1], legend=lines)] if tables else []
 
 
 def seen(table: Table) -> set[str]:

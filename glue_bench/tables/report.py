@@ -1,31 +1,28 @@
 """An experiment, or several together, as one HTML file to show, which needs no network: its parts and their order."""
 
-import base64
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 
 from glue_bench.files import results_written_to, write_atomically
 from glue_bench.records.environment import Environment
 from glue_bench.records.plan import Plan
 from glue_bench.tables.board import steps_frame
-from glue_bench.tables.budget import budget_frame
-from glue_bench.tables.budget_page import budget_page
+from glue_bench.tables.budget import budget_frame, budget_page
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.contrasts import statistics_page
+from glue_bench.tables.drawing import Drawing, save
 from glue_bench.tables.export import find, next_step
 from glue_bench.tables.facts import is_demo
-from glue_bench.tables.figures import PIXELS, drawn, forest, forests, loss_by_parameters, losses, save, scores_by_steps
+from glue_bench.tables.figures import forest, forests, loss_by_parameters, losses, scores_by_steps
 from glue_bench.tables.inside import inside_page, read_analysis
-from glue_bench.tables.inside_figures import DESCRIPTIONS, inside_figures
+from glue_bench.tables.inside_figures import inside_figures
 from glue_bench.tables.numbers import banner
 from glue_bench.tables.pages import leaderboard_page, score_columns
 from glue_bench.tables.papers import paper_page, set_beside
@@ -37,30 +34,8 @@ FILE = "report.html"
 Paths = str | Path | Sequence[str | Path]
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 HOURS = "The runs took {hours:,.1f} hours, added up over processes."
-OF_HEADS = ("terms_heads_rms", "terms_heads_mean")
-"""Figures of an analysis that are left to its own folder, as they are tall."""
 DIGITS = 12
 """So much of a digest is shown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure: the name of its file, what it is called, a sentence below it, and the figure itself."""
-
-    name: str
-    title: str
-    drawn: Figure
-    caption: str = ""
-
-    @property
-    def width(self) -> int:
-        """In pixels, of text as large as the page's."""
-        return round(self.drawn.get_figwidth() * 72 * PIXELS)
-
-    @cached_property
-    def address(self) -> str:
-        """The figure itself as the address of an image."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(drawn(self.drawn, 'svg')).decode()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +93,7 @@ def report(path: Paths, output: str | Path | None = None, figures: str | Path | 
     if figures is not None:
         with results_written_to(Path(figures), "choose another folder with --figures"):
             for figure in made.figures:
-                save(figure.drawn, Path(figures) / figure.name)
+                save(figure.figure, Path(figures) / figure.name)
     return file
 
 
@@ -156,11 +131,11 @@ def leaderboard_part(comparison: Comparison) -> Part:
     *tables, setup, arms = leaderboard_page(comparison).tables
     figures, steps = list[Drawing](), steps_frame(comparison.board)
     if compared(comparison, comparison.primary):
-        figures.append(Drawing(name="contrasts", title="Contrasts", drawn=forest(comparison, comparison.primary)))
+        figures.append(Drawing(name="contrasts", title="Contrasts", figure=forest(comparison, comparison.primary)))
     if len(steps):
         columns = [name for name in score_columns(comparison) if name in steps]
         drawn_steps = scores_by_steps(comparison, columns)
-        figures.append(Drawing(name="steps", title="Scores by steps of pretraining", drawn=drawn_steps))
+        figures.append(Drawing(name="steps", title="Scores by steps of pretraining", figure=drawn_steps))
     return Part(
         title="Leaderboard",
         figures=tuple(figures),
@@ -172,7 +147,7 @@ def leaderboard_part(comparison: Comparison) -> Part:
 def differences_part(comparison: Comparison) -> Iterator[Part]:
     """A small forest for each other column, and the tables of the statistics; nothing where no arm can be compared."""
     others = [name for name in score_columns(comparison) if name != comparison.primary and compared(comparison, name)]
-    figures = [Drawing(name="differences", title="Other columns", drawn=forests(comparison, others))] if others else []
+    figures = [Drawing(name="differences", title="Other columns", figure=forests(comparison, others))] if others else []
     if len(comparison.contrasts):
         contrasts, *spreads = statistics_page(comparison).tables
         yield Part(title="Differences", figures=tuple(figures), tables=(replace(contrasts, caption=""), *spreads))
@@ -188,9 +163,9 @@ def pretraining_part(comparison: Comparison) -> Iterator[Part]:
     """Losses and budgets, where arms are pretrained."""
     results, figures = comparison.board.results, []
     if results.losses[["train_loss", "validation_loss"]].notna().any(axis=None):
-        figures.append(Drawing(name="loss", title="Loss by tokens", drawn=losses(comparison), caption=LOSSES))
+        figures.append(Drawing(name="loss", title="Loss by tokens", figure=losses(comparison), caption=LOSSES))
     if results.pretrainings["validation_loss"].notna().any() and results.arms["parameters"].notna().all():
-        figures.append(Drawing(name="parameters", title="Loss by parameters", drawn=loss_by_parameters(comparison)))
+        figures.append(Drawing(name="parameters", title="Loss by parameters", figure=loss_by_parameters(comparison)))
     if budget_frame(results)["stream"].notna().any():
         yield Part(title="Pretraining", figures=tuple(figures), tables=budget_page(results).tables)
 
@@ -204,13 +179,8 @@ def inside_part(results: Results) -> Iterator[Part]:
     weights = set(results.pretrainings["weights"].dropna())
     analysis = read_analysis(results.folder / "analysis", weights) if weights else None
     if analysis is not None:
-        figures = [
-            Drawing(name=f"inside-{name}", title=name, caption=DESCRIPTIONS[kind], drawn=draw())
-            for name, kind, draw in inside_figures(analysis)
-            if kind not in OF_HEADS
-        ]
         page = inside_page(analysis)
-        yield Part(title=page.title, figures=tuple(figures), tables=page.tables)
+        yield Part(title=page.title, figures=tuple(inside_figures(analysis)), tables=page.tables)
 
 
 def papers_part(results: Results) -> Iterator[Part]:

@@ -5,17 +5,18 @@ text; captions and legends are sentences, which may hold `**bold**` and `` `code
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pandas import DataFrame
 from rich.console import Console
+from rich.markup import escape as escape_markup
 from rich.table import Table as Grid
 from rich.text import Text
 from tabulate import tabulate
@@ -47,7 +48,7 @@ _TEX_SPECIAL = re.compile("|".join(map(re.escape, _TEX)))
 _LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 _ENDS = {"markdown": ("**{}**", "`{}`"), "latex": (r"\textbf{{{}}}", r"\texttt{{{}}}"),
-         "html": ("<strong>{}</strong>", "<code>{}</code>")}  # fmt: skip
+         "html": ("<strong>{}</strong>", "<code>{}</code>"), "terminal": ("[bold]{}[/]", "[cyan]{}[/]")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,18 +106,13 @@ class Table:
     @cached_property
     def rows(self) -> list[list[Cell]]:
         """The cells, feet included."""
-        names, index = list(self.columns), self.frame.index
-        bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy()
-        marks = self.marks.reindex(index=index, columns=names).astype(object)
-        texts = marks.where(marks.notna(), "").to_numpy()
-        values = [self.frame[name].tolist() for name in names]
-        return [
-            [
-                Cell(column.text(values[j][i]) + texts[i, j], bool(bold[i, j]))
-                for j, column in enumerate(self.columns.values())
-            ]
-            for i in range(len(index))
-        ]
+        shape = {"index": self.frame.index, "columns": list(self.columns)}
+        texts = {
+            name: [column.text(value) for value in self.frame[name].tolist()] for name, column in self.columns.items()
+        }
+        marked = DataFrame(texts, **shape, dtype=object) + self.marks.reindex(**shape).astype(object).fillna("")
+        bold = self.bold.reindex(**shape).eq(True)
+        return [list(map(Cell, *row)) for row in zip(marked.to_numpy(), bold.to_numpy().tolist(), strict=True)]
 
     @cached_property
     def styles(self) -> list[str]:
@@ -143,13 +139,7 @@ class Page:
     decimals: int = 2
 
     def render(self, format: str = "markdown") -> str:
-        """The page in one of FORMATS.
-
-        Raises:
-            UserError: there is no such format.
-        """
-        if format not in FORMATS:
-            raise unknown("format", format, FORMATS)
+        """The page in one of FORMATS."""
         return str(getattr(self, f"to_{format}")())
 
     def to_markdown(self) -> str:
@@ -200,11 +190,11 @@ class Page:
             if table.title:
                 console.print(Text(table.title, style="bold"))
             if table.caption:
-                console.print(_styled(table.caption))
+                console.print(Text.from_markup(sentence(table.caption, "terminal")))
             shown = _fitting(table, console.width)
             console.print(_grid(table, shown))
             if left_out := len(table.columns) - shown:
-                console.print(_styled(f"More columns ({left_out}): {file}", "dim"))
+                console.print(Text(f"More columns ({left_out}): {file}", style="dim"))
 
     @property
     def _data(self) -> DataFrame:
@@ -224,14 +214,25 @@ def chosen_format(format: str | None, output: Path | None = None) -> str:
     return format
 
 
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """The facts of which anything is known, each with its name."""
+    frame = DataFrame([fact for fact in facts if fact[1]], columns=["fact", "value"])
+    return Table(frame=frame, columns={"fact": Column("Setup"), "value": Column("")})
+
+
+def with_legend(tables: Sequence[Table], lines: tuple[str, ...]) -> list[Table]:
+    """Tables of one kind, the legend below the last of them."""
+    return [*tables[:-1], replace(tables[-1], legend=lines)] if tables else []
+
+
 def one_line(text: str) -> str:
     """Without line breaks: each ends a row in Markdown, and two end a paragraph in LaTeX."""
     return " ".join(text.splitlines())
 
 
 def sentence(text: str, format: str = "markdown") -> str:
-    """A sentence with its bold and its code in "markdown", "latex" or "html"; there addresses become links."""
-    plain = {"markdown": _markdown, "latex": _latex, "html": _html}[format]
+    """A sentence with its bold and its code in "markdown", "latex", "html" (with links) or markup for a "terminal"."""
+    plain = {"markdown": _markdown, "latex": _latex, "html": _html, "terminal": escape_markup}[format]
     bold, code = _ENDS[format]
     shown, end = "", 0
     for match in _MARKED.finditer(text := one_line(text)):
@@ -294,31 +295,19 @@ def _latex_table(page: Page, table: Table) -> str:
 
 
 def _tabular(table: Table) -> str:
-    """The rows by pandas' Styler, with a rule above the feet; among numbers a hyphen before a digit is a minus."""
-    rows = [
-        [
-            _latex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
-            for cell, style in zip(row, table.styles, strict=True)
-        ]
-        for row in table.rows
-    ]
-    texts = DataFrame(rows, columns=range(len(table.columns)))
-    bold = [["textbf:--rwrap" if cell.bold else "" for cell in row] for row in table.rows]
+    """The rows, with a rule above the feet; among numbers a hyphen before a digit is a minus."""
+
+    def shown(cell: Cell, style: str) -> str:
+        text = _latex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
+        return rf"\textbf{{{text}}}" if cell.bold else text
+
     sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
-    header = list(map(_latex, table.header))
-    styled = texts.style.hide(axis="index").format_index(lambda i: header[cast(int, i)], axis="columns")
-    if len(texts):
-        styled = styled.apply(lambda _: DataFrame(bold, texts.index, texts.columns), axis=None)
-    *lines, bottom, end = styled.to_latex(column_format=sides, hrules=True).splitlines()
-    place = len(lines) - table.feet
-    return "\n".join([*lines[:place], *(["\\midrule"] if table.feet else []), *lines[place:], bottom, end])
-
-
-def _styled(text: str, style: str = "") -> Text:
-    """A sentence for a terminal, its code in colour."""
-    parts = [(match["bold"], "bold") if match["bold"] else (match["code"], "cyan") for match in _MARKED.finditer(text)]
-    plain = [(part, style) for part in _MARKED.sub("\0", text).split("\0")]
-    return Text.assemble(*(run for pair in zip(plain, [*parts, ("", "")], strict=True) for run in pair))
+    rows = [" & ".join(map(shown, row, table.styles)) + r" \\" for row in table.rows]
+    if table.feet:
+        rows.insert(len(rows) - table.feet, r"\midrule")
+    header = " & ".join(map(_latex, table.header)) + r" \\"
+    body = "\n".join([r"\toprule", header, r"\midrule", *rows, r"\bottomrule"])
+    return f"\\begin{{tabular}}{{{sides}}}\n{body}\n\\end{{tabular}}"
 
 
 def _fitting(table: Table, width: int) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from stored import SHAPE
 
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
-from glue_bench.tables import budget_page, contrasts, pages
+from glue_bench.tables import budget, contrasts, pages
 from glue_bench.tables.board import make_board, open_board
 from glue_bench.tables.compare import Comparison, compare
 from glue_bench.tables.export import find
@@ -392,7 +392,7 @@ def test_each_mark_has_a_line_and_each_line_a_mark(folder, told, bench):
     assert line in LEGEND.values()
 
 
-@pytest.mark.parametrize("module", [pages, contrasts, budget_page])
+@pytest.mark.parametrize("module", [pages, contrasts, budget])
 def test_a_legend_is_made_of_at_most_eight_constants(module):
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]

@@ -9,7 +9,7 @@ from read_pages import read_markdown
 from stored import Bench
 
 from glue_bench.tables.board import open_board
-from glue_bench.tables.budget_page import budget_page
+from glue_bench.tables.budget import budget_page
 from glue_bench.tables.compare import compare
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import find

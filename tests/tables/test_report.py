@@ -14,7 +14,7 @@ from stored import Bench
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
-from glue_bench.tables.budget_page import budget_page
+from glue_bench.tables.budget import budget_page
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import find
 from glue_bench.tables.figures import FORMATS
