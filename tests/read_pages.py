@@ -60,7 +60,7 @@ _SYMBOLS = {
     r"\diamond": "◇", r"\textdegree": "°",
     r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
 }  # fmt: skip
-_SILENT = {r"\textbf", r"\texttt", r"\tiny", r"\ensuremath", r"\shortstack", r"\item"}
+_SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}
 
 
 def read_latex(text: str) -> list[Read]:
@@ -86,15 +86,9 @@ def _latex_table(text: str) -> Read:
     caption = re.search(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
     assert caption
     assert re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
-    found = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}\}?$", text, re.DOTALL | re.MULTILINE)
-    first, *others = (_latex_tabular(part) for part in found)
-    for lines in others:  # a folded table repeats its labels
-        labels = 0
-        while all(mine[labels] == line[labels] for mine, line in zip(first, lines, strict=True)):
-            labels += 1
-        assert labels
-        first = [mine + line[labels:] for mine, line in zip(first, lines, strict=True)]
-    return Read(latex_text(caption[1]), [cell for cell, _ in first[0]], first[1:])
+    (tabular,) = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}\}?$", text, re.DOTALL | re.MULTILINE)
+    header, *rows = _latex_tabular(tabular)
+    return Read(latex_text(caption[1]), [cell for cell, _ in header], rows)
 
 
 def _latex_tabular(text: str) -> list[list[Shown]]:
@@ -118,7 +112,6 @@ def _latex_cells(row: str) -> list[str]:
 def latex_text(source: str) -> str:
     """What LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
     depth, shown, last = 0, "", ""
-    source = re.sub(r"\\shortstack\[[lr]\]", r"\\shortstack", source)
     for token in _TOKEN.findall(source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")):
         assert token not in set("&%$#_^~"), f"unescaped {token} in {source}"
         if token in "{}":
@@ -134,7 +127,7 @@ def latex_text(source: str) -> str:
             shown += token
         last = token
     assert depth == 0
-    return re.sub(r" {2,}", " ", shown).strip() if r"\shortstack" in source else shown
+    return shown
 
 
 # HTML

@@ -16,10 +16,7 @@ from figure_texts import texts_of
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from glue_bench.tables.board import open_board
-from glue_bench.tables.compare import compare
-from glue_bench.tables.figures import (
-    COLUMN,
+from glue_bench.tables.drawing import (
     CYCLE,
     FORMATS,
     INK,
@@ -28,20 +25,22 @@ from glue_bench.tables.figures import (
     QUIET,
     SETTINGS,
     SMALL,
-    WIDE,
     arm_styles,
     drawn,
     fitted,
+    legend_below,
+    panels,
+    paper_style,
+    save,
+)
+from glue_bench.tables.export import find
+from glue_bench.tables.figures import (
     forest,
     forest_rows,
     forests,
-    legend_below,
     loss_by_parameters,
     losses,
-    panels,
-    paper_style,
     result_figures,
-    save,
     scores_by_steps,
 )
 
@@ -85,23 +84,12 @@ def lab(colour, kind="none"):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def test_contrast_is_that_of_the_standard():
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
 @pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light", "dark"])
-class TestColours:
-    def test_lines_and_text_stand_out_from_the_page(self, colours):
-        assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
-        assert min(contrast(colours[name], colours[PAPER]) for name in (INK, QUIET)) >= 4.5
-
-    def test_series_differ_in_grey(self, colours):
-        lightness = sorted(lab(colours[name])[0] for name in SERIES)
-        assert np.diff(lightness).min() >= 5
-
-    @pytest.mark.parametrize("kind", BLIND)
-    def test_series_differ_for_every_reader(self, colours, kind):
+def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_every_reader_and_in_grey(colours):
+    assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
+    assert min(contrast(colours[name], colours[PAPER]) for name in (INK, QUIET)) >= 4.5
+    assert np.diff(sorted(lab(colours[name])[0] for name in SERIES)).min() >= 5
+    for kind in BLIND:
         distances = [np.linalg.norm(lab(colours[a], kind) - lab(colours[b], kind)) for a, b in combinations(SERIES, 2)]
         assert min(distances) >= 18
 
@@ -204,12 +192,7 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
 
 @pytest.fixture(scope="module")
 def study():
-    return compare(open_board(ROOT / "results" / "study"))
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    return compare(open_board(ROOT / "results" / "minilm"))
+    return find(ROOT / "results" / "study")
 
 
 def marks(axes):
@@ -223,11 +206,9 @@ def marks(axes):
     return found
 
 
-@pytest.mark.parametrize("name", ["study", "minilm"])
-def test_differences_of_seeds_have_the_difference_as_their_mean(name, request):
-    comparison = request.getfixturevalue(name)
-    for column in comparison.columns["column"].unique():
-        for row in forest_rows(comparison, column).to_dict("records"):
+def test_differences_of_seeds_have_the_difference_as_their_mean(study):
+    for column in study.columns["column"].unique():
+        for row in forest_rows(study, column).to_dict("records"):
             assert len(row["seeds"]) == row["n_arm"] > 1
             assert np.mean(row["seeds"]) == pytest.approx(row["difference"], abs=1e-9)
 
@@ -253,11 +234,10 @@ def test_a_forest_has_interval_seeds_verdict_and_number_of_each_contrast(study):
         assert found[round(y + 0.33, 2), "."] == list(row["seeds"])
         assert f"{row['difference']:+.3f}" in texts
     assert {*rows["name"], "better", "worse", "not told apart", "95% interval", "a seed", "* not planned"} <= {*texts}
-    assert figure.get_figwidth() == COLUMN
 
 
-def test_without_planned_contrasts_there_is_no_star(minilm):
-    texts = texts_of(forest(minilm, "average"))
+def test_without_planned_contrasts_there_is_no_star():
+    texts = texts_of(forest(find(ROOT / "results" / "minilm"), "average"))
     assert {"concat - add", "untied - add", "none - add", "points", "+0.31"} <= {*texts}
     assert not [text for text in texts if "*" in text]
 
@@ -277,7 +257,6 @@ def test_small_forests_keep_the_order_of_the_primary_column(study):
     found = marks(figure.axes[2])
     drawn_at = [next(found[y, marker][0] for marker in "^vo" if (y, marker) in found) for y in places]
     assert drawn_at == swap.reindex(labels).tolist()
-    assert figure.get_figwidth() == WIDE
     assert texts_of(figure)
 
 
@@ -311,7 +290,7 @@ def test_scores_by_steps(bench):
         for arm in ("add", "none"):
             bench.finish("rte", 1, value, arm=arm, rate=steps * 1e-6)
             bench.cells[-1]["steps"] = steps
-    figure = scores_by_steps(compare(open_board(bench.plan())), ["rte"])
+    figure = scores_by_steps(find(bench.plan()), ["rte"])
     for axes in figure.axes:
         assert [[*line.get_xdata(), *line.get_ydata()] for line in axes.lines] == [[300, 1000, 30.0, 60.0]] * 2
     assert {"RTE", "add", "none", "steps of pretraining"} <= {*texts_of(figure)}

@@ -6,8 +6,6 @@ import pytest
 from glue_bench.config import Protocol, changed_protocol
 from glue_bench.errors import UserError
 from glue_bench.tables.board import make_board, open_board
-from glue_bench.tables.export import find
-from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 
 LAST, BEST = Protocol(), Protocol(epoch="best")
@@ -123,22 +121,3 @@ def test_a_change_that_the_experiment_can_give_is_tried(bench, change):
     bench.cells[0]["steps"] = 10
     board = open_board(bench.plan(config={"finetuning": {"held_out_share": 0.1}}), [change])
     assert change in str(board.protocol).replace("'", "")
-
-
-@pytest.mark.parametrize(
-    ("protocol", "said"),
-    [
-        ({"epoch": "best"}, "best epoch of each run by validation, which is optimistic"),
-        ({"epoch": "best", "choose_on": "held_out"}, "best epoch of each run by the slice held out of train"),
-        ({"choose_on": "held_out"}, "for each arm and task, by the mean on the slice held out of train"),
-        ({"seeds": "median", "rate": "best-median"}, "median over seeds; last epoch"),
-    ],
-    ids=["optimistic", "clean epoch", "clean rate", "median"],
-)
-def test_the_protocol_is_printed_under_the_table(bench, protocol, said):
-    outlier(bench)
-    bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}})
-    text = leaderboard_page(find(bench.path)).to_markdown()
-    assert said in text
-    assert "0.1 of train held out" in text
-    assert ("optimistic" in text) == (protocol == {"epoch": "best"})

@@ -7,22 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.text import Text
+from figure_texts import texts_of
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.errors import UserError
-from glue_bench.tables.figures import paper_style
+from glue_bench.tables.drawing import figure_formats
 from glue_bench.tables.inside import HEADLINES, LEGEND, inside_page, read_analysis, write_analysis
-from glue_bench.tables.inside_figures import (
-    DESCRIPTIONS,
-    decoding,
-    figure_formats,
-    inside_figures,
-    term_panels,
-    term_panels_by_head,
-    term_shares,
-    write_figures,
-)
+from glue_bench.tables.inside_figures import DESCRIPTIONS, inside_figures, write_figures
 from glue_bench.tables.report import Part, inside_part
 
 FOUR = [(query, key) for query in ("word", "position") for key in ("word", "position")]
@@ -46,7 +37,6 @@ def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
     steps = steps.assign(low=0.4, high=0.6, variance=[0.9, 0.1], sd_words=0.5, sd_positions=[0.1, 0.9])
     matrices = {
         "terms": terms,
-        "terms_heads": terms.merge(pd.DataFrame({"head": [1, 2]}), how="cross"),
         "positions_cosine": cells,
         "subspace_curve": steps,
         "dimensions": steps,
@@ -65,12 +55,6 @@ def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
     )
 
 
-def texts(figure) -> list[str]:
-    with paper_style():
-        figure.draw_without_rendering()
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
-
-
 MARKED = [
     (row("subspaces.overlap", 0.2, chance=(0.9, 1.1)), "0.2 ▼"),
     (row("subspaces.overlap", 1.0, chance=(0.9, 1.1)), "1"),
@@ -86,9 +70,8 @@ MARKED = [
 @pytest.mark.parametrize(("measured", "shown"), MARKED)
 def test_a_number_is_marked_where_it_lies_outside_what_chance_gives(measured, shown):
     table = inside_page(analysis(more=[measured])).tables[0]
-    texts_of = {cells[0].text: cells[1].text for cells in table.rows}
-    assert shown in texts_of.values()
-    assert len(texts_of) == 1
+    ((_, text, *_),) = table.rows
+    assert text.text == shown
 
 
 def test_the_table_has_a_row_a_headline_and_a_legend_for_what_is_there():
@@ -153,52 +136,56 @@ def test_a_report_shows_the_analysis_of_its_own_arms_alone(tmp_path):
     assert parts("of another run", None) == []
     (shown,) = parts("two", None)
     assert shown.tables[0].header == ["Measure", "two", "95% interval", "Chance"]
-    assert {figure.name for figure in shown.figures} >= {"inside-terms_share", "inside-decoding"}
+    assert {figure.name for figure in shown.figures} == set(DESCRIPTIONS)
 
 
 # Figures
 
 
-def test_every_figure_is_drawn_under_the_name_of_its_file(tmp_path):
-    names = [name for name, *_ in inside_figures(analysis())]
-    assert set(names) == set(DESCRIPTIONS)
-    several = [(name, kind) for name, kind, _ in inside_figures(analysis(("add, seed 2/step-9", "two")))]
-    assert ("terms_rms_add--seed-2-step-9", "terms_rms") in several
-    write_figures(analysis(), tmp_path, ["svg"])
-    assert {path.stem for path in tmp_path.iterdir()} == set(names)
+@pytest.fixture(scope="module")
+def figures():
+    """By name."""
+    return {drawing.name: drawing.figure for drawing in inside_figures(analysis())}
+
+
+def test_every_figure_is_drawn_under_the_name_of_its_file(figures, tmp_path):
+    assert set(figures) == set(DESCRIPTIONS)
+    several = [drawing.name for drawing in inside_figures(analysis(("add, seed 2/step-9", "two")))]
+    assert {"terms_rms_add--seed-2-step-9", "terms_mean_two"} < {*several}
+    few = replace(analysis(), matrices={"spectrum": analysis().matrices["spectrum"]}, measures=analysis().measures[:1])
+    write_figures(few, tmp_path, ["svg"])
+    assert [path.name for path in tmp_path.iterdir()] == ["spectrum.svg"]
     assert (figure_formats("none"), figure_formats("svg,png")) == ([], ["svg", "png"])
-    with pytest.raises(UserError, match="gif"):
-        figure_formats("gif")
 
 
 @pytest.mark.parametrize("value", ["rms", "mean"])
-def test_panels_have_one_scale_and_cells_stand_at_their_positions(value):
-    terms = analysis().matrices["terms"]
-    figure = term_panels(terms, value)
+def test_panels_have_one_scale_and_cells_stand_at_their_positions(value, figures):
+    terms, figure = analysis().matrices["terms"], figures[f"terms_{value}"]
     images = [image for axes in figure.axes for image in axes.images]
     largest = terms[value].abs().max()
     assert {image.get_clim() for image in images} == {(-largest if value == "mean" else 0.0, largest)}
     cell = terms.query("query == 'word' and key == 'position' and i == 16 and j == 8")[value].item()
     assert images[1].get_array()[2, 1] == cell
     assert images[1].get_extent() == [0, 32, 32, 0]
-    assert {"word to position", "key (token)"} <= set(texts(figure))
 
 
-def test_heads_are_shares_of_their_largest():
-    cells = analysis().matrices["terms_heads"]
-    cells["rms"] *= cells["head"] / cells["rms"].max()
-    figure = term_panels_by_head(cells)
-    assert {"2 (2)", "head (largest), query", "word\nto word"} <= set(texts(figure))
-    stacked = figure.axes[1].images[0].get_array().filled(np.nan)
-    last = cells.query("query == 'word' and key == 'position' and head == 2").pivot(index="i", columns="j")["rms"]
-    assert stacked[-4:] == pytest.approx(last.to_numpy() / 2)
+WORDS = {
+    "terms_rms": {"word to position", "key (token)"},
+    "terms_share": {"position to word", "share of variance", "measured", "fresh weights"},
+    "decoding": {"Decoding of the word", "sum", "norm", "0", "1", "chance", "one"},
+    "subspace_curve": {"positions", "random rotations, 95%", "share of positions' variance"},
+    "spectrum": {"words", "positions", "principal direction"},
+    "dimensions": {"words", "positions", "standard deviation"},
+    "positions_cosine": {"cosine of two positions"},
+}
+LINES = {
+    **{"terms_share": [0.25] * 4, "decoding": [0.8, 0.8], "subspace_curve": [0.5, 1.0], "spectrum": [0.9, 0.1]},
+    "dimensions": [0.1, 0.9],
+}
 
 
-def test_shares_and_decoding_are_drawn_from_the_rows():
-    rows = analysis().measures
-    shares = term_shares(rows[rows["head"].isna()])
-    assert {"position to word", "share of variance", "measured", "fresh weights"} <= set(texts(shares))
-    assert any(list(line.get_xdata()) == [0.25] * 4 for line in shares.axes[0].lines)
-    figure = decoding(rows[rows["head"].isna()])
-    assert {"Decoding of the word", "sum", "norm", "0", "1", "chance", "one"} <= set(texts(figure))
-    assert [0.8, 0.8] in [list(line.get_ydata()) for line in figure.axes[0].lines]
+@pytest.mark.parametrize("name", WORDS)
+def test_a_figure_says_what_it_shows_and_draws_the_numbers(name, figures):
+    assert {*texts_of(figures[name])} >= WORDS[name]
+    lines = [data for line in figures[name].axes[0].lines for data in (list(line.get_xdata()), list(line.get_ydata()))]
+    assert name not in LINES or LINES[name] in lines
