@@ -65,8 +65,8 @@ class Report:
 
     @property
     def figures(self) -> list[Drawing]:
-        """All of them, those behind folds too."""
-        return [figure for part in self.parts for each in (part, *part.folded) for figure in each.figures]
+        """Those of all parts."""
+        return [figure for part in self.parts for figure in part.figures]
 
     def to_html(self) -> str:
         """The whole document."""
@@ -103,7 +103,9 @@ def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Repo
     parts = [leaderboard_part(comparison)] if each else list(parts_of(comparison))
     for one in each:
         name = one.board.results.experiment
-        parts += [replace(part, title=f"{name}: {part.title}") for part in parts_of(one)]
+        for part in parts_of(one):
+            figures = tuple(replace(figure, name=f"{name}-{figure.name}") for figure in part.figures)
+            parts.append(replace(part, title=f"{name}: {part.title}", figures=figures))
     captions = [table.caption for table in parts[0].tables if table.caption]
     if len(captions) == 1:  # what is said at the top is not said again above the table
         tables = tuple(replace(table, caption="") for table in parts[0].tables)
