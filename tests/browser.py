@@ -3,7 +3,6 @@
 Selenium and Playwright do the same through packages of 10 and 40 MB, and through a driver or a browser of their own.
 """
 
-import base64
 import json
 import select
 import shutil
@@ -88,8 +87,6 @@ class Tab:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        # Processor time: what opening the page needs, not what else the machine is doing.
-        self.call("Performance.enable", timeDomain="threadTicks")
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
@@ -132,18 +129,6 @@ class Tab:
         """The addresses that were asked for, without what the page itself holds."""
         asked = [each["params"] for each in self.browser.events if each.get("method") == "Network.requestWillBeSent"]
         return [url for each in asked if not (url := each["request"]["url"]).startswith("data:")]
-
-    def seconds(self) -> float:
-        """How long the page's thread has worked on it."""
-        metrics = {each["name"]: each["value"] for each in self.call("Performance.getMetrics")["metrics"]}
-        return metrics["TaskDuration"]
-
-    def picture(self, path: Path, width: int) -> None:
-        """The whole page as PNG."""
-        height = self.value("document.documentElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self) -> None:
         """Close the page."""

@@ -128,7 +128,7 @@ def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
     It has as many columns as its longest label leaves room for.
     """
     drawn = [handle for axes in figure.axes for handle in axes.get_legend_handles_labels()[0]]
-    by_label = {fitted(handle.get_label(), 40): handle for handle in handles or drawn}
+    by_label = {fitted(str(handle.get_label()), 40): handle for handle in handles or drawn}
     inches = 0.36 + max(map(len, by_label), default=0) * SMALL * 0.56 / 72
     columns = max(1, min(len(by_label), int((figure.get_figwidth() - 0.1) / inches)))
     figure.set_figheight(figure.get_figheight() + 0.115 * ceil(len(by_label) / columns))

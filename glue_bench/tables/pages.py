@@ -54,8 +54,8 @@ LEGEND = {
     "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
     "holds for all arms together.",
     **dict.fromkeys(("bold", BETTER, WORSE), _VERDICTS),
-    "planned": "Planned contrasts are a family of their own; `statistics.md` has their intervals. Marks are exploratory "
-    "beside them.",
+    "planned": "Planned contrasts are a family of their own; `statistics.md` has their intervals. Marks are "
+    "exploratory beside them.",
     **dict.fromkeys(("majority class", "word overlap", "bag of words"), _FLOORS),
     SMALLEST: "Smallest difference: what an arm's measured difference must reach to get a mark: the median over arms, "
     "each has its own.",

@@ -106,13 +106,13 @@ class Table:
     @cached_property
     def rows(self) -> list[list[Cell]]:
         """The cells, feet included."""
-        shape = {"index": self.frame.index, "columns": list(self.columns)}
-        texts = {
-            name: [column.text(value) for value in self.frame[name].tolist()] for name, column in self.columns.items()
-        }
-        marked = DataFrame(texts, **shape, dtype=object) + self.marks.reindex(**shape).astype(object).fillna("")
-        bold = self.bold.reindex(**shape).eq(True)
-        return [list(map(Cell, *row)) for row in zip(marked.to_numpy(), bold.to_numpy().tolist(), strict=True)]
+        names, index = list(self.columns), self.frame.index
+        texts = {name: list(map(column.text, self.frame[name].tolist())) for name, column in self.columns.items()}
+        marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("")
+        marked = DataFrame(texts, index, names, dtype=object) + marks
+        bold = self.bold.reindex(index=index, columns=names).eq(True)
+        pairs = zip(marked.to_numpy().tolist(), bold.to_numpy().tolist(), strict=True)
+        return [list(map(Cell, *row)) for row in pairs]
 
     @cached_property
     def styles(self) -> list[str]:
@@ -232,7 +232,7 @@ def one_line(text: str) -> str:
 
 def sentence(text: str, format: str = "markdown") -> str:
     """A sentence with its bold and its code in "markdown", "latex", "html" (with links) or markup for a "terminal"."""
-    plain = {"markdown": _markdown, "latex": _latex, "html": _html, "terminal": escape_markup}[format]
+    plain = _PLAIN[format]
     bold, code = _ENDS[format]
     shown, end = "", 0
     for match in _MARKED.finditer(text := one_line(text)):
@@ -267,6 +267,11 @@ def _html(text: str) -> str:
 
 def _latex(text: str) -> str:
     return _LIGATURE.sub(r"\1{}", _TEX_SPECIAL.sub(lambda match: _TEX[match[0]], one_line(text)))
+
+
+_PLAIN: dict[str, Callable[[str], str]] = {
+    **{"markdown": _markdown, "latex": _latex, "html": _html, "terminal": escape_markup}
+}
 
 
 def _pipe_table(table: Table) -> str:

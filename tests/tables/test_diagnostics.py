@@ -70,15 +70,6 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnos
         assert (found["n"], found["examples"], found["labels"]) == (3, rows.sum(), 3)
 
 
-def test_right_is_a_hundred_and_always_wrong_is_less_than_chance(bench, diagnostic):
-    finish(bench, 1, LABELS)
-    finish(bench, 1, (LABELS + 1) % 3, arm="none")
-    bench.plan()
-    frame = score_diagnostic(open_board(bench.path), diagnostic).frame
-    assert row(frame)["mean"] == pytest.approx(100)
-    assert row(frame, arm="none")["mean"] == pytest.approx(-50)
-
-
 def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
     finish(bench, 1, LABELS)
     bench.plan()
@@ -90,11 +81,13 @@ def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
     assert "- ° all pairs have one label" in text
 
 
-def test_only_runs_at_the_reported_rate_count(bench, diagnostic):
+def test_right_is_a_hundred_always_wrong_is_less_than_chance_and_runs_at_the_reported_rate_count(bench, diagnostic):
     finish(bench, 1, guesses(1), value=0.4, rate=1e-5)
     finish(bench, 1, LABELS, value=0.6, rate=2e-5)
-    bench.plan()
-    assert row(score_diagnostic(open_board(bench.path), diagnostic).frame)["mean"] == pytest.approx(100)
+    finish(bench, 1, (LABELS + 1) % 3, arm="none")
+    frame = score_diagnostic(open_board(bench.plan()), diagnostic).frame
+    assert row(frame)["mean"] == pytest.approx(100)
+    assert row(frame, arm="none")["mean"] == pytest.approx(-50)
 
 
 def test_the_page_has_a_column_an_arm(bench, diagnostic):
@@ -118,20 +111,14 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
     assert ["Left out", "1 finished runs of MNLI that predicted no AX"] in facts
 
 
-def test_whether_the_sentences_are_those_predicted_is_said(bench, diagnostic):
+def test_what_is_known_of_the_sentences_and_of_the_data_is_said(bench, diagnostic):
     finish(bench, 1, LABELS, digest=diagnostic.digest)
-    bench.plan()
     said = "labels and predictions are known to agree in their number only"
-    assert said not in diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)).to_markdown()
-    bench.change("add-mnli-lr2e-05-s1", diagnostic="0" * 64)
-    bench.plan()
-    assert said in diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic)).to_markdown()
-
-
-def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
-    finish(bench, 1, LABELS, source="demo", partial=True)
-    bench.plan()
-    page = diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic))
+    assert said not in diagnostics_page(score_diagnostic(open_board(bench.plan()), diagnostic)).to_markdown()
+    finish(bench, 1, LABELS, source="demo", partial=True, arm="none")
+    bench.change("add-mnli-lr2e-05-s1", diagnostic=None)
+    page = diagnostics_page(score_diagnostic(open_board(bench.plan()), diagnostic))
+    assert said in page.to_markdown()
     assert "demo data" in page.banner
     assert "| Data    | MNLI in part" in page.to_markdown()
 
@@ -139,23 +126,15 @@ def test_made_up_data_and_a_part_of_mnli_are_said(bench, diagnostic):
 # Bad input
 
 
-def test_runs_without_the_diagnostic_set_are_refused(bench, diagnostic):
+def test_what_cannot_be_scored_is_one_line(bench, new_bench, diagnostic):
     finish(bench, 1)
-    bench.plan()
     with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; set `finetuning"):
-        score_diagnostic(open_board(bench.path), diagnostic)
-
-
-def test_another_number_of_rows_is_refused(bench, diagnostic):
-    finish(bench, 1, LABELS[:1000])
-    bench.plan()
+        score_diagnostic(open_board(bench.plan()), diagnostic)
+    finish(few := new_bench("few"), 1, LABELS[:1000])
     with pytest.raises(UserError, match="has 1104 rows, but 'add-mnli-lr2e-05-s1' predicted 1000"):
-        score_diagnostic(open_board(bench.path), diagnostic)
-
-
-def test_runs_on_different_data_are_refused(bench, diagnostic):
-    finish(bench, 1, LABELS, digest="a" * 64)
-    finish(bench, 2, LABELS, digest="b" * 64)
-    bench.plan()
+        score_diagnostic(open_board(few.plan()), diagnostic)
+    other = new_bench("other")
+    for seed, digest in ((1, "a"), (2, "b")):
+        finish(other, seed, LABELS, digest=digest * 64)
     with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
-        score_diagnostic(open_board(bench.path), diagnostic)
+        score_diagnostic(open_board(other.plan()), diagnostic)

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from glue_bench.errors import UserError
 from glue_bench.tables.board import leaderboard, open_board
 
 NINE_COLUMN_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -79,18 +78,9 @@ def test_a_plan_without_records_gives_a_table_of_missing_values(bench):
     assert table["rte_n"].tolist() == [0, 0]
 
 
-def test_a_plan_that_asks_for_nothing_gives_an_empty_table(bench):
-    assert leaderboard(bench.plan()).empty
-
-
 def test_collapsed_runs_count_at_the_chosen_rate_only(bench):
     bench.finish("rte", 1, 0.5, rate=2e-5, collapsed=["validation"])
     bench.finish("rte", 1, 0.6, rate=3e-5)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
     bench.plan()
     assert open_board(bench.path).collapsed == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
-
-
-def test_no_experiment_in_a_folder_is_the_users_to_fix(tmp_path):
-    with pytest.raises(UserError, match="no experiment in"):
-        leaderboard(tmp_path)

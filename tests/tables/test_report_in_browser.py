@@ -5,7 +5,6 @@ from browser import Browser, Tab, chromium
 from reported import LONG, fill
 from stored import Bench
 
-from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.export import find
 from glue_bench.tables.report import make_report, report
 
@@ -180,23 +179,6 @@ def test_it_is_readable_without_scripts(open_tab):
     tab.click("summary")
     assert tab.value("document.querySelector('details').open")
     assert tab.trouble() == []
-
-
-@pytest.mark.slow
-def test_a_large_page_opens_within_a_second(browser, tmp_path):
-    arms = {f"arm-{i}": 0.7 + i / 100 for i in range(17)} | {"add": 0.8}
-    tasks = [task for task in TRAINABLE if task != "wnli"]  # with the average ten columns
-    folder = fill(Bench(tmp_path / "toy"), arms, tasks)
-    path = report(folder)
-    assert path.stat().st_size < 2 * 2**20
-    opening = []
-    for width in (*WIDTHS, 400):
-        tab = Tab(browser, path, width)
-        opening.append(tab.seconds())
-        tab.value(UNFOLD)
-        assert tab.value(CUT_OFF) == []
-        tab.close()
-    assert max(opening) < 1, opening
 
 
 @pytest.mark.slow
