@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from read_pages import Read, read_markdown
 from simulated import REGIMES, simulate
 from stored import SHAPE
 
-from glue_bench.stats.verdicts import VERDICT_COLUMNS
 from glue_bench.tables.budget import measured_costs
 from glue_bench.tables.contrasts import LEGEND, contrasts_frame, difference_page, p_text, statistics_page
 from glue_bench.tables.export import find
@@ -56,57 +54,6 @@ def tables_of(page: Page) -> list[Read]:
 
 def texts(table: Read) -> list[list[str]]:
     return [[text for text, _ in row] for row in table.rows]
-
-
-def test_the_page_has_the_average_and_what_single_columns_tell(bench):
-    page = statistics_page(find(fill(bench).folder))
-    contrasts, spread = tables_of(page)
-    assert contrasts.header[:5] == ["Family", "Column", "Contrast", "Difference", "95% interval"]
-    rows = texts(contrasts)
-    assert sorted(row[2] for row in rows[:2]) == ["high - low", "higher - low"]
-    assert {row[0] for row in rows} == {"from reference (2)"}
-    assert {(row[1], row[-1]) for row in rows[:2]} == {("Avg. of 3", "better")}
-    assert {row[1] for row in rows[2:]} <= {"CoLA", "MNLI-m", "MNLI-mm"}
-    assert [row[0] for row in texts(spread)] == ["Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm"]
-    assert page.tables[0].caption == "Avg. of 3 against `low`: 2 better, 0 worse, 0 not told apart, 0 untested."
-
-
-def test_within_a_column_the_best_difference_comes_first(bench):
-    page = statistics_page(find(fill(bench, rates={"add": 0.6, "a": 0.7, "b": 0.9, "c": 0.8}).folder))
-    first = [float(row[3]) for row in texts(tables_of(page)[0]) if row[1] == "Avg. of 3"]
-    assert first == sorted(first, reverse=True)
-    assert len(first) == 3
-
-
-def test_seeds_agree_where_each_difference_has_the_sign_of_the_mean(bench):
-    for seed, add, other in ((1, 0.5, 0.6), (2, 0.5, 0.7), (3, 0.6, 0.58)):
-        bench.finish("rte", seed, add, arm="add")
-        bench.finish("rte", seed, other, arm="other")
-    for arm in ("add", "other"):
-        for seed in (1, 2, 3):
-            bench.predict(f"{arm}-rte-lr2e-05-s{seed}", {"validation": np.eye(2)[np.arange(400) % 2]})
-    bench.label("rte", {"validation": np.arange(400) % 2})
-    comparison = find(bench.plan())
-    (row,) = contrasts_frame(comparison).to_dict("records")
-    assert (row["agree"], row["paired"]) == (2, 3)
-    (shown,) = texts(tables_of(statistics_page(comparison))[0])
-    assert shown[5] == "2 of 3"
-
-
-def test_planned_contrasts_come_first_and_are_not_repeated(bench):
-    store = fill(bench)
-    path = bench.plan(config={"protocol": {"contrasts": [["high", "low"], ["higher", "high"]]}})
-    page = statistics_page(find(path))
-    rows = texts(tables_of(page)[0])
-    first = [(row[0], row[2]) for row in rows if row[1] == "Avg. of 3"]
-    assert first == [
-        ("planned (2)", "high - low"),
-        ("planned (2)", "higher - high"),
-        ("from reference (2)", "higher - low"),
-    ]
-    assert page.tables[0].caption.endswith("; planned contrasts: 1 of 2 differ.")
-    assert {LEGEND["declared"], LEGEND["reference"]} <= {*page.tables[0].legend}
-    assert store.folder == path
 
 
 def test_what_waits_is_named_with_its_reason(bench):
@@ -178,19 +125,6 @@ def test_p_values_are_never_zero(p, text):
 
 
 # The verbs
-
-
-def test_statistics_in_three_formats(bench, glue_bench, tmp_path):
-    folder = fill(bench).folder
-    said = glue_bench("statistics", folder)
-    assert said.status == 0
-    assert "# Statistics: toy" in said.out
-    rows = list(csv.DictReader(io.StringIO(glue_bench("statistics", folder, "--format", "csv").out)))
-    assert list(rows[0]) == ["kind", *VERDICT_COLUMNS]
-    assert [row["kind"] for row in rows] == ["reference"] * 8
-    assert glue_bench("statistics", folder, "--format", "json", "-o", tmp_path / "x.json").out == ""
-    document = json.loads((tmp_path / "x.json").read_text())
-    assert document["rows"][0]["p_adjusted"] == pytest.approx(float(rows[0]["p_adjusted"]), abs=1e-6)
 
 
 def test_power_prints_seeds(bench, glue_bench):

@@ -39,7 +39,6 @@ from glue_bench.tables.figures import (
     forest_rows,
     forests,
     loss_by_parameters,
-    losses,
     result_figures,
     scores_by_steps,
 )
@@ -215,29 +214,6 @@ def test_differences_of_seeds_have_the_difference_as_their_mean(study):
             assert np.mean(row["seeds"]) == pytest.approx(row["difference"], abs=1e-9)
 
 
-def test_planned_contrasts_come_first_and_the_others_have_a_star(study):
-    rows = forest_rows(study, "validation_loss")
-    planned = [f"{arm} - {reference}" for arm, reference in study.board.protocol.contrasts]
-    assert rows["name"].tolist()[:9] == planned
-    assert all(name.endswith("*") for name in rows["name"][9:])
-    assert rows["difference"][9:].is_monotonic_increasing
-    assert len(rows) == len(set(zip(rows["arm"], rows["reference"], strict=True))) == 16
-
-
-def test_a_forest_has_interval_seeds_verdict_and_number_of_each_contrast(study):
-    figure = forest(study, "validation_loss")
-    found, texts = marks(figure.axes[0]), texts_of(figure)
-    rows = forest_rows(study, "validation_loss")
-    for place, row in enumerate(rows.to_dict("records")):
-        y = place + 0.5 * (place >= 9)
-        marker = {"better": "^", "worse": "v", "": "o"}[row["verdict"]]
-        assert found[y, "interval"] == pytest.approx([row["low"], row["high"]])
-        assert found[y, marker] == [row["difference"]]
-        assert found[round(y + 0.33, 2), "."] == list(row["seeds"])
-        assert f"{row['difference']:+.3f}" in texts
-    assert {*rows["name"], "better", "worse", "not told apart", "95% interval", "a seed", "* not planned"} <= {*texts}
-
-
 def test_without_planned_contrasts_there_is_no_star():
     texts = texts_of(forest(find(ROOT / "results" / "minilm"), "average"))
     assert {"concat - add", "untied - add", "none - add", "points", "+0.31"} <= {*texts}
@@ -260,18 +236,6 @@ def test_small_forests_keep_the_order_of_the_primary_column(study):
     drawn_at = [next(found[y, marker][0] for marker in "^vo" if (y, marker) in found) for y in places]
     assert drawn_at == swap.reindex(labels).tolist()
     assert texts_of(figure)
-
-
-def test_losses_are_means_over_seeds_and_gaps_those_of_the_same_seeds(study):
-    figure = losses(study)
-    frame = study.board.results.losses.dropna(subset="validation_loss")
-    ends = frame[frame["step"] == frame["step"].max()].groupby("arm")["validation_loss"].mean()
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ends.sort_values().index.tolist()
-    loss, gap = ([line.get_ydata()[-1] for line in axes.lines] for axes in figure.axes)
-    assert loss == pytest.approx(ends[legend].tolist())
-    assert gap == pytest.approx((ends - ends["add"])[legend].tolist())
-    assert {"Val. loss", "Gap to add", "tokens seen", "3M"} <= {*texts_of(figure)}
 
 
 def test_losses_by_parameters_are_those_of_the_table(study):

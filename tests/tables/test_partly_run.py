@@ -83,6 +83,8 @@ def test_the_page_counts_what_waits_and_shows_what_has_run(study):
     caption = page.tables[0].caption
     assert caption.startswith("Val. loss against `add`: 0 better, 1 worse, 0 not told apart, 2 untested; ")
     assert "planned contrasts: 1 of 4 differ" in caption
+    facts = dict(table_of(page, 1)[1])
+    assert facts["Planned contrasts"].startswith("none - add: worse; half - add: untested; later - add: untested")
     header, rows = table_of(page)
     assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE"]
     shown = {row[0]: row[2:] for row in rows}
