@@ -17,7 +17,7 @@ from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 from glue_bench.tables.averages import aggregate
 from glue_bench.tables.board import Board
 from glue_bench.tables.numbers import MISSING, banner, number
-from glue_bench.tables.submission import HOW, median_runs
+from glue_bench.tables.submission import HOW
 from glue_bench.tables.table import Column, Page, Table, facts_table
 
 FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
@@ -85,14 +85,6 @@ def score_diagnostic(board: Board, diagnostic: Diagnostic) -> Scored:
     sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
     frame = aggregate(means, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
     return Scored(board, frame, without, verified)
-
-
-def without_diagnostic(board: Board) -> list[str]:
-    """Of each arm with finished runs of MNLI of which none has predicted AX, the median run."""
-    cells = board.reported[board.reported["task"] == "mnli"]
-    has = cells["cell_id"].map(lambda cell_id: AX_SPLIT in board.results.arrays.tests(cell_id)).astype(bool)
-    missing = [arm for arm in dict.fromkeys(cells["arm"]) if not has[cells["arm"] == arm].any()]
-    return [median_runs(board, arm)["mnli"].cell_id for arm in missing]
 
 
 def _digest(board: Board, cell_ids: Iterable[str]) -> str:
