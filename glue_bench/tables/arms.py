@@ -22,6 +22,8 @@ from glue_bench.values import BLOCK, BlockKey
 ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
         "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
         "length")  # fmt: skip
+WHOLE = ("parameters", "embedding_size")
+"""Those that are whole numbers where they are known."""
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 ANY_SHAPE = "each its own"
@@ -39,7 +41,7 @@ def arms_frame(plan: Plan) -> pd.DataFrame:
     cells = {cell.arm: cell for cell in plan.cells}
     configured = {arm.name: arm for arm in plan.experiment.arms}
     rows = [_arm(configured[name], facts, cells[name]) for name, facts in plan.arms.items()]
-    return pd.DataFrame(rows, columns=list(ARMS)).astype({"parameters": "Int64"}).set_index("arm", drop=False)
+    return pd.DataFrame(rows, columns=list(ARMS)).astype(dict.fromkeys(WHOLE, "Int64")).set_index("arm", drop=False)
 
 
 def _arm(arm: Arm, facts: ArmFacts, cell: Cell) -> dict[str, Any]:

@@ -40,11 +40,6 @@ def decimals_of(column: str, decimals: int = 2) -> int:
     return max(decimals, 3) if "loss" in column else decimals
 
 
-def code(name: str) -> str:
-    """A name in a sentence: an arm may be called `none`."""
-    return f"`{name}`"
-
-
 def number(value: float, decimals: int = 2) -> str:
     """Fixed decimals, no negative zero; empty for a missing value."""
     return "" if math.isnan(value) else f"{value:z.{decimals}f}"

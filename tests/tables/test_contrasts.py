@@ -6,7 +6,6 @@ import io
 import numpy as np
 import pytest
 from read_pages import Read, read_markdown
-from simulated import REGIMES, simulate
 from stored import SHAPE
 
 from glue_bench.tables.budget import measured_costs
@@ -19,33 +18,14 @@ from glue_bench.tables.table import Page
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
 
 
-def fill(bench, *, seeds=2, labels=True, rates=None, source="tsv"):
-    outcomes = simulate(
-        np.random.default_rng(5),
-        columns=["cola", "mnli_m", "mnli_mm"],
-        rates=rates or {"low": 0.55, "high": 0.9, "higher": 0.9},
-        seeds=seeds,
-        regime=REGIMES["nearly all examples"],
-    )
-    cola, matched, mismatched = outcomes
-    for run in range(len(cola.owners)):
-        arm, seed = cola.arms[cola.owners[run]], int(cola.seeds[run])
-        bench.finish("cola", seed, cola.scores[run] / 100, arm=arm, source=source)
-        bench.predict(bench.cells[-1]["cell_id"], {"validation": np.eye(2)[cola.predictions[run]]})
-        scores = {
-            "validation_matched": {"accuracy": matched.scores[run] / 100},
-            "validation_mismatched": {"accuracy": mismatched.scores[run] / 100},
-        }
-        bench.finish("mnli", seed, scores, arm=arm, source=source)
-        logits = {"validation_matched": matched, "validation_mismatched": mismatched}
-        bench.predict(
-            bench.cells[-1]["cell_id"], {split: np.eye(3)[one.predictions[run]] for split, one in logits.items()}
-        )
-    if labels:
-        bench.label("cola", {"validation": cola.labels})
-        bench.label("mnli", {"validation_matched": matched.labels, "validation_mismatched": mismatched.labels})
-    bench.plan()
-    return bench.store
+RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
+
+
+def fill(bench, rates=None, seeds=2):
+    for arm, rate in (rates or RATES).items():
+        for task in ("cola", "mnli"):
+            bench.finish_predicted(task, arm, rate, seeds=seeds)
+    return bench.plan()
 
 
 def tables_of(page: Page) -> list[Read]:
@@ -57,7 +37,7 @@ def texts(table: Read) -> list[list[str]]:
 
 
 def test_what_waits_is_named_with_its_reason(bench):
-    page = statistics_page(find(fill(bench, seeds=1).folder))
+    page = statistics_page(find(fill(bench, seeds=1)))
     for row in texts(tables_of(page)[0]):
         assert row[3] != MISSING
         assert row[4:7] == [MISSING] * 3
@@ -99,7 +79,7 @@ def test_arms_of_two_shapes_have_sections_of_their_own(bench):
 
 
 def test_all_pairs_have_letters(bench):
-    page = statistics_page(find(fill(bench).folder), pairs=True)
+    page = statistics_page(find(fill(bench)), pairs=True)
     (letters,) = [table for table in tables_of(page) if table.title == "All pairs"]
     shown = {row[0]: row[1].split()[-1] for row in texts(letters)}
     assert shown["high"] == shown["higher"] != shown["low"]
@@ -108,7 +88,7 @@ def test_all_pairs_have_letters(bench):
 
 
 def test_the_page_says_how_many_seeds_a_difference_takes(bench):
-    comparison = find(fill(bench, rates={"a": 0.8, "b": 0.8}).folder)
+    comparison = find(fill(bench, {"a": 0.8, "b": 0.8}))
     (table,) = tables_of(difference_page(comparison, 40.0))
     columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
     assert [row[:4] for row in texts(table)] == [[column, "fine-tuning", "1", "2"] for column in columns]
@@ -128,7 +108,7 @@ def test_p_values_are_never_zero(p, text):
 
 
 def test_power_prints_seeds(bench, glue_bench):
-    folder = fill(bench).folder
+    folder = fill(bench)
     assert "Seeds needed" in glue_bench("statistics", folder, "--difference", 5).out
     said = glue_bench("statistics", folder, "--difference", 40, "--costs", 100, 1, "--format", "csv").out
     rows = list(csv.DictReader(io.StringIO(said)))
@@ -144,7 +124,7 @@ def test_a_seed_costs_a_run_at_every_rate(bench):
 
 
 def test_one_arm_has_no_contrasts_and_nothing_run_has_no_spread(bench, new_bench, glue_bench, refused):
-    alone = fill(bench, rates={"only": 0.8}).folder
+    alone = fill(bench, {"only": 0.8})
     assert glue_bench("statistics", alone, "--format", "csv").out.startswith("kind,origin")
     empty = new_bench("empty")
     empty.plan()
@@ -152,6 +132,6 @@ def test_one_arm_has_no_contrasts_and_nothing_run_has_no_spread(bench, new_bench
 
 
 def test_mistakes_are_one_line(bench, refused):
-    folder = fill(bench, seeds=1).folder
+    folder = fill(bench, seeds=1)
     assert "--equivalent 0" in refused("statistics", folder, "--equivalent", 0)
     assert "--difference 0" in refused("statistics", folder, "--difference", 0)
